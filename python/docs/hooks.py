@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _DOCS = Path(__file__).resolve().parent
 _ROOT = _DOCS.parents[1]
+_PACKAGE = _ROOT / "python" / "cprofiling"
+_ROOMS = {path.parent.name for path in _PACKAGE.glob("*/__init__.py")} - {"integrations", "layers"}
+_PRIVATE = re.compile(rf"(?<=\bcprofiling\.)(?:{'|'.join(sorted(_ROOMS))})\.(?:[a-z_]+\.)*(?=\w)")
 _KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 
 
@@ -32,6 +35,11 @@ def on_page_markdown(markdown: str, page: Page, **_ignored: object) -> str:
     )
     markdown = markdown.replace("<!-- changes -->", changes())
     return re.sub(r"^<!-- help(?: (\w+))? -->$", _help, markdown, flags=re.MULTILINE)
+
+
+def on_post_page(output: str, **_ignored: object) -> str:
+    """Return a page with names in tooltips that name no private room."""
+    return _PRIVATE.sub("", output)
 
 
 def readme_section(heading: str | None, folder: Path) -> str:

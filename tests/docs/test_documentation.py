@@ -1,4 +1,4 @@
-"""The documentation is true: its code and commands run, its links lead somewhere, and every public name is in it."""
+"""Code in documents runs, links lead somewhere, and every public name is described."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_all_fences_are_closed_and_tagged() -> None:
         assert {block.tag for block in blocks_of(document)} <= SHOWN_TAGS, document
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=documents.name_of)
+@pytest.mark.parametrize("page", [document for document in DOCUMENTS if blocks_of(document)], ids=documents.name_of)
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -87,7 +87,7 @@ def test_what_needs_more_runs_with_it(
 
 
 def cells_up_to(block: Block) -> list[str]:
-    """The cells of a notebook's that a block ends: those of its section, if one of them has a magic."""
+    """Return the notebook cells of a section up to a block, if any has a magic."""
     here = documents.section(block.document, block.line)
     cells = [
         other.content
@@ -99,7 +99,7 @@ def cells_up_to(block: Block) -> list[str]:
 
 
 def foreign_modules(code: str) -> set[str]:
-    """The top-level packages that code imports and that come with neither Python nor us."""
+    """Return the top-level packages of others that code imports."""
     named = {
         name.partition(".")[0]
         for node in ast.walk(ast.parse(code))
@@ -121,7 +121,7 @@ def test_surroundings_are_of_blocks_that_are_there() -> None:
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
-    """The command lines of ours in all shell blocks, each with its place."""
+    """Yield our command lines in all shell blocks, with their places."""
     for block in blocks(*documents.SHELL_TAGS):
         for line in commands_in(block):
             words = shlex.split(line, comments=True)
@@ -139,7 +139,7 @@ def test_commands_are_those_that_there_are(arguments: list[str]) -> None:
 
 
 def before_pipes(words: list[str]) -> list[str]:
-    """The words of a command line up to where its output goes elsewhere, or another command begins."""
+    """Return the words of a command line up to a pipe or another command."""
     ends = [number for number, word in enumerate(words) if word in ("|", ">", ">>", "&", ";", "||")]
     return words[: ends[0]] if ends else words
 
@@ -192,7 +192,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def public_modules() -> list[str]:
-    """Return the public modules: those flat in the package, layers, and integrations."""
+    """Return the modules flat in the package, layers, and integrations."""
     package = Path(cprofiling.__path__[0])
     flat = [path.stem for path in package.glob("[!_]*.py")]
     peers = [f"integrations.{path.stem}" for path in (package / "integrations").glob("[!_]*")]
@@ -243,7 +243,7 @@ def test_exported_visible_and_documented_names_are_the_same(name: str) -> None:
 
 
 def columns_in(heading: str) -> list[str]:
-    """Return the columns in a table of the page about them."""
+    """Return the columns that a table of their page names."""
     page = documents.text_of(documents.PAGES_FOLDER / "reference" / "columns.md")
     rows = re.findall(r"^\| (`.*?) \|", page.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
@@ -280,7 +280,7 @@ def test_every_variable_of_the_environment_is_told_of() -> None:
 
 
 def equivalents() -> Iterator[tuple[str, list[str]]]:
-    """Of the tables with others' names: what is in code in the first column, and in the second.
+    """Yield names of other profilers and ours, from the tables about them.
 
     The names of a table are those of the module that its first column is headed by, if one is.
     """
@@ -297,7 +297,7 @@ ROOTS = {"cp": "cprofiling"}
 
 
 def resolved(text: str) -> object:
-    """What a dotted name is, of a module that can be imported; arguments in brackets are left out."""
+    """Return the object of a dotted name, without arguments in brackets."""
     words = re.sub(r"\(.*\)", "", text).split(".")
     words[0] = ROOTS.get(words[0], words[0])
     for number in range(len(words), 0, -1):
@@ -327,7 +327,7 @@ def test_names_of_other_profilers_and_ours_are_there(theirs: str, ours: list[str
 
 
 class Page(HTMLParser):
-    """The anchors of a page, its links, and what it makes a browser fetch."""
+    """A page with its anchors, its links, and the files that it loads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -349,7 +349,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as CI builds it: a warning is an error."""
+    """Build the site, with warnings as errors."""
     for package in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("site")
@@ -394,6 +394,14 @@ def test_the_site_has_every_name_of_the_reference(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_site_names_no_private_room(site: Path) -> None:
+    package = Path(cprofiling.__path__[0])
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")} - {"integrations", "layers"}
+    private = re.compile(rf"cprofiling\.(?:{'|'.join(rooms)})\.\w+")
+    found = {path.name: set(private.findall(path.read_text(encoding="utf-8"))) for path in site.rglob("*.html")}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
 def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     from browser import LIMIT_S, chromium

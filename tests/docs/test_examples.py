@@ -1,4 +1,4 @@
-"""Each example runs without a warning, and prints what its text promises."""
+"""Each example runs without a warning, and prints the right counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import cprofiling
+from example_runs import EXAMPLES, counts_in
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "python" / "examples"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 WITH_TESTS = {
     "async_nodes.py",
@@ -34,7 +34,7 @@ WITH_TESTS = {
 
 
 def output_of(name: str) -> str:
-    """Run an example and return what it printed."""
+    """Run an example and return its output."""
     pytest.importorskip("sklearn")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
@@ -47,12 +47,6 @@ def output_of(name: str) -> str:
     return done.stdout
 
 
-def counts(output: str) -> dict[tuple[str, str], int]:
-    """Return the counts of the printed table by stage and node."""
-    rows = output.split("\n" + "-" * 125 + "\n")[1].splitlines()
-    return {(row[41:53].rstrip(), row[:40].rstrip()): int(row[54:59]) for row in rows}
-
-
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == WITH_TESTS
 
@@ -63,7 +57,7 @@ def test_pipeline_mixin() -> None:
     assert right is not None
     assert int(right[1]) >= 40
     nodes = ("standardise", "search", "distances", "vote")
-    assert counts(output) == {("inference", node): 199 for node in nodes}
+    assert counts_in(output) == {("inference", node): 199 for node in nodes}
     times = {
         node: (float(total), float(own))
         for node, total, own in re.findall(r"^(\w+): ([\d.]+) ms, of its own ([\d.]+) ms$", output, re.MULTILINE)
@@ -104,7 +98,7 @@ def test_async_nodes() -> None:
     sizes = {name: int(count) for name, count in lines}
     assert sizes["iris.csv"] == 150 * 5 + 2
     assert sizes["digits.csv.gz"] == 1797 * 65
-    assert counts(output) == {("inference", node): len(sizes) for node in ("table", "read", "unpack", "numbers")}
+    assert counts_in(output) == {("inference", node): len(sizes) for node in ("table", "read", "unpack", "numbers")}
     times = re.findall(r"^(\w+): ([\d.]+) ms in (\d+) calls, ([\d.]+) ms running$", output, re.MULTILINE)
     assert {"read", "numbers"} <= {node for node, *_ in times}
     for _, total, count, active in times:
@@ -118,7 +112,7 @@ def test_threads_and_stages() -> None:
     right = re.match(r"([\d.]+)% of 897 digits read correctly\n\nProfiling Summary \(30 frames\)\n", output)
     assert right is not None
     assert float(right[1]) > 80
-    assert counts(output) == {("test", "project"): 30, ("test", "nearest"): 30}
+    assert counts_in(output) == {("test", "project"): 30, ("test", "nearest"): 30}
 
 
 @pytest.mark.slow
@@ -127,7 +121,7 @@ def test_instrument_foreign() -> None:
     right = re.match(r"([\d.]+)% of 143 tumours classified correctly\n\nProfiling Summary\n", output)
     assert right is not None
     assert float(right[1]) > 90
-    found = counts(output)
+    found = counts_in(output)
     steps = ("standardscaler.transform", "pca.transform", "logisticregression.predict")
     assert {key: count for key, count in found.items() if key[0] == "inference"} == {
         ("inference", step): 100 for step in steps
@@ -183,7 +177,7 @@ def test_cuvis_pipeline() -> None:
     assert len(tables) == 3
     for table, stage, batches in zip(tables, ("train", "val", "inference"), (60, 10, 4), strict=True):
         nodes = steps if stage == "inference" else {*steps, "Loss"}
-        assert counts(table) == {(stage, node): batches - 1 for node in nodes}
+        assert counts_in(table) == {(stage, node): batches - 1 for node in nodes}
     assert re.search(r"^\S+: 99 % of batches in [\d.]+ ms, the first in [\d.]+ ms$", output, re.MULTILINE)
 
 

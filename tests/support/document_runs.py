@@ -1,4 +1,4 @@
-"""Running what documents show: their Python, as programs of their own, and their commands."""
+"""Run the Python and the commands of documents."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PACKAGE_FOLDER = str(Path(cprofiling.__file__).parents[1])
 
 
 def environment() -> dict[str, str]:
-    """Return an environment in which the package that is tested is the one that is found."""
+    """Return an environment that finds the tested package."""
     mine = {"PYTHONPATH": PACKAGE_FOLDER, "COLUMNS": "80", "PYTEST_ADDOPTS": "-p cprofiling_pytest"}
     return {**os.environ, **mine, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of other packages take time
 
 
 def run_python(code: str, folder: Path, *, file: str = "") -> str:
-    """Run code, as ``file`` if that is a name, and return what it printed; it warns of nothing and says nothing."""
+    """Run code, as ``file`` if given, and return its output."""
     if file:
         (folder / file).write_text(code, encoding="utf-8")
     return _output([sys.executable, "-W", "error", *([file] if file else ["-c", code])], folder)
 
 
 def run_shell(commands: str, folder: Path) -> str:
-    """Run commands of a shell, in which ``python`` and ``cprofiling`` are those that are tested; return the output."""
+    """Run shell commands with the tested package, and return their output."""
     tools = folder.parent / "tools"
     tools.mkdir(exist_ok=True)
     for name, start in (("python", ""), ("cprofiling", f'"{SCRIPT}"')):

@@ -1,4 +1,4 @@
-"""What is written for people: the README and the pages of the documentation, with their blocks, headings and links."""
+"""Documents for people, with their blocks, headings and links."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LINK = re.compile(r"(?<!\!)\[[^\[\]]*\]\(<?([^)\s>]+)>?\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: of which document, in which line it begins, its tag, title and content.
+    """A fenced block of a document.
 
-    ``shown`` is what the document says that it prints: the next block, if that is text.
+    ``shown`` is its output in the document: the next block, if that is text.
     """
 
     document: Path
@@ -49,7 +49,7 @@ def text_of(document: Path) -> str:
 
 
 def fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """Return the fenced blocks of a text: what each is tagged with, and its content."""
+    """Return the tag and the content of each fenced block."""
     return [(tag, content) for tag, _, content in _FENCE.findall(text)]
 
 
@@ -67,12 +67,12 @@ def _block(document: Path, text: str, fence: re.Match[str], next_: re.Match[str]
 
 
 def blocks(*tags: str) -> list[Block]:
-    """Return the blocks of all documents that have one of these tags."""
+    """Return the blocks of all documents with one of these tags."""
     return [block for document in DOCUMENTS for block in blocks_of(document) if block.tag in tags]
 
 
 def section(document: Path, line: int) -> str:
-    """Return the heading under which a line of a document stands."""
+    """Return the heading above a line of a document."""
     above = "\n".join(prose_of(document).split("\n")[:line])
     headings = _HEADING.findall(above)
     return headings[-1][1] if headings else ""
@@ -84,7 +84,7 @@ def prose_of(document: Path) -> str:
 
 
 def anchors_of(document: Path) -> set[str]:
-    """Return the anchors of a document: of its headings, as both GitHub and MkDocs make them, and of names.
+    """Return the anchors of headings and names in a document.
 
     The two differ in what few headings have; a heading with other characters needs an anchor of its own, in braces.
     """
@@ -114,13 +114,13 @@ def links_of(document: Path) -> list[str]:
 
 
 def commands_in(block: Block) -> Iterator[str]:
-    """Yield the command lines of a block of a shell's, each whole, where it goes on in the next line."""
+    """Yield the command lines of a shell block."""
     for line in block.content.replace("\\\n", " ").splitlines():
         yield from filter(None, (part.strip() for part in line.split(" && ")))
 
 
 def is_shown(output: str, shown: str) -> bool:
-    """Return whether a document shows an output, but for figures; a last line `...` stands for any that follow."""
+    """Return whether an output is shown, but for figures and after `...`."""
     begun = shown.removesuffix("...\n")
     if begun != shown:
         output = "\n".join(output.splitlines()[: begun.count("\n")])
@@ -128,7 +128,7 @@ def is_shown(output: str, shown: str) -> bool:
 
 
 def without_figures(output: str) -> list[str]:
-    """Return what is the same in each run: the words of all lines, in an order that does not depend on times."""
+    """Return the words of all lines in a fixed order, without figures."""
     by_chance = ("  outliers: ", "  warning: ", "Median(ms) is ")
     lines = [line for line in output.splitlines() if not line.startswith(by_chance)]
     return sorted(" ".join(re.sub(r"\d[\d.]*(%| ?[nµmu]?s\b)?", "", line).split()) for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""Runs an example in the process that tests, which has the packages imported that it needs."""
+"""Run an example in this process, which has its packages imported."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "python" / "examples"
 
 
 def output_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run an example and return what it printed."""
+    """Run an example and return its output."""
     capsys.readouterr()
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     return capsys.readouterr().out
 
 
 def counts_in(output: str) -> dict[tuple[str, str], int]:
-    """Return the counts of a printed table by stage and node, of names of at most 40 characters."""
+    """Return the counts of a printed table by stage and node."""
     rows = output.split("\n" + "-" * 125 + "\n")[1].splitlines()
     return {(row[41:53].rstrip(), row[:40].rstrip()): int(row[54:59]) for row in rows}

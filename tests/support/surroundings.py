@@ -1,4 +1,4 @@
-"""What the documents' fragments of code stand in: what is there before them, or what runs them."""
+"""Surroundings that incomplete examples in documents need to run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ old_filter = new_filter = lambda: sum(range(1000))
 """
 
 
-# A shell as notebooks have it, and what their last cells need.
+# A shell as notebooks have it.
 _NOTEBOOK = """
 import os, sys, warnings
 sys.stderr = sys.stdout  # bars of progress
@@ -85,8 +85,6 @@ os.environ["MPLBACKEND"] = "agg"
 warnings.simplefilter("ignore")
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-shell.run_cell("import cprofiling as cp; from tqdm import tqdm; loader = range(3)")
-shell.run_cell("pipeline = type('P', (cp.PipelineProfiling,), dict(forward=lambda self, batch: batch))()")
 for cell in {cells!r}:
     shell.run_cell(cell).raise_error()
 """
@@ -114,7 +112,7 @@ def _in_cuvis(code: str, folder: Path) -> None:
 
 
 def _printed(code: str) -> str:
-    """Run code in the process that tests, where what it needs is imported, and return what it printed."""
+    """Run code in this process, and return its output."""
     hook = sys.excepthook  # a process group puts one of its own in its place
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()) as output:

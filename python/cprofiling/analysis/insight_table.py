@@ -54,7 +54,7 @@ class Insight(Figures[_T]):
         return "\n".join((title, text_table(columns, rows, row_limit), *notes))
 
     def section(self) -> Section:
-        """Return it as a table of ``cprofiling.report.document``, without columns in which no row has anything.
+        """Return a table of a report, without empty columns.
 
         It has as many rows as the document's other tables at most, the first ones.
         """

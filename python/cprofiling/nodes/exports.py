@@ -32,7 +32,7 @@ class Viewable:
         return _view(self).render("md")
 
     def to_csv(self) -> str:
-        """A line for each node, of a recording for each event; see ``cprofiling.report.csv`` for the columns."""
+        """Return CSV, a line for each node, or for each event of a recording."""
         return _view(self).render("csv")
 
     def to_html(self, *, against: Viewable | None = None) -> str:
@@ -45,7 +45,7 @@ class Viewable:
         return _view(self, against).render("html")
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row for each node as a pandas DataFrame; see ``cprofiling.report.flat_columns`` for the columns.
+        """Return a pandas DataFrame with a row for each node.
 
         Texts are objects (None where there is none), integers int64 or nullable Int64, times float64 (NaN where they
         are not known).
@@ -57,15 +57,16 @@ class Viewable:
         return flat_columns.to_pandas(_view(self).tables.nodes)
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each node as a polars DataFrame. ImportError without polars, naming the extra."""
+        """Return a polars DataFrame with a row for each node.
+
+        ImportError without polars, naming the extra.
+        """
         from cprofiling.report import flat_columns
 
         return flat_columns.to_polars(_view(self).tables.nodes)
 
     def to_parquet(self, path: StrOrBytesPath) -> None:
         """Write a Parquet file: a row for each node, of a recording for each event.
-
-        See ``cprofiling.report.flat_columns`` for the columns.
 
         ImportError without pyarrow, naming the extra; OSError where it cannot be written; TypeError and ValueError for
         what is no path.

@@ -333,8 +333,7 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream, for any library that takes one; needs none itself.
 
-        The columns are those of ``cprofiling.report.flat_columns``; what is not known is null. A schema that is asked
-        for is not followed.
+        The columns are those of ``to_pandas()``; an unknown figure is null. ``requested_schema`` is not followed.
         """
         from cprofiling.report.flat_columns import arrow_stream
 

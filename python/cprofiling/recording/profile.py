@@ -403,7 +403,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return self._finished()
 
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
-        """Write folded Python stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``.
+        """Write folded Python stacks, as flame graphs need them.
 
         Raises RuntimeError unless the recording was made ``with_stack=True``, as torch.profiler does: those of nodes,
         blocks and operators alone are what ``recording.export_stacks()`` writes.

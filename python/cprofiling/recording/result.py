@@ -241,7 +241,13 @@ class Reports(Viewable):
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
     ) -> KeyAverages:
-        """The figures of all events by name; see ``cprofiling.analysis.averages.key_averages``."""
+        """Return the figures of all events by name, with torch.profiler's columns.
+
+        Args:
+            group_by_input_shape: Separate rows by ``input_shapes``; a RuntimeWarning where none were recorded.
+            group_by_stack_n: Separate rows by this many innermost frames of their Python stack; 0 for none.
+            group_by_node: Separate rows by the innermost node around them.
+        """
         from cprofiling.analysis import averages
 
         return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
@@ -251,7 +257,12 @@ class Reports(Viewable):
         return self.key_averages()._repr_html_()
 
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
-        """Write folded stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``."""
+        """Write folded stacks of self times, as flame graphs need them.
+
+        Args:
+            path: A file, replaced if it exists.
+            metric: ``self_cpu_time_total`` or ``self_device_time_total``.
+        """
         from cprofiling.analysis import stacks
 
         stacks.export_stacks(self._finished(), path, metric)
@@ -333,7 +344,7 @@ class Reports(Viewable):
         return inference_reports.external_operators(self._finished())
 
     def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
-        """The time of each kernel: count, total, mean, extremes, deviation; see ``cprofiling.analysis.device_figures``.
+        """Return count, total, mean, extremes and deviation of each kernel.
 
         launched_only: leave out work whose launch the recording does not have, here and in ``copy_breakdown`` and
             ``idle_times``.
@@ -343,7 +354,7 @@ class Reports(Viewable):
         return device_figures.kernel_breakdown(self._finished(), launched_only=launched_only)
 
     def top_kernels(self, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
-        """The kernels of each node that took the most time; see ``cprofiling.analysis.top_kernels``.
+        """Return the longest kernels of each node, the busiest node first.
 
         n: how many of each node. node: that node's only; else of all, those of the busiest first.
         """
@@ -470,10 +481,7 @@ class Reports(Viewable):
         sort_by: str | None = None,
         group_by_node: bool = False,
     ) -> str:
-        """All of the above that has something to say, as a text; see ``cprofiling.analysis.overview``.
-
-        It is what ``cprofiling report`` prints.
-        """
+        """Return averages, figures of devices and findings as the text of ``cprofiling report``."""
         from cprofiling.analysis import overview
 
         return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)

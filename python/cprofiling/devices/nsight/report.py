@@ -27,16 +27,15 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
     frequencies in Hz, rates in byte/s; ``n/a`` becomes None. A file ``*.ncu-rep`` is first turned into CSV by ncu
     itself.
 
-    The verdicts, ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``, are those of
-    ``cprofiling.devices.nsight.verdict``, which has the rules; a kernel without the metrics that it takes has None,
-    with a reason.
+    The verdicts are ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``. A kernel without the
+    metrics for one has None, with a reason.
 
     Args:
         path: The file.
         timeout_s: How many seconds ncu may take for a file ``*.ncu-rep``: above 0, and below 1e9.
 
     Returns:
-        An immutable sequence of kernels, which prints itself as a table; see ``cprofiling.devices.nsight.kernels``.
+        An immutable sequence of kernels, which prints itself as a table.
 
     Raises:
         TypeError: ``path`` is no path, or ``timeout_s`` no number.
