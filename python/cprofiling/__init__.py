@@ -20,6 +20,7 @@ Statistics: set_profiling, profiling_enabled, reset_profiling, get_profiling_sum
     format_profiling_table, ProfilingSummary, NodeProfilingStats, ExecutionStage, Snapshot, FormatError.
 Recordings: profile, record (record_function), schedule, ProfilerAction, ProfilerActivity, supported_activities,
     Resource, RecordFormat, Recording, Event, load_trace, tensorboard_trace_handler.
+Results: Histogram, ShapeSummary, ShapeStats, ShapeVerdict, WarmUp, Gaps, FramesPerSecond, WhatIf, WhatIfFigures.
 Measuring: measure, Measurement, analyze_ncu_report.
 Notebooks: load_ipython_extension, unload_ipython_extension.
 
@@ -28,7 +29,7 @@ PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and h
 
 from typing import TYPE_CHECKING, Any
 
-from cprofiling._core import record, stage
+from cprofiling._core import FormatError, record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
 from cprofiling.devices.nsight.report import analyze_ncu_report
@@ -43,7 +44,7 @@ from cprofiling.nodes.profiler import (
     reset_profiling,
     set_profiling,
 )
-from cprofiling.nodes.snapshot import FormatError, Snapshot
+from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.recording.activities import ProfilerActivity, RecordFormat, Resource, supported_activities

@@ -20,10 +20,10 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on, profiler_with, run_threads
 from cprofiling._internal.row_kinds import SUSPENDABLE, UNFINISHED
+from cprofiling._internal.text import shown_text
 from cprofiling.analysis.insight_table import Insight, shown_number
 from cprofiling.analysis.steady_state import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
 from cprofiling.analysis.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.report import insight_sections
 from hostile_names import NAMES
 from markup import Markup

@@ -17,11 +17,11 @@ import pytest
 import cprofiling as cp
 import timing_reports
 from calls import profiler_on
+from cprofiling._internal.text import shown_text
 from cprofiling.analysis.overview import overview
 from cprofiling.commands import main
 from cprofiling.integrations.telefuser import profiler as telefuser_profiler
 from cprofiling.layers.timing_table import timing_table
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.report.csv import text_of
 from cprofiling.report.notebook.cell_profile import CellProfile
 from hostile_names import TURNING

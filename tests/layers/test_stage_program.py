@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import cprofiling
+from cprofiling._internal.files import file_name_of
 from cprofiling.harness import HarnessConfig, StageBenchHarness
 from cprofiling.layers.harness.program import TEMPLATE, program_for
-from cprofiling.recording.trace_handlers import file_name_of
 
 FOLDER = str(Path(cprofiling.__file__).parents[1])
 NAMES = 10_000

@@ -43,11 +43,10 @@ UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load"
 
 # Who else may read variables of the environment, and which: those of others, and what is not to be followed.
 READ_VARIABLES = {
-    "recording.whole_process": "which process came first, for what environment.py has let through",
     "commands.main": "_ARGCOMPLETE",
     "devices.nsight.tools": "all, for a program that it becomes",
     "commands.doctor": "all, for a program that it runs; NVTX_INJECTION64_PATH",
-    "recording.metadata": "RANK, WORLD_SIZE",
+    "_internal.process": "RANK, WORLD_SIZE; which process came first, for what environment.py has let through",
     "devices.nsight.report": "all, for a program that it runs",
     "recording.torch_operators.collect": "KINETO_LOG_LEVEL",
     "nodes.own_cost": "what it hides and puts back",
@@ -127,11 +126,18 @@ def test_what_needs_an_extra_is_imported_by_nobody_at_once() -> None:
 def test_the_package_itself_only_passes_names_on() -> None:
     body = tree_of(PACKAGE / "__init__.py").body
     assert ast.get_docstring(ast.Module(body=body, type_ignores=[]))
-    names = [alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    others = [ast.unparse(node).split()[0] for node in body[1:] if not isinstance(node, ast.ImportFrom)]
-    assert others == ["__version__", "__all__", "adopt(globals())"]
+    imports = [node for each in body for node in ast.walk(each) if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname or alias.name for node in imports for alias in node.names}
+    others = [ast.unparse(node).split("(")[0].split()[:2] for node in body[1:] if not isinstance(node, ast.ImportFrom)]
+    assert others == [
+        ["if", "TYPE_CHECKING:"],
+        ["__version__", "="],
+        ["__all__", "="],
+        ["def", "__getattr__"],
+        ["adopt"],
+    ]
     assert cprofiling.__all__ == sorted(cprofiling.__all__)
-    assert sorted(set(names) - {"adopt"}) == cprofiling.__all__
+    assert sorted(names - {"Any", "TYPE_CHECKING", "adopt"}) == cprofiling.__all__
 
 
 def modules() -> list[ModuleType]:

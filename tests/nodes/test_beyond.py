@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.counters import CounterValue, NodeCounters
 from cprofiling.nodes.resource_columns import beyond_text, columns_of, lines_below, shown_bytes, synchronising_lines
 from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.nodes.stats import NodeProfilingStats
-from cprofiling.nodes.summary_table import format_time, shown_text
 from fragments import DASH, HOSTILE_NAMES, parsed
 
 GPU = ["GPU mean", "GPU p50", "GPU p99", "GPU total", "Queue"]

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from calls import profiler_on
+from cprofiling._internal.text import shown_value
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import format_profiling_table, shown_value
+from cprofiling.nodes.summary_table import format_profiling_table
 
 NO_DATA = "No profiling data collected."
 

@@ -20,7 +20,8 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from command import COMMAND, PACKAGE, Done, python
-from cprofiling._internal import termination
+from cprofiling._internal import messages, termination
+from cprofiling._internal import process as own_process
 from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.recording import output_names, whole_process
 from recorded import names_in_file
@@ -538,9 +539,9 @@ def test_faults_of_our_own_do_no_harm(
     whole_process.start("", "VARIABLE")  # the first process has said so
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("builtins.open", fault(OSError()))
-    assert whole_process._start_time() == ""
+    assert own_process._start_time() == ""
     monkeypatch.setattr(sys, "stderr", None)
-    whole_process.say("to nobody")
+    messages.say("to nobody")
     assert output_names.reason(KeyboardInterrupt()) == "interrupted"
 
 

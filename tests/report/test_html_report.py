@@ -20,7 +20,7 @@ import pytest
 import browser
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report.document import Document
 from cprofiling.report.from_statistics import document_of
 from cprofiling.report.html.render import render

@@ -22,7 +22,7 @@ pytest.importorskip("IPython")
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from cprofiling.nodes.snapshot import FormatError
+from cprofiling._core import FormatError
 from cprofiling.report.notebook import cell_nodes, magics
 from cprofiling.report.notebook.cell_nodes import CellPatterns
 from cprofiling.report.notebook.cell_profile import CellProfile, CellRecording, joined

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import format_profiling_table, format_time, shown_text
+from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.notebook import summary_html
 from fragments import DASH, HOSTILE_NAMES, parsed
 from hostile_names import NAMES

@@ -19,12 +19,12 @@ import pytest
 
 import cprofiling as cp
 import timing_reports
+from cprofiling._internal.text import shown_text
 from cprofiling.nodes.buckets import histogram_of
 from cprofiling.nodes.counters import CounterValue, NodeCounters
 from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording.result import Recording
 from cprofiling.report import from_recording as views_recorded
 from cprofiling.report import tables

@@ -6,7 +6,7 @@ import operator
 import os
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,3 +93,26 @@ def callable_or_none(parameter: str, value: Any) -> Any:
 def _shown(number: int) -> str:
     """Return a refused number in writing; Python does not convert one of thousands of digits."""
     return str(number) if number.bit_length() <= 128 else f"an integer of {number.bit_length()} bits"
+
+
+_INT64_MAX = 2**63 - 1
+
+
+def checked_count(parameter: str, value: object) -> int:
+    """Return ``value`` as an int from 0 to 2^63-1.
+
+    Raises TypeError if it is a bool or has no ``__index__``, ValueError if it is out of range.
+    """
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
+    count = operator.index(value)  # type: ignore[arg-type]
+    if count < 0:
+        raise ValueError(f"{parameter} must be >= 0, got {_refused(count)}")
+    if count > _INT64_MAX:
+        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_refused(count)}")
+    return count
+
+
+def _refused(value: int) -> str:
+    """Return a refused int as text; Python does not convert one of thousands of digits."""
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"

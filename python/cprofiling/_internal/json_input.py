@@ -11,9 +11,9 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text, shown_value
+from cprofiling._internal.text import shown_text, shown_value
 
 if TYPE_CHECKING:
     from typing import Any
@@ -150,7 +150,7 @@ class Schema:
         """Raise Fault for a value that the schema, or a named part of it, does not allow."""
         self._check(value, place, self._root if part is None else self._root["$defs"][part])
 
-    def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:  # noqa: C901 a keyword each
+    def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:
         if "$ref" in rules:
             self.check(value, place, rules["$ref"].rpartition("/")[2])
         if "type" in rules and not _is_of(value, rules):

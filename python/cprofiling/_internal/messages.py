@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -40,3 +43,11 @@ def mention(message: str) -> None:
     except RuntimeWarning:
         if sys.stderr is not None:
             sys.stderr.write(f"cprofiling: {message}\n")
+
+
+def say(message: str) -> None:
+    """Write a line to stderr, if there is one."""
+    line = f"cprofiling: {shown_text('message', message)}\n"
+    with suppress(Exception):
+        sys.stderr.write(line)
+        sys.stderr.flush()

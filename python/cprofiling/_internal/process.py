@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from typing import TYPE_CHECKING
-
-from cprofiling.recording import metadata
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,13 +15,28 @@ _IMPORTED_IN = os.getpid()
 def rank() -> int:
     """Return the rank: that of torch.distributed where it is initialised, else the environment's, else 0."""
     distributed = _distributed()
-    return metadata.rank() or 0 if distributed is None else int(distributed.get_rank())
+    return environment_rank() or 0 if distributed is None else int(distributed.get_rank())
 
 
 def world_size() -> int:
     """Return how many ranks there are, from where the rank is known; at least 1."""
     distributed = _distributed()
-    return metadata.world_size() if distributed is None else int(distributed.get_world_size())
+    return environment_world_size() if distributed is None else int(distributed.get_world_size())
+
+
+def environment_rank() -> int | None:
+    """Return which of several processes this is, as its environment tells; None where it does not."""
+    return _number("RANK")
+
+
+def environment_world_size() -> int:
+    """Return how many ranks there are, as the environment of this process tells it; 1 where it does not."""
+    return max(1, _number("WORLD_SIZE") or 1)
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def _distributed() -> Any:
@@ -51,4 +63,19 @@ def is_as_imported() -> bool:
 
 def host() -> str:
     """Return this machine's name."""
-    return socket.gethostname()
+    return os.uname().nodename
+
+
+def is_first_with(owner: str) -> bool:
+    """Whether no process above this one has what this variable is for: one that has says so to those that it starts."""
+    own = f"{os.getpid()}:{_start_time()}"
+    return os.environ.setdefault(owner, own) == own
+
+
+def _start_time() -> str:
+    """When this process began, as the system counts: tells it from others that had its number, and outlives exec."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

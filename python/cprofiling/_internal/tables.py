@@ -10,8 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cprofiling._internal import arguments
-from cprofiling.nodes.summary_table import shown_text
-from cprofiling.recording.columns import counted
+from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -267,7 +266,7 @@ def short_repr(kind: str, count: int, noun: str) -> str:
 
 def frame_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> pd.DataFrame:
     """Return rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
-    from cprofiling.recording.dataframe import imported
+    from cprofiling._internal.optional import imported
 
     frame: pd.DataFrame = imported("pandas").DataFrame(list(rows), columns=list(columns))
     return frame

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cprofiling._internal.tables import first_rows, html_table
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
-from cprofiling.nodes.summary_table import shown_text, shown_value
 
 _WIDTH = 12  # of a column of figures
 _GAP = "  "

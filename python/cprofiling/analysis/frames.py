@@ -14,23 +14,16 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.arguments import index_between, number_between
+from cprofiling._internal.arguments import checked_count, index_between, number_between
 from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
+from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.inference_reports import INFERENCE, percentile
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.stats import ExecutionStage
-from cprofiling.nodes.summary_table import (
-    by_stage,
-    checked_count,
-    checked_text,
-    frame_ms_of,
-    frames_of_stage,
-    listed,
-    shown_value,
-)
+from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, counted, drop_notes
+from cprofiling.recording.columns import Recording, drop_notes
 from cprofiling.recording.columns import column as column_of
 
 if TYPE_CHECKING:

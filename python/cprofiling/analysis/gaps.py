@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.row_kinds import SUSPENDABLE
+from cprofiling._internal.text import counted
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.frames import RecordedFrames
 from cprofiling.analysis.inference_reports import percentile
 from cprofiling.analysis.insight_table import Insight, column
-from cprofiling.nodes.summary_table import checked_count
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, counted
+from cprofiling.recording.columns import Recording
 from cprofiling.recording.columns import column as column_of
 from cprofiling.recording.tree import nodes_around
 

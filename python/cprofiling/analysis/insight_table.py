@@ -19,7 +19,7 @@ from cprofiling._internal.tables import (
     more_rows,
     text_table,
 )
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 
 _T = TypeVar("_T")
 _DIGITS = 4  # that count

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import checked_text, shown_value
+from cprofiling._internal.text import checked_text, shown_value
 
 if TYPE_CHECKING:
     from typing import TypeAlias

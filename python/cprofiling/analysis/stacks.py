@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 from cprofiling.recording.columns import Recording, column, frames_of
 from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
 

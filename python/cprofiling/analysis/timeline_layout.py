@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
-from cprofiling.nodes.summary_table import shown_text
-from cprofiling.recording.columns import column, counted
+from cprofiling._internal.text import counted, shown_text
+from cprofiling.recording.columns import column
 from cprofiling.recording.tree import host_tree, self_times
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cprofiling._internal import arguments
 from cprofiling._internal.tables import Figures
+from cprofiling._internal.text import shown_value
 from cprofiling.analysis.device_figures import work_rows
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.columns import COPIES, SETS, Recording, column, drop_notes, texts_of
 from cprofiling.recording.intervals import length, union
 from cprofiling.recording.tree import device_owners, host_tree, nodes_around

@@ -14,12 +14,12 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, UNFINISHED
+from cprofiling._internal.text import checked_text, counted, listed
 from cprofiling.analysis import steady_state
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.analysis.steady_state import Level, steadiness
-from cprofiling.nodes.summary_table import checked_text, listed
-from cprofiling.recording.columns import Recording, counted, drop_notes
+from cprofiling.recording.columns import Recording, drop_notes
 from cprofiling.recording.columns import column as column_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.commands.parsing import CommandError, not_empty, whole_number
-from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from cprofiling import __version__, _core
 from cprofiling._internal import environment
+from cprofiling._internal.text import shown_text
 from cprofiling.devices import cuda_probe, operations
 from cprofiling.devices.cupti import library_folders
 from cprofiling.devices.nsight import tools
 from cprofiling.devices.streams import CUDA
 from cprofiling.nodes.own_cost import own_costs_ns
-from cprofiling.nodes.summary_table import shown_text
 
 FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
 ROOT = "/"  # below which the system's files are

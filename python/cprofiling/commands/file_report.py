@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
+from cprofiling._internal.text import shown_text
 from cprofiling.commands.report import ROWS
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     from cprofiling.recording.result import Recording

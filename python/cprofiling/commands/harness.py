@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
+from cprofiling._internal.text import shown_text
 from cprofiling.layers.harness.run_stage import step_of
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.layers.signatures import is_tensor
-from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     import argparse

@@ -104,8 +104,8 @@ def ncu(options: argparse.Namespace) -> str:
     others = (options.node, options.skip, options.count, options.set, options.output)
     if any(other is not None for other in others) or options.program or options.execute:
         options.refuse("argument --analyze: it goes without a program and other options")
+    from cprofiling._internal.text import shown_text
     from cprofiling.devices.nsight.report import analyze_ncu_report
-    from cprofiling.nodes.summary_table import shown_text
 
     try:
         return str(analyze_ncu_report(options.analyze))

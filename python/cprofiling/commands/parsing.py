@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_lines
+from cprofiling._internal.text import shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,13 +14,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.messages import say
 from cprofiling.commands.run_recording import RunRecording
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.import_hook import NodeFinder
 from cprofiling.nodes.from_patterns.patterns import MAIN
 from cprofiling.recording.output_names import UnusablePathError, checked_path, shown_path
 from cprofiling.recording.traces import chrome_writer
-from cprofiling.recording.whole_process import Automatic, say
+from cprofiling.recording.whole_process import Automatic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,8 +7,9 @@ import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.messages import say
 from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
-from cprofiling.recording.whole_process import Automatic, say
+from cprofiling.recording.whole_process import Automatic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

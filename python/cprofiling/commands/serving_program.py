@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from cprofiling._internal.messages import say
+from cprofiling._internal.text import shown_value
 from cprofiling.commands.run import Launch, Program
 from cprofiling.commands.run_recording import say_unmatched
 from cprofiling.monitoring.server.addresses import checked_address, is_local, socket_path
@@ -18,8 +20,6 @@ from cprofiling.monitoring.server.serving import serve
 from cprofiling.nodes import profiler
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.patterns import Patterns
-from cprofiling.nodes.summary_table import shown_value
-from cprofiling.recording.whole_process import say
 
 if TYPE_CHECKING:
     from types import ModuleType

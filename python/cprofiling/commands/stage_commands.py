@@ -137,8 +137,8 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def compare(options: argparse.Namespace) -> str | None:
     """Return what became of the times of runs, or of what tests did."""
+    from cprofiling._internal.text import shown_text
     from cprofiling.commands.file_report import ReportError, load_file
-    from cprofiling.nodes.summary_table import shown_text
     from cprofiling.report.against import comparison_of
     from cprofiling.report.view import View
     from cprofiling.testing.gates.file_comparison import compare_files

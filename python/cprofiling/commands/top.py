@@ -9,10 +9,10 @@ from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment
+from cprofiling._internal.optional import imported
 from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.commands.serve import add_client, endpoint
 from cprofiling.monitoring.top.samples import SORT_KEYS
-from cprofiling.recording.dataframe import imported
 from cprofiling.recording.profile import LIVE_VARIABLE
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def is_address(target: str) -> bool:
 
 def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
     """Return what gives the moments of a live file, and the errors that say why it cannot."""
+    from cprofiling._core import FormatError
     from cprofiling.monitoring.top import from_live_file
-    from cprofiling.nodes.snapshot import FormatError
 
     def moments(wait: Wait) -> Generator[Moment, None, None]:
         is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)

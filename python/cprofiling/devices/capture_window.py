@@ -6,8 +6,8 @@ import atexit
 import os
 
 from cprofiling import _core
-from cprofiling._internal.messages import mention
-from cprofiling.recording.whole_process import is_first_with, say
+from cprofiling._internal.messages import mention, say
+from cprofiling._internal.process import is_first_with
 
 OWNER = "CPROFILING_CAPTURE_OWNER"  # says to other processes who tells of the window
 _SHOWN = 80  # characters of a value

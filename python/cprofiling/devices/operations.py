@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_value
 from cprofiling.devices.streams import CUDA
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

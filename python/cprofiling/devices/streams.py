@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from typing import Any

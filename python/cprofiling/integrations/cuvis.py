@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
+from cprofiling._internal.text import shown_value
 from cprofiling.nodes.profiler import Profiler
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from distributed import Client, WorkerPlugin
 
+from cprofiling._core import FormatError
+from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.nodes import profiler
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from typing import Any

@@ -12,9 +12,9 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_value
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, profile_node, surround
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from typing import Any

@@ -17,9 +17,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.text import shown_value
 from cprofiling.nodes import profiler as control
 from cprofiling.nodes.decorators import NodeSite
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.text import shown_value
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, surround
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

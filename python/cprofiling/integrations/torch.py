@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.integrations.handle import Profiled
-from cprofiling.nodes.summary_table import checked_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

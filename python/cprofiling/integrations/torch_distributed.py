@@ -11,13 +11,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
+from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_snapshot
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

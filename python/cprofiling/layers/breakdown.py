@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import checked_text
 from cprofiling.analysis.averages import key_averages
-from cprofiling.nodes.summary_table import checked_text
 from cprofiling.recording.columns import RUNTIME, column, texts_of
 
 if TYPE_CHECKING:

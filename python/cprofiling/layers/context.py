@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
+from cprofiling._internal.text import shown_value
 from cprofiling.layers import output_folder, workers
 from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
 from cprofiling.layers.ending import Ending
@@ -23,7 +24,6 @@ from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import STAGE, Registry, checked_name, json_value
 from cprofiling.layers.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording import profile as session
 
 if TYPE_CHECKING:

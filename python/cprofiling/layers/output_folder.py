@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, process
-from cprofiling._internal.files import atomic_writer, make_folders
-from cprofiling.recording.trace_handlers import file_name_of
+from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, log
+from cprofiling._internal.files import file_name_of
 from cprofiling.layers import output_folder
 from cprofiling.layers.breakdown import breakdown_of
 from cprofiling.recording.profile import profile
-from cprofiling.recording.trace_handlers import file_name_of
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import _core
 from cprofiling._internal import process
+from cprofiling._internal.text import shown_value
 from cprofiling.layers.report_figures import RankUse, ms, times_of
 from cprofiling.layers.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
 from cprofiling.layers.signatures import StageIOSignature
 from cprofiling.layers.workers import WorkerRecords, WorkerWriter
 from cprofiling.nodes.profiler import Profiler
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

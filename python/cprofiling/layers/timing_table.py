@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, termination
-from cprofiling._internal.messages import mention
+from cprofiling._internal.messages import mention, say
+from cprofiling._internal.process import is_first_with
 from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.nodes.live_file import head
 from cprofiling.nodes.live_file.reading import ENDED, read
 from cprofiling.nodes.missing_figures import reasons_of
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
-from cprofiling.recording.whole_process import is_first_with, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.log import complain
+from cprofiling._internal.text import SEPARATING_OR_TURNING, shown_text, shown_value
 from cprofiling.nodes.buckets import LAST, edge_ns
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.snapshot import Snapshot
-from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text, shown_value
 
 if TYPE_CHECKING:
     from typing import Any, TypeAlias

@@ -88,7 +88,7 @@ class OpenTelemetryMetrics:
             TypeError: An argument is of another kind.
             ValueError: A number is out of its limits, or boundaries do not rise.
         """
-        from cprofiling.recording.dataframe import imported
+        from cprofiling._internal.optional import imported
 
         metrics = imported("opentelemetry.metrics", install="cprofiling[otel]")
         if meter_provider is not None:
@@ -154,7 +154,7 @@ class _Instruments:
     """The instruments of one provider, which has each of them once, and asks only who made it."""
 
     def __init__(self, metrics: Any, provider: MeterProvider, advice: tuple[float, ...]) -> None:
-        from cprofiling.recording.dataframe import own_version
+        from cprofiling._internal.optional import own_version
 
         self.members: list[OpenTelemetryMetrics] = []
         self._observation = metrics.Observation

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.row_kinds import CUT, NODE, OUTCOMES, UNFINISHED
+from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.node_totals import exportable
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.columns import Recording, column, has, thread_number
 from cprofiling.recording.result import Reports
 
@@ -47,7 +47,7 @@ def open_telemetry_spans(recording: Recording | profile, *, resource: Resource |
         TypeError: An argument is of another kind.
         RuntimeError: The ``profile`` has no recording yet.
     """
-    from cprofiling.recording.dataframe import imported
+    from cprofiling._internal.optional import imported
 
     if not isinstance(recording, Reports):
         raise TypeError(f"recording must be a Recording, or a profile that has one, got {shown_value(recording)}")
@@ -95,7 +95,7 @@ class _Maker:
         from opentelemetry import trace
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        from cprofiling.recording.dataframe import own_version
+        from cprofiling._internal.optional import own_version
 
         self._trace, self._span = trace, sdk.ReadableSpan
         self._sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.formats import Format
+from cprofiling._internal.optional import imported
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
@@ -20,7 +21,6 @@ from cprofiling.monitoring.node_totals import (
     sources_of,
 )
 from cprofiling.nodes.snapshot import Snapshot
-from cprofiling.recording.dataframe import imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -175,7 +175,7 @@ class PrometheusCollector:
 
 
 def _build() -> dict[str, str]:
-    from cprofiling.recording.dataframe import own_version
+    from cprofiling._internal.optional import own_version
 
     return {"version": own_version(), "python": platform.python_version(), "clock": _core.clock()[0]}
 

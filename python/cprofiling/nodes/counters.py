@@ -95,7 +95,7 @@ NO_COUNTERS = NodeCounters()
 
 def _refuse(values: Mapping[Any, Any]) -> None:
     from cprofiling._internal import arguments  # here, as what it shows is made of these values
-    from cprofiling.nodes.summary_table import checked_text
+    from cprofiling._internal.text import checked_text
 
     for name, value in values.items():
         checked_text("a counter's name", name)

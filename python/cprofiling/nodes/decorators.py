@@ -17,7 +17,7 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, overload
 
 from cprofiling import _core
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
-from cprofiling.nodes.summary_table import checked_text, format_time, shown_names, shown_text, shown_value
+from cprofiling._internal.text import checked_text, format_time, shown_names, shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling._internal.text import format_time, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

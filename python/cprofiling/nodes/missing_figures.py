@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.text import shown_names
 from cprofiling.devices.memory import memory_reason, peak_reason
 from cprofiling.devices.wait import wait_reason
 from cprofiling.nodes.resources import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, LAUNCHES_UNKNOWN, MEMORY, PEAK_UNKNOWN
 from cprofiling.nodes.snapshot import lost_reason
-from cprofiling.nodes.summary_table import shown_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,6 +10,7 @@ from weakref import ref
 
 from cprofiling import _core
 from cprofiling._internal.messages import mention
+from cprofiling._internal.text import checked_text
 from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes.decorators import (
@@ -31,7 +32,7 @@ from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reason
 from cprofiling.nodes.resource_columns import summary_text
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
-from cprofiling.nodes.summary_table import checked_text, no_such_stage
+from cprofiling.nodes.summary_table import no_such_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence

@@ -6,15 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.stats import NodeProfilingStats
-from cprofiling.nodes.summary_table import (
-    NO_DATA,
-    format_profiling_table,
-    format_time,
-    is_failures_only,
-    shown_text,
-    sorted_rows,
-)
+from cprofiling.nodes.summary_table import NO_DATA, format_profiling_table, is_failures_only, sorted_rows
 
 if TYPE_CHECKING:
     from typing import Any

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.text import checked_text
 from cprofiling.nodes.exports import Viewable
 from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
-from cprofiling.nodes.summary_table import checked_text, no_such_stage
+from cprofiling.nodes.summary_table import no_such_stage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
-
-FormatError = _core.FormatError
 
 
 class Snapshot(_core.Snapshot, Viewable):

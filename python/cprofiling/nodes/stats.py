@@ -249,7 +249,7 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
             TypeError: ``name`` or ``stage`` is of another kind.
             ValueError: There is no such row, or one in each of several stages; the message lists those there are.
         """
-        from cprofiling.nodes.summary_table import checked_text, shown_names
+        from cprofiling._internal.text import checked_text, shown_names
 
         wanted = checked_text("name", name)
         rows = [row for row in self if row.node_name == wanted]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from enum import Enum
 from typing import NamedTuple
 
+from cprofiling._internal.arguments import checked_count
+from cprofiling._internal.text import NAMED, checked_text, format_time, listed, shown_names, shown_text
 from cprofiling.nodes.stats import NodeProfilingStats
 
 NO_DATA = "No profiling data collected."
 
-_INT64_MAX = 2**63 - 1
-_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
-# What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
-SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-_NOT_SHOWN = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]")
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
-_NAMED = 4  # of names in a sentence
 _EXACT = 5  # samples, of which the P² estimate of the median is exact
 _APART = 0.05  # medians that differ by a larger part are told
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
@@ -90,8 +84,8 @@ def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
             continue  # the same, or not to be told apart in the column
         if abs(row.median_ms - p50_ms) > _APART * p50_ms:
             told.append(f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {p50_ms:.2f} ms")
-    more = f" and {len(told) - _NAMED:,} more" if len(told) > _NAMED else ""
-    return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:_NAMED])}{more}"] if told else []
+    more = f" and {len(told) - NAMED:,} more" if len(told) > NAMED else ""
+    return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:NAMED])}{more}"] if told else []
 
 
 def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
@@ -232,21 +226,6 @@ def checked_frames(total_frames: object) -> int | None:
     return None if total_frames is None else checked_count("total_frames", total_frames)
 
 
-def checked_count(parameter: str, value: object) -> int:
-    """Return ``value`` as an int from 0 to 2^63-1.
-
-    Raises TypeError if it is a bool or has no ``__index__``, ValueError if it is out of range.
-    """
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
-    count = operator.index(value)  # type: ignore[arg-type]
-    if count < 0:
-        raise ValueError(f"{parameter} must be >= 0, got {_refused(count)}")
-    if count > _INT64_MAX:
-        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_refused(count)}")
-    return count
-
-
 def checked_rows(stats: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
     """Return the items of ``stats`` as a list.
 
@@ -273,87 +252,14 @@ def sorted_rows(rows: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
     return sorted(rows, key=operator.attrgetter("total_ms"), reverse=True)
 
 
-def shown_value(value: object) -> str:
-    """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 a broken __repr__ must not hide the error that is being reported
-        text = "a value without repr"
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
-
-
-def checked_text(parameter: str, value: object) -> str:
-    """Return a name or stage as a plain str; an enum stands for its value.
-
-    Raises TypeError, naming ``parameter``, for anything but a str.
-    """
-    text = value.value if isinstance(value, Enum) else value
-    if not isinstance(text, str):
-        raise TypeError(f"{parameter} must be a str, got {shown_value(value)}")
-    # The characters themselves: a subclass may have other ideas of how it is shown.
-    return str.__str__(text)
-
-
-def shown_text(parameter: str, value: object) -> str:
-    r"""Return a name or stage as text that can be printed, without a line break, and encoded.
-
-    Control characters, surrogates, separators of lines and what turns the direction of writing become backslash escapes
-    such as ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
-    """
-    text = checked_text(parameter, value)
-    # Most names end here: none of these characters is printable.
-    return text if text.isprintable() else _NOT_SHOWN.sub(_escape, text)
-
-
-def shown_names(names: Iterable[str]) -> str:
-    """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
-    ordered = sorted(set(names))
-    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
-    return ", ".join([f"'{shown_text('name', name)}'" for name in ordered[:10]]) + more
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names in a sentence: the first ones, how many more there are, without control characters."""
-    named = ", ".join([shown_text("name", name) for name in names[:_NAMED]])
-    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
-
-
 def no_such_stage(stage: str, known: Iterable[str]) -> str:
     """Say that no node ran in a stage that was asked for, and in which stages there are some."""
     return f"no node has run in stage {shown_names([stage])}; stages with nodes: {shown_names(known)}"
 
 
-def shown_lines(text: str) -> str:
-    """Return a text as ``shown_text`` does, with its line breaks."""
-    return "\n".join(shown_text("text", line) for line in text.split("\n"))
-
-
 def frames_per_second(frame_ms: float) -> float:
     """Return the frames per second for a time per frame in milliseconds; 0.0 if the time is 0."""
     return 1000.0 / frame_ms if frame_ms > 0 else 0.0
-
-
-def format_time(time_ms: float) -> str:
-    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
-    for unit, per_ms in _UNITS:
-        value = float(time_ms) * per_ms
-        number = f"{value:.2f}"
-        if float(number) >= 100:
-            number = f"{value:.1f}"
-        text = f"{number} {unit}"
-        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
-        if float(number) < 1000:
-            break
-    return text
-
-
-def _refused(value: int) -> str:
-    """Return a refused int as text; Python does not convert one of thousands of digits."""
-    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _table_row(row: NodeProfilingStats) -> str:

@@ -6,7 +6,7 @@ import sys
 from enum import Enum, Flag, IntEnum
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

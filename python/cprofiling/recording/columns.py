@@ -13,6 +13,7 @@ from typing import Any
 
 from cprofiling import _core
 from cprofiling._internal.row_kinds import DEVICE
+from cprofiling._internal.text import counted
 
 Recording = _core.Recording  # all that reports ask is its own
 
@@ -88,11 +89,6 @@ def thread_number(track: Sequence[Any]) -> int | str:
     number: int = track[1]
     text: str | None = track[3]
     return number if text is None else text
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number, in figures, and what there are so many of."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def drop_notes(recording: Recording) -> list[str]:

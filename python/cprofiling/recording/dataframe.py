@@ -33,9 +33,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cprofiling._internal.optional import imported
 from cprofiling._internal.row_kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
 from cprofiling.recording.columns import UNKNOWN, Recording, column, thread_number
 from cprofiling.recording.executions import executions
@@ -207,29 +207,6 @@ def _outcomes(recording: Recording, rows: Sequence[int]) -> list[str | None]:
         else:
             shown.append("unfinished" if flags[row] & UNFINISHED else OUTCOMES[outcomes[row]])
     return shown
-
-
-def imported(library: str, *, install: str | None = None) -> Any:
-    """Return a module that is no part of Python. ImportError, if it is missing, names what to install.
-
-    install: that; by default the extra of its name.
-    """
-    try:
-        return import_module(library)
-    except ImportError as error:
-        wanted = f'pip install "{install or f"cprofiling[{library}]"}"'
-        message = f"{library} is needed for this and cannot be imported ({error}): {wanted}"
-        raise ImportError(message, name=library) from error
-
-
-def own_version() -> str:
-    """Return the version of this package; "unknown" where it was never installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("cprofiling")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:

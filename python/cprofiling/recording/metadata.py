@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.process import environment_rank, environment_world_size
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +21,7 @@ FORMAT_VERSION = 1
 _OWN = "cprofiling"
 _EVENTS = ("traceEvents", "baseTimeNanoseconds", "droppedEvents")
 _STANDARD = ("schemaVersion", "displayTimeUnit", "deviceProperties", "distributedInfo")
-_RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"  # the environment's words for them, as torchrun sets them
 _MAIN_FIRST = 0
-_MOST_DIGITS = 19  # of a number
 
 
 def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | None = None) -> dict[str, str]:
@@ -95,22 +94,7 @@ def _monotonic_clock() -> str | None:
 
 def _distributed() -> dict[str, Any]:
     """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
-    return {"backend": "", "rank": rank() or 0, "world_size": world_size()}
-
-
-def rank() -> int | None:
-    """Return which of several processes this is, as its environment tells; None where it does not."""
-    return _number(_RANK)
-
-
-def world_size() -> int:
-    """Return how many ranks there are, as the environment of this process tells it; 1 where it does not."""
-    return max(1, _number(_WORLD_SIZE) or 1)
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
+    return {"backend": "", "rank": environment_rank() or 0, "world_size": environment_world_size()}
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import files
-from cprofiling.recording import metadata
+from cprofiling._internal.process import environment_rank
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class OutputPath:
     def __init__(self, path: str, *, is_first: bool) -> None:
         """``path``: as ``checked_path`` returns it; ``is_first``: whether no process above this one has it."""
         self.path = path
-        self.rank = metadata.rank()
+        self.rank = environment_rank()
         self.is_owner = is_first and not self.rank
         self._found = _identity(path)
 

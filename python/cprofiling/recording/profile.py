@@ -13,7 +13,7 @@ from cprofiling._internal import arguments as checks
 from cprofiling._internal.environment import given
 from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.row_kinds import KINDS
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 from cprofiling.recording.active import IN_USE, Claim
 from cprofiling.recording.activities import (
     ON_DEVICES,

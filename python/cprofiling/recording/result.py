@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal.row_kinds import COUNTER, CUT, KINDS, OUTCOMES, UNFINISHED
+from cprofiling._internal.text import shown_value
 from cprofiling.nodes.exports import Viewable
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.files import file_name_of
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
     from cprofiling.recording.profile import profile
-
-_LONGEST_NAME = 200  # bytes of a worker's name; a file's name has at most 255
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def tensorboard_trace_handler(
@@ -47,19 +45,3 @@ def tensorboard_trace_handler(
         export_to_path(prof.recording, os.path.join(folder, name), compress=use_gzip)
 
     return handler
-
-
-def file_name_of(name: str) -> str:
-    """Return a name as a part of a file's name: what is no plain letter is percent-escaped, what is too long is cut.
-
-    Never empty, never ``.`` or ``..``; names that are cut end in a hash of the whole.
-    """
-    data = name.encode("utf-8", "surrogatepass")
-    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
-    if not escaped.strip("."):
-        escaped = escaped.replace(".", "%2E") or "%"
-    if len(escaped) > _LONGEST_NAME:
-        import hashlib
-
-        escaped = f"{escaped[: _LONGEST_NAME - 17]}-{hashlib.sha256(data).hexdigest()[:16]}"
-    return escaped

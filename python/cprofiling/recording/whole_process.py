@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import termination
+from cprofiling._internal.messages import say
+from cprofiling._internal.process import is_first_with
 from cprofiling._internal.process_exit import call_before_worker_ends
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording import call_details, metadata  # noqa: F401 what the end needs may not be there to import then
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.recording.profile import profile
@@ -47,21 +46,6 @@ def start(value: str, variable: str) -> None:
         return
     except Exception as error:  # noqa: BLE001 the program goes on as without us
         say(f"{variable} is set, but nothing is recorded: {reason(error)}")
-
-
-def is_first_with(owner: str) -> bool:
-    """Whether no process above this one has what this variable is for: one that has says so to those that it starts."""
-    own = f"{os.getpid()}:{_start_time()}"
-    return os.environ.setdefault(owner, own) == own
-
-
-def _start_time() -> str:
-    """When this process began, as the system counts: tells it from others that had its number, and outlives exec."""
-    try:
-        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 class Automatic(profile):
@@ -172,11 +156,3 @@ class Automatic(profile):
             return
         self._phase = _RUNNING
         call_before_worker_ends(self.end)
-
-
-def say(message: str) -> None:
-    """Write a line to stderr, if there is one."""
-    line = f"cprofiling: {shown_text('message', message)}\n"
-    with suppress(Exception):
-        sys.stderr.write(line)
-        sys.stderr.flush()

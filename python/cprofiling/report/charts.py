@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import format_time
+from cprofiling._internal.text import format_time
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.formats import Format
-from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text
+from cprofiling._internal.text import SEPARATING_OR_TURNING, shown_text
 from cprofiling.recording.dataframe import ROW, Numbers, event_rows, frame_columns
 from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import columns_of

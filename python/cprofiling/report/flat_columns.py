@@ -12,11 +12,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal.optional import imported
+from cprofiling._internal.text import checked_text, shown_text
 from cprofiling.nodes.counters import CounterValue
 from cprofiling.nodes.resources import MemoryFigures, NodeLaunches
 from cprofiling.nodes.stats import NodeProfilingStats
-from cprofiling.nodes.summary_table import checked_text, shown_text
-from cprofiling.recording.dataframe import imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.formats import Format
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
+from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.input_shapes import shown_rows
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import checked_text, shown_value
 from cprofiling.recording.result import Reports
 from cprofiling.report import insight_sections as insights
 from cprofiling.report.document import Document, Measurement, Node

@@ -9,8 +9,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import format_time, shown_text, shown_value
 from cprofiling.analysis.timeline_layout import Timeline, timeline_of
-from cprofiling.nodes.summary_table import NO_DATA, format_time, own_ms, shown_text, shown_value, sorted_rows
+from cprofiling.nodes.summary_table import NO_DATA, own_ms, sorted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,9 +8,9 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

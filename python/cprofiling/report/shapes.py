@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
+from cprofiling._internal.text import checked_text
 from cprofiling.nodes.input_shapes import OVERFLOW, shown_rows, shown_signature
-from cprofiling.nodes.summary_table import checked_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.resource_columns import shown_bytes
-from cprofiling.nodes.summary_table import format_time, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import quantile
-from cprofiling.nodes.summary_table import format_time, shown_text, shown_value
-from cprofiling.recording.columns import counted
+from cprofiling._internal.text import counted, format_time, shown_text, shown_value
 
 if TYPE_CHECKING:
     from typing import Any, Literal, NoReturn, TypeAlias

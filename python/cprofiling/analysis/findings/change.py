@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind
 from cprofiling.analysis.findings.device import started_by
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import COPIES, counted, texts_of
+from cprofiling.recording.columns import COPIES, texts_of
 
 # Twice as often is another way of working, not chance.
 MORE_TIMES = 2.0

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from cprofiling._internal.row_kinds import INSTANT, RECORD, STEP
+from cprofiling._internal.text import counted
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import BACKWARD, LEAST_NS, longest, milliseconds, percent
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import MEMORY, UNKNOWN, column, counted, has, known_args, texts_of
+from cprofiling.recording.columns import MEMORY, UNKNOWN, column, has, known_args, texts_of
 
 # Below that, a process's memory grows by what its allocator keeps for later.
 GROWTH_BYTES = 10 << 20

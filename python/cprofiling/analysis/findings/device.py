@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind, launches
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import COPIES, column, counted, texts_of
+from cprofiling.recording.columns import COPIES, column, texts_of
 
 # A tenth of the device's work, or of the time of the host, which waits in calls that copy.
 COPY_SHARE = 0.1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import frame_of, html_list, short_repr
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 from cprofiling.recording.columns import Recording, drop_notes
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from cprofiling._internal.row_kinds import STEP
+from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
 from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import COPIES, SETS, counted, has, texts_of
+from cprofiling.recording.columns import COPIES, SETS, has, texts_of
 
 # Less than this is not worth anybody's time, whatever its share.
 LEAST_NS = 1_000_000

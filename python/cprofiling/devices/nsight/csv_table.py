@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, NoReturn
 
-from cprofiling.nodes.snapshot import FormatError
+from cprofiling._core import FormatError
 
 KERNEL = "kernel name"
 ID = "id"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from cprofiling._internal.tables import Figures, Table, Tabular, frame_of, short_repr
+from cprofiling._internal.text import shown_text
 from cprofiling.devices.nsight import metrics as ncu_metrics
 from cprofiling.devices.nsight.metrics import NO_TEXTS, Metrics, Texts
 from cprofiling.devices.nsight.verdict import Verdict, memory_of, verdict_of, waves_of
-from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments
-from cprofiling.nodes.snapshot import FormatError
 
 if TYPE_CHECKING:
     from typing import IO
@@ -58,7 +58,7 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
 
 
 def _checked_timeout(timeout_s: float) -> float:
-    from cprofiling.nodes.summary_table import shown_value
+    from cprofiling._internal.text import shown_value
 
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
         raise TypeError(f"timeout_s must be a number, got {shown_value(timeout_s)}")

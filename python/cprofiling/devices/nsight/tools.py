@@ -13,8 +13,8 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
+from cprofiling._internal.files import file_name_of
 from cprofiling.devices.cuda_toolkits import newest_first, toolkit_folders
-from cprofiling.recording.trace_handlers import file_name_of
 
 VARIABLE = "CPROFILING_CAPTURE"
 LONGEST_NODE = 4096  # bytes of UTF-8, as names of nodes have

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import checked_text
 from cprofiling.integrations.telefuser.log import tell
 from cprofiling.layers import context
 from cprofiling.layers.memory import StageMemory
-from cprofiling.nodes.summary_table import checked_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

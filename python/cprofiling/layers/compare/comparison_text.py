@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
 from cprofiling._internal.json_input import Fault, place_of, read_json, schema, shown
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import interval_of
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.compare.comparison_text import markdown, text
 from cprofiling.layers.compare.stage_times import StageTimes, interval_between
 from cprofiling.layers.compare.timing_file import checked_timing_report, load_timing_report, processes_of
@@ -31,7 +32,6 @@ from cprofiling.layers.compare.verdict import (
     row_confidence,
     verdict_of,
 )
-from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

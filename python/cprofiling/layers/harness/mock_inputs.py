@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, log
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.harness.signature_file import element_size
 from cprofiling.layers.signatures import NUMPY, escaped, is_tensor, unescaped
-from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,11 +11,11 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.json_input import Fault, parsed, place_of, read_json, schema, shown
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.signatures import SCHEMA_VERSION, StageIOSignature, escaped, is_tensor, unescaped
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

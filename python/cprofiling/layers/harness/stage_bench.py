@@ -15,8 +15,9 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, log
-from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
 from cprofiling._internal.progress import progress
+from cprofiling._internal.text import checked_text, shown_text, shown_value
 from cprofiling.layers import output_folder
 from cprofiling.layers import recording as stage_recording
 from cprofiling.layers.breakdown import breakdown_of
@@ -25,9 +26,7 @@ from cprofiling.layers.harness.program import program_for
 from cprofiling.layers.harness.run_stage import Step, step_of
 from cprofiling.layers.harness.signature_file import checked_signature, load_signatures
 from cprofiling.layers.signatures import is_tensor, signature_of_output
-from cprofiling.nodes.summary_table import checked_text, shown_text, shown_value
 from cprofiling.recording.profile import profile
-from cprofiling.recording.trace_handlers import file_name_of
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import counted
 from cprofiling.layers.ranks import merge_statistics
-from cprofiling.recording.columns import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

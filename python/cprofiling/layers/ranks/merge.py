@@ -12,18 +12,18 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
 from cprofiling._internal.files import atomic_writer, open_regular
 from cprofiling._internal.tables import text_table
+from cprofiling._internal.text import counted, shown_text
 from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
 from cprofiling.layers.ranks.merge_statistics import MergedStatistics, missing_ranks, reason_of
 from cprofiling.layers.ranks.merge_timing import MergedTiming
 from cprofiling.layers.ranks.merge_traces import MergedTraces
 from cprofiling.layers.ranks.skew import Skew, label_order
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import format_profiling_table, shown_text
-from cprofiling.recording.columns import counted
+from cprofiling.nodes.summary_table import format_profiling_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

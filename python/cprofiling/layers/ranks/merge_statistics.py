@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal.file_kinds import LIVE_MAGIC
 from cprofiling._internal.files import open_to_read, read_whole
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
-from cprofiling.nodes.snapshot import FormatError, Snapshot
+from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -14,13 +14,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
+from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks.merge_statistics import CHANGED, reason_of
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
 from cprofiling.layers.ranks.trace_writer import TRACK, Splitter, TraceWriter
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load
 

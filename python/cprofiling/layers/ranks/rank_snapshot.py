@@ -21,11 +21,12 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments
+from cprofiling._internal.process import environment_rank, environment_world_size
+from cprofiling._internal.text import shown_value
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
-from cprofiling.nodes.snapshot import FormatError, Snapshot
-from cprofiling.nodes.summary_table import shown_value
-from cprofiling.recording import metadata
+from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from typing import Any
@@ -145,8 +146,8 @@ def own_rank() -> tuple[int | None, int | None]:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
-    rank = metadata.rank()
-    size = metadata.world_size()
+    rank = environment_rank()
+    size = environment_world_size()
     return rank, None if rank is None or size <= rank else size
 
 
@@ -175,8 +176,7 @@ def write_rank_snapshot(
 
     Raises TypeError and ValueError for wrong arguments, OSError where the folder or the file cannot be written.
     """
-    from cprofiling._internal.files import atomic_writer, make_folders
-    from cprofiling.recording.trace_handlers import file_name_of
+    from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
 
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {shown_value(name)}")

@@ -12,8 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
-from cprofiling.nodes.summary_table import shown_text
-from cprofiling.recording.columns import counted
+from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

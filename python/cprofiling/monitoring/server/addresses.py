@@ -7,7 +7,7 @@ import os
 import re
 import socket
 
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
 _LAST_PORT = 65535

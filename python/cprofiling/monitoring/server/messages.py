@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server.refusal import Refusal
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import checked_text, shown_value
 
 if TYPE_CHECKING:
     from typing import Any

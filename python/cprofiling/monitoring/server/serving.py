@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cprofiling._internal import arguments, files
+from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc
 from cprofiling.monitoring.server.addresses import (
     checked_address,
@@ -33,7 +34,6 @@ from cprofiling.monitoring.server.guard import Guard, checked_token
 from cprofiling.monitoring.server.messages import MOST_BYTES
 from cprofiling.monitoring.server.service import ProfilingService, cuvis_handlers
 from cprofiling.monitoring.server.sessions import Sessions
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.output_names import named
 
 if TYPE_CHECKING:

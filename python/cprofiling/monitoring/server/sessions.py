@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.server.refusal import Refusal, described
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
-from cprofiling.nodes.summary_table import shown_value
 
 if TYPE_CHECKING:
     from typing import Any

@@ -8,10 +8,10 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import Moment, Part
 from cprofiling.nodes.live_file.head import MAGIC
 from cprofiling.nodes.live_file.reading import RUNNING, LiveStatistics, read
-from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from cprofiling._internal.text import counted, shown_text, shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.addresses import checked_address
 from cprofiling.monitoring.server.guard import checked_token
 from cprofiling.monitoring.server.messages import summary_from
 from cprofiling.monitoring.top.samples import Moment, Part
-from cprofiling.nodes.summary_table import shown_text, shown_value
-from cprofiling.recording.columns import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

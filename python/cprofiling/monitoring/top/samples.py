@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.summary_table import NO_DATA, format_time, shown_names, shown_text
+from cprofiling._internal.text import format_time, shown_names, shown_text
+from cprofiling.nodes.summary_table import NO_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
-from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

@@ -25,8 +25,8 @@ from contextlib import suppress
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
-from cprofiling.nodes.snapshot import FormatError
 from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators.rows import MARK, Rows, may_be_damaged, mended, true_names
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
-from cprofiling.nodes.summary_table import shown_value
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ import sys
 import zlib
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds, files
 from cprofiling._internal.messages import warn
-from cprofiling.nodes.snapshot import FormatError
 from cprofiling.recording.result import Recording
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from cprofiling._internal.tables import Column, Section
-from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report import tables
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Document, Node

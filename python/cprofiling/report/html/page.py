@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cprofiling._internal.row_kinds import KINDS, OUTCOMES
-from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import counted
 from cprofiling.report.charts import ascending
 from cprofiling.report.document import IcicleNode, Span, Timeline, Track
 from cprofiling.report.html.figures import Heading, Table

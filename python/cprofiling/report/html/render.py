@@ -11,8 +11,9 @@ from typing import Any
 
 import cprofiling
 from cprofiling._internal.formats import Format
-from cprofiling.nodes.summary_table import NO_DATA, format_time, shown_text, shown_value
-from cprofiling.recording.dataframe import imported
+from cprofiling._internal.optional import imported
+from cprofiling._internal.text import format_time, shown_text, shown_value
+from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.charts import packed
 from cprofiling.report.document import Document, Finding, Measurement
 from cprofiling.report.html import figures, page

@@ -7,10 +7,11 @@ import time
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
-from cprofiling.nodes.summary_table import format_profiling_table, format_time, shown_text
+from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.recording.activities import ProfilerActivity
-from cprofiling.recording.columns import column, counted, drop_notes
+from cprofiling.recording.columns import column, drop_notes
 from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Recording
 from cprofiling.recording.traces import chrome_writer

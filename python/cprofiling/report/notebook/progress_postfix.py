@@ -7,8 +7,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import format_time, shown_text, shown_value
 from cprofiling.nodes import profiler as control
-from cprofiling.nodes.summary_table import format_time, own_ms, shown_text, shown_value
+from cprofiling.nodes.summary_table import own_ms
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -7,17 +7,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.arguments import checked_count
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.resource_columns import Column, columns_of, lines_below
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import (
     NO_DATA,
-    checked_count,
     checked_frames,
     checked_rows,
-    format_time,
     frame_lines,
     own_ms,
-    shown_text,
     sorted_rows,
     summary_title,
 )

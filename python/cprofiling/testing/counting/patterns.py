@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling.nodes.summary_table import checked_text, shown_value
+from cprofiling._internal.text import checked_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

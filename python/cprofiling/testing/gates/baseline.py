@@ -9,10 +9,10 @@ import platform
 import sys
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.json_input import Fault, place_of, read_json, schema
-from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling._internal.text import shown_text
 from cprofiling.testing.gates.series import Series
 
 if TYPE_CHECKING:

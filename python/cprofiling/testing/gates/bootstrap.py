@@ -8,7 +8,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal.quantiles import quantile, student_quantile
-from cprofiling.nodes.summary_table import checked_text, shown_value
+from cprofiling._internal.text import checked_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import file_kinds
+from cprofiling._internal.text import shown_text
 from cprofiling.layers.compare.verdict import EXIT_REGRESSED, EXIT_SAME
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.testing.gates import baseline
 from cprofiling.testing.gates.bootstrap import Rule
 from cprofiling.testing.gates.verdicts import Verdicts, judged, times_in

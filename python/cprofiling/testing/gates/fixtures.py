@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import checked_text
 from cprofiling.nodes.decorators import default_name
 from cprofiling.nodes.profiler import Profiler
-from cprofiling.nodes.summary_table import checked_text
 from cprofiling.testing.counting.calls import CallCount
 from cprofiling.testing.counting.patterns import checked_patterns
 from cprofiling.testing.gates import series

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
-from cprofiling.nodes.summary_table import checked_text, shown_text, shown_value
+from cprofiling._internal.text import checked_text, shown_text, shown_value
 from cprofiling.testing.counting.patterns import checked_patterns
 
 if TYPE_CHECKING:

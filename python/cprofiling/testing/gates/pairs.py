@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.compare.verdict import NOT_ENOUGH, UNSURE, can_lie_apart, row_confidence, verdict_of
-from cprofiling.nodes.summary_table import shown_text, shown_value
 from cprofiling.testing.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of
 from cprofiling.testing.gates.timed_call import CALL, Timer, only_compute, series
 

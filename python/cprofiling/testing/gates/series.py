@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import shown_value
 from cprofiling.layers.compare.verdict import CONFIDENCE, NOT_ENOUGH, can_lie_apart, row_confidence, verdict_of
-from cprofiling.nodes.summary_table import shown_value
 from cprofiling.testing.gates import timed_call
 from cprofiling.testing.gates.bootstrap import METRICS, interval_of, separate_change
 

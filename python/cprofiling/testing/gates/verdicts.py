@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cprofiling._internal.text import shown_text
 from cprofiling.devices.cupti import NO_CUDA
 from cprofiling.layers.compare.verdict import UNSURE
-from cprofiling.nodes.summary_table import shown_text
 from cprofiling.testing.gates import baseline, series
 
 if TYPE_CHECKING:

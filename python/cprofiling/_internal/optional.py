@@ -1,0 +1,29 @@
+"""Packages that are extras, imported where they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def imported(library: str, *, install: str | None = None) -> Any:
+    """Return a module that is no part of Python. ImportError, if it is missing, names what to install.
+
+    install: that; by default the extra of its name.
+    """
+    try:
+        return import_module(library)
+    except ImportError as error:
+        wanted = f'pip install "{install or f"cprofiling[{library}]"}"'
+        message = f"{library} is needed for this and cannot be imported ({error}): {wanted}"
+        raise ImportError(message, name=library) from error
+
+
+def own_version() -> str:
+    """Return the version of this package; "unknown" where it was never installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("cprofiling")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,89 @@
+"""Texts that are printed: names, values, times, numbers of things."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
+# What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
+SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_NOT_SHOWN = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]")
+NAMED = 4  # of names in a sentence
+
+
+def shown_value(value: object) -> str:
+    """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 a broken __repr__ must not hide the error that is being reported
+        text = "a value without repr"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+
+
+def checked_text(parameter: str, value: object) -> str:
+    """Return a name or stage as a plain str; an enum stands for its value.
+
+    Raises TypeError, naming ``parameter``, for anything but a str.
+    """
+    text = value.value if isinstance(value, Enum) else value
+    if not isinstance(text, str):
+        raise TypeError(f"{parameter} must be a str, got {shown_value(value)}")
+    # The characters themselves: a subclass may have other ideas of how it is shown.
+    return str.__str__(text)
+
+
+def shown_text(parameter: str, value: object) -> str:
+    r"""Return a name or stage as text that can be printed, without a line break, and encoded.
+
+    Control characters, surrogates, separators of lines and what turns the direction of writing become backslash escapes
+    such as ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
+    """
+    text = checked_text(parameter, value)
+    # Most names end here: none of these characters is printable.
+    return text if text.isprintable() else _NOT_SHOWN.sub(_escape, text)
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
+    ordered = sorted(set(names))
+    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
+    return ", ".join([f"'{shown_text('name', name)}'" for name in ordered[:10]]) + more
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence: the first ones, how many more there are, without control characters."""
+    named = ", ".join([shown_text("name", name) for name in names[:NAMED]])
+    return named if len(names) <= NAMED else f"{named} and {len(names) - NAMED:,} more"
+
+
+def shown_lines(text: str) -> str:
+    """Return a text as ``shown_text`` does, with its line breaks."""
+    return "\n".join(shown_text("text", line) for line in text.split("\n"))
+
+
+def format_time(time_ms: float) -> str:
+    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
+    for unit, per_ms in _UNITS:
+        value = float(time_ms) * per_ms
+        number = f"{value:.2f}"
+        if float(number) >= 100:
+            number = f"{value:.1f}"
+        text = f"{number} {unit}"
+        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
+        if float(number) < 1000:
+            break
+    return text
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number, in figures, and what there are so many of."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
