@@ -18,7 +18,8 @@ from calls import mapped
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages, sorted_by
 from cprofiling.analysis.stacks import export_stacks
 from cprofiling.recording.columns import ANNOTATIONS, device_name
-from cprofiling.recording.result import Recording, load_trace
+from cprofiling.recording.result import Recording
+from cprofiling.recording.traces.reader import load_trace
 from cprofiling.recording.tree import device_owners, host_tree
 from recordings import DEVICE, DROPPED, INSTANT, NODE, RECORD, STEP, US, Row, call, device, host, made
 

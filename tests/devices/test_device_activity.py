@@ -491,8 +491,8 @@ def test_numbers_and_places_are_those_of_the_headers() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# Names of the headers that look like calls of cupti_records.h, and are left out on purpose: copies and fills as nodes of
-# graphs that are being made, functions for the host; of the driver, what only programs from before CUDA 3.2 call.
+# Names of the headers that look like calls of cupti_records.h, and are left out on purpose: copies and fills as nodes
+# of graphs that are being made, functions for the host; of the driver, what only programs from before CUDA 3.2 call.
 LOOKS_LIKE_A_CALL = re.compile(r"(?:__)?cu(?:da|64)?\w*(?:Launch|Memcpy|Memset)\w*")
 LEFT_OUT = re.compile(r"cu(?:da)?(?:Graph\w*Mem(?:cpy|set)Node\w*|LaunchHostFunc(?:_v10000|_ptsz|_ptsz_v10000)?)")
 AFTER_CUDA_3_1 = 83  # the first number of CUDA 3.2 or later

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     import pandas as pd
     import polars as pl
     from _typeshed import StrOrBytesPath
+    from matplotlib.axes import Axes
 
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf
+    from cprofiling.nodes.histogram import Histogram
+    from cprofiling.nodes.input_shapes import ShapeStats
+    from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.report.view import View
 
 
@@ -95,7 +104,132 @@ class Viewable:
         _view(self, against).write(path, format)
 
 
+class SummaryExports(Viewable):
+    """The methods of a summary that show it, or tell what it means."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Return the table that ``format_profiling_summary()`` prints."""
+        from cprofiling.nodes.resource_columns import summary_text
+
+        return summary_text(_summary(self))
+
+    def warm_up(self) -> WarmUp:
+        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
+
+        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
+        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
+        """
+        from cprofiling.analysis import warm_up
+
+        return warm_up.of_summary(_summary(self))
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        total_frames: int | Mapping[str, int] | None = None,
+        edges: Iterable[tuple[str, str]] | None = None,
+    ) -> WhatIf:
+        """What a frame would take if a node's own time were a part of what it is.
+
+        Without edges that is exact for nodes that run one after the other: the own times of all nodes, added up. With
+        edges it is the critical path through the mean times of the nodes, as if branches ran at the same time.
+
+        Args:
+            node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
+            factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+            total_frames: How many frames there were; a mapping by stage where there are several stages. None: as far as
+                the nodes tell (see ``frames_per_second``).
+            edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
+                ``()``: none.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong, the node has no sample, or the edges have a cycle.
+        """
+        from cprofiling.analysis import what_if
+
+        return what_if.of_summary(_summary(self), node, factor, total_frames, edges)
+
+    def frames_per_second(
+        self, total_frames: int | Mapping[str, int] | None = None, *, seconds: float | None = None
+    ) -> FramesPerSecond:
+        """Frames per second of each stage, right also where nodes run more or less often than once a frame.
+
+        How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
+        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
+
+        Args:
+            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
+                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
+                another stage that the summary does not have is refused.
+            seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+        """
+        from cprofiling.analysis import frames
+
+        return frames.of_summary(_summary(self), total_frames, seconds)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, for any library that takes one; needs none itself.
+
+        The columns are those of ``to_pandas()``; an unknown figure is null. ``requested_schema`` is not followed.
+        """
+        from cprofiling.report.flat_columns import arrow_stream
+
+        return arrow_stream(_summary(self))
+
+    def _repr_html_(self) -> str:
+        """Return the HTML table that notebooks show in place of the list."""
+        # Imported here because most programs never show HTML.
+        from cprofiling.report.notebook.summary import shapes_html, summary_html
+
+        shown = _summary(self)
+        html = summary_html(
+            shown,
+            skip_first_n=shown.skip_first_n,
+            reasons=shown.reasons,
+            internal_errors=shown.internal_errors,
+            cost_ns=shown.cost_ns,
+        )
+        return f"{html}\n{shapes_html(shown.shapes)}" if shown.shapes else html
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the total time of each node as a bar, with what is its own in it; returns the axes.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many rows are drawn, the longest; the
+            sum of the others is told. 1 to 1,000.
+
+        ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no number of rows.
+        """
+        from cprofiling.report import plots
+
+        return plots.plot_summary(_summary(self), ax, top=top)
+
+
+def _summary(of: SummaryExports) -> ProfilingSummary:
+    return of  # type: ignore[return-value]  # no other class has these methods
+
+
 def _view(of: Viewable, against: Viewable | None = None) -> View:
     from cprofiling.report.view import View
 
     return View(of, against=against)
+
+
+def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
+    """Draw a histogram; see ``Histogram.plot``."""
+    from cprofiling.report import plots
+
+    return plots.plot_histogram(histogram, ax)
+
+
+def shapes_html(shapes: Sequence[ShapeStats]) -> str:
+    """Return the HTML table of input signatures."""
+    from cprofiling.report.notebook import summary
+
+    return summary.shapes_html(shapes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text, format_time, shown_names, shown_text, shown_value
+from cprofiling.nodes import exports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -67,9 +68,7 @@ class Histogram:
         ax: matplotlib's axes to draw on; None: those of a new figure. Returns the axes. ImportError without matplotlib,
         naming the extra.
         """
-        from cprofiling.report import plots
-
-        return plots.plot_histogram(self, ax)
+        return exports.plot_histogram(self, ax)
 
     def title(self) -> str:
         """Return what it is of, as can be printed."""

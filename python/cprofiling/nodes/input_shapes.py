@@ -22,6 +22,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import format_time, shown_text
+from cprofiling.nodes import exports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -126,9 +127,7 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
         return "\n".join([*_table_lines(shown_rows(self)), *map(str, self.verdicts)])
 
     def _repr_html_(self) -> str:
-        from cprofiling.report.notebook.summary import shapes_html  # most programs never show HTML
-
-        return shapes_html(self)
+        return exports.shapes_html(self)
 
 
 ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cprofiling"

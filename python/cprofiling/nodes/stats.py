@@ -7,19 +7,16 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import checked_text, shown_names
 from cprofiling.nodes.counters import NO_COUNTERS, NodeCounters
-from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.exports import SummaryExports
+from cprofiling.nodes.histogram import histogram_of
 from cprofiling.nodes.resources import WAITS, NodeLaunches, NodeMemory, fields_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from matplotlib.axes import Axes
-
-    from cprofiling.analysis.frames import FramesPerSecond
-    from cprofiling.analysis.warm_up import WarmUp
-    from cprofiling.analysis.what_if import WhatIf
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
@@ -181,7 +178,7 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
     return stats
 
 
-class ProfilingSummary(list[NodeProfilingStats], Viewable):
+class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
     """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
 
     It is a list in every respect: it equals a plain list with equal members, and slices are plain lists. Copies and
@@ -249,8 +246,6 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
             TypeError: ``name`` or ``stage`` is of another kind.
             ValueError: There is no such row, or one in each of several stages; the message lists those there are.
         """
-        from cprofiling._internal.text import checked_text, shown_names
-
         wanted = checked_text("name", name)
         rows = [row for row in self if row.node_name == wanted]
         if not rows:
@@ -265,94 +260,6 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
             f"stage must be one in which the node ran ({shown_names(row.stage for row in rows)}), got {got}"
         )
 
-    def __str__(self) -> str:
-        """Return the table that ``format_profiling_summary()`` prints."""
-        from cprofiling.nodes.resource_columns import summary_text
-
-        return summary_text(self)
-
-    def warm_up(self) -> WarmUp:
-        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
-
-        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
-        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
-        """
-        from cprofiling.analysis import warm_up
-
-        return warm_up.of_summary(self)
-
-    def what_if(
-        self,
-        node: str | Mapping[str, float] | None = None,
-        factor: float = 2.0,
-        *,
-        total_frames: int | Mapping[str, int] | None = None,
-        edges: Iterable[tuple[str, str]] | None = None,
-    ) -> WhatIf:
-        """What a frame would take if a node's own time were a part of what it is.
-
-        Without edges that is exact for nodes that run one after the other: the own times of all nodes, added up. With
-        edges it is the critical path through the mean times of the nodes, as if branches ran at the same time.
-
-        Args:
-            node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
-            factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
-            total_frames: How many frames there were; a mapping by stage where there are several stages. None: as far as
-                the nodes tell (see ``frames_per_second``).
-            edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
-                ``()``: none.
-
-        Raises:
-            TypeError, ValueError: An argument is wrong, the node has no sample, or the edges have a cycle.
-        """
-        from cprofiling.analysis import what_if
-
-        return what_if.of_summary(self, node, factor, total_frames, edges)
-
-    def frames_per_second(
-        self, total_frames: int | Mapping[str, int] | None = None, *, seconds: float | None = None
-    ) -> FramesPerSecond:
-        """Frames per second of each stage, right also where nodes run more or less often than once a frame.
-
-        How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
-        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
-
-        Args:
-            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
-                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
-                another stage that the summary does not have is refused.
-            seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
-
-        Raises:
-            TypeError, ValueError: An argument is wrong.
-        """
-        from cprofiling.analysis import frames
-
-        return frames.of_summary(self, total_frames, seconds)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows as an Arrow stream, for any library that takes one; needs none itself.
-
-        The columns are those of ``to_pandas()``; an unknown figure is null. ``requested_schema`` is not followed.
-        """
-        from cprofiling.report.flat_columns import arrow_stream
-
-        return arrow_stream(self)
-
-    def _repr_html_(self) -> str:
-        """Return the HTML table that notebooks show in place of the list."""
-        # Imported here because most programs never show HTML.
-        from cprofiling.report.notebook.summary import shapes_html, summary_html
-
-        html = summary_html(
-            self,
-            skip_first_n=self.skip_first_n,
-            reasons=self.reasons,
-            internal_errors=self.internal_errors,
-            cost_ns=self.cost_ns,
-        )
-        return f"{html}\n{shapes_html(self.shapes)}" if self.shapes else html
-
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)
 
@@ -366,20 +273,6 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
         one that was made of rows, copied or unpickled.
         """
-        from cprofiling.nodes import histogram
-
         if not hasattr(self, "_find_histograms"):
             raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
-        return histogram.histogram_of(self._find_histograms(), node, stage)
-
-    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
-        """Draw the total time of each node as a bar, with what is its own in it; returns the axes.
-
-        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many rows are drawn, the longest; the
-            sum of the others is told. 1 to 1,000.
-
-        ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no number of rows.
-        """
-        from cprofiling.report import plots
-
-        return plots.plot_summary(self, ax, top=top)
+        return histogram_of(self._find_histograms(), node, stage)

@@ -1,0 +1,304 @@
+"""The methods of recordings that show them, or tell what they mean; what they call is imported then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cprofiling._internal.text import shown_value
+from cprofiling.nodes.exports import Viewable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import IO, Any
+
+    import pandas as pd
+    import polars as pl
+    from _typeshed import StrOrBytesPath
+    from matplotlib.axes import Axes
+
+    from cprofiling._internal.tables import Figures
+    from cprofiling.analysis.averages import KeyAverages
+    from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
+    from cprofiling.analysis.findings.finding import Findings
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.gaps import Gaps
+    from cprofiling.analysis.inference_reports import Report, Summary
+    from cprofiling.analysis.top_kernels import NodeKernel
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf
+    from cprofiling.recording.result import Recording
+
+
+class RecordingExports(Viewable):
+    """What can be asked of a recording: of a ``Recording``, and of the ``profile`` that made it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _finished(self) -> Recording: ...
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
+    ) -> KeyAverages:
+        """Return the figures of all events by name, with torch.profiler's columns.
+
+        Args:
+            group_by_input_shape: Separate rows by ``input_shapes``; a RuntimeWarning where none were recorded.
+            group_by_stack_n: Separate rows by this many innermost frames of their Python stack; 0 for none.
+            group_by_node: Separate rows by the innermost node around them.
+        """
+        from cprofiling.analysis import averages
+
+        return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
+
+    def _repr_html_(self) -> str:
+        """Return the table of averages that notebooks show."""
+        return self.key_averages()._repr_html_()
+
+    def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
+        """Write folded stacks of self times, as flame graphs need them.
+
+        Args:
+            path: A file, replaced if it exists.
+            metric: ``self_cpu_time_total`` or ``self_device_time_total``.
+        """
+        from cprofiling.analysis import stacks
+
+        stacks.export_stacks(self._finished(), path, metric)
+
+    def export_chrome_trace(
+        self,
+        path: StrOrBytesPath | None = None,
+        use_python_export: object = False,  # noqa: ARG002 as torch.profiler calls it
+        *,
+        file: IO[str] | IO[bytes] | None = None,
+    ) -> None:
+        """Write a Chrome trace, for Perfetto, chrome://tracing, TensorBoard and other readers of Kineto's traces.
+
+        path: Where; one that ends in ``.gz`` is compressed. The file appears under its name when it is complete.
+        use_python_export: Means nothing: torch.profiler's own handlers give it, which choose there between two ways of
+            writing the same trace.
+        file: Instead of a path, an open file, binary or text; it is written to, and stays open.
+
+        Raises TypeError unless one of the two is given, and for what is no path or file; ValueError for an empty path
+        and for a closed file; OSError where writing fails.
+        """
+        from cprofiling.recording.traces import chrome_writer
+
+        chrome_writer.export(self._finished(), path, file)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The events as a pandas DataFrame, by the numbers of their rows; see ``cprofiling.export`` for its columns.
+
+        ImportError without pandas.
+        """
+        from cprofiling.recording import dataframe
+
+        return dataframe.to_pandas(self._finished())
+
+    def to_polars(self) -> pl.DataFrame:
+        """The events as a polars DataFrame, whose last column is ``row``. ImportError without polars."""
+        from cprofiling.recording import dataframe
+
+        return dataframe.to_polars(self._finished())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The DataFrame as an Arrow stream, for any library that takes one; needs none itself."""
+        from cprofiling.recording import dataframe
+
+        return dataframe.arrow_stream(self._finished())
+
+    def summary(self) -> Summary:
+        """The latencies of the inferences: count, extremes, mean, median and high percentiles, in ns.
+
+        An inference is a span named ``Inference``; where there is none, each outermost call of a node; where there is
+        none, each root. This and the other reports are text when they are printed, and have ``to_pandas()``.
+        """
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.summary(self._finished())
+
+    def inferences(self) -> Report:
+        """Each inference: trace_id, span_id, thread.id, dur."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.inferences(self._finished())
+
+    def device_executions(self) -> Report:
+        """What each span had a device do: Total, Run and IoWait, in ns, signed."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.device_executions(self._finished())
+
+    def device_operators(self) -> Report:
+        """The work of devices by name: average_elapsed (ns) and count, the longest first."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.device_operators(self._finished())
+
+    def external_operators(self) -> Report:
+        """The operators of frameworks on the host: ids, thread.id, name, operator_index, dur."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.external_operators(self._finished())
+
+    def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
+        """Return count, total, mean, extremes and deviation of each kernel.
+
+        launched_only: leave out work whose launch the recording does not have, here and in ``copy_breakdown`` and
+            ``idle_times``.
+        """
+        from cprofiling.analysis import device_figures
+
+        return device_figures.kernel_breakdown(self._finished(), launched_only=launched_only)
+
+    def top_kernels(self, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
+        """Return the longest kernels of each node, the busiest node first.
+
+        n: how many of each node. node: that node's only; else of all, those of the busiest first.
+        """
+        from cprofiling.analysis import top_kernels
+
+        return top_kernels.top_kernels(self._finished(), n, node=node)
+
+    def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
+        """The copies to, from and on devices, by kind: count, bytes, time, bandwidth."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.copy_breakdown(self._finished(), launched_only=launched_only)
+
+    def launch_statistics(self) -> Figures[LaunchFigures]:
+        """The calls that started work on devices, by name: how long they took, how long the work waited."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.launch_statistics(self._finished())
+
+    def idle_times(self, *, launched_only: bool = False) -> Figures[IdleTimes]:
+        """What each stream of a device waited for: the host, the next kernel, something else."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.idle_times(self._finished(), launched_only=launched_only)
+
+    def warm_up(self) -> WarmUp:
+        """Where the warm-up of each node ends, what it cost, and which ``skip_first_n`` leaves it out.
+
+        It is of the calls that the recording has: it is to begin before the first of them.
+        """
+        from cprofiling.analysis import warm_up
+        from cprofiling.analysis.findings.evidence import Evidence
+
+        return warm_up.of_recording(Evidence(self._finished()))
+
+    def gaps(self, frame: str | None = None, *, least_ns: int = 0, skip_first_n: int = 0) -> Gaps:
+        """Time inside frames in which no node ran, by the nodes before and after it, the longest total first.
+
+        Each gap is on the thread of its frame. Where frames are not known, it is between nodes of one thread.
+
+        frame: the name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
+            steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
+        least_ns: gaps that are not longer are left out; 0 or more.
+        skip_first_n: so many of the first frames are left out; 0 or more.
+
+        TypeError for what is no str or integer, ValueError for a name that nothing has, or a number out of range.
+        """
+        from cprofiling.analysis import gaps
+
+        return gaps.gaps(self._finished(), frame, least_ns, skip_first_n)
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        edges: Iterable[tuple[str, str]] | None = None,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> WhatIf:
+        """What each frame would have taken if a node's own time were a part of what it was.
+
+        As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
+
+        node: its name; a dict of factors by names, for several at once; None: each node in its turn.
+        factor: how many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+        edges: pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of a
+            frame's thread run one after the other.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument, a node that the recording does not have, and a cycle.
+        """
+        from cprofiling.analysis import what_if
+
+        return what_if.of_recording(self._finished(), node, factor, edges, frame, skip_first_n)
+
+    def frames_per_second(
+        self,
+        total_frames: int | Mapping[str, int] | None = None,
+        *,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> FramesPerSecond:
+        """Frames per second by the wall clock, and if frames went one by one; latency; how many were on their way.
+
+        total_frames: how many frames were processed, if one span is not one of them; a mapping by stage where there are
+            several stages, as ``ProfilingSummary.frames_per_second`` takes it.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument.
+        """
+        from cprofiling.analysis import frames
+
+        return frames.of_recording(self._finished(), total_frames, frame, skip_first_n)
+
+    def findings(self, baseline: RecordingExports | None = None) -> Findings:
+        """What the bottlenecks are, with figures, advice and the rows that show it.
+
+        baseline: another recording of the same program; then also what has changed since. TypeError for what is none.
+        """
+        from cprofiling.analysis.findings import finding as findings
+
+        return findings.findings(self._finished(), _baseline(baseline))
+
+    def plot(self, ax: Axes | None = None, *, top: int = 10) -> Axes:
+        """Draw the timeline: a lane for each thread and each stream of a device, in it what is inside what.
+
+        Spans finer than a pixel are drawn together; the title says of how many.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many names get a colour of their own,
+            those with the most time of their own; 1 to 18.
+
+        Returns the axes. ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no such
+        number.
+        """
+        from cprofiling.report import plots
+
+        return plots.plot_recording(self._finished(), ax, top=top)
+
+    def overview(
+        self,
+        baseline: RecordingExports | None = None,
+        row_limit: int | None = 20,
+        sort_by: str | None = None,
+        group_by_node: bool = False,
+    ) -> str:
+        """Return averages, figures of devices and findings as the text of ``cprofiling report``."""
+        from cprofiling.analysis import overview
+
+        return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
+
+
+def _baseline(baseline: RecordingExports | None) -> Recording | None:
+    if baseline is None:
+        return None
+    if not isinstance(baseline, RecordingExports):
+        raise TypeError(f"baseline must be a recording, got {shown_value(baseline)}")
+    return baseline._finished()
+
+
+def reduced(recording: Recording) -> tuple[Any, ...]:
+    """Return a recording as pickles have it: its Chrome trace, which is read again elsewhere."""
+    from cprofiling.recording.traces import reader
+
+    pieces: list[bytes] = []
+    recording.write_chrome(pieces.append)
+    return reader.load_again, (b"".join(pieces),)
