@@ -53,7 +53,7 @@ void cprof_process_start(void)
 void cprof_process_end_registry(cprof_registry *registry)
 {
     if (registry != NULL) {
-        cprof_live_forget(registry);
+        cprof_live_remove(registry);
         cprof_event_forget(registry);
         cprof_cupti_forget(registry);
         cprof_registry_destroy(registry);

@@ -1,6 +1,7 @@
 #include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 #include "cprofiling/devices/cupti_records.h"
 #include "cprofiling/nodes/registry.h"
 
@@ -152,15 +153,11 @@ static void *add_item_lock_held(cprof_cupti_items *items, size_t size, size_t ca
         return NULL;
     }
     if (items->count / CHUNK == items->chunk_count) {
-        if (items->chunk_count == items->chunk_capacity) {
-            size_t larger = items->chunk_capacity == 0 ? 8 : items->chunk_capacity * 2;
-            char **chunks = cprof_alloc_resize(items->chunks, larger * sizeof *chunks);
-            if (chunks == NULL) {
-                return NULL;
-            }
-            items->chunks = chunks;
-            items->chunk_capacity = larger;
+        char **chunks = cprof_vector_grow(items->chunks, &items->chunk_capacity, items->chunk_count, sizeof *chunks, 8);
+        if (chunks == NULL) {
+            return NULL;
         }
+        items->chunks = chunks;
         char *chunk = cprof_alloc_map_pages(CHUNK * size);
         if (chunk == NULL) {
             return NULL;

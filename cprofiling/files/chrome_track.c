@@ -1,6 +1,7 @@
 #include "cprofiling/files/chrome_track.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 #include "cprofiling/files/chrome_write.h"
 
 #include <stdio.h>
@@ -136,15 +137,12 @@ static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thr
 
 static cprof_status add_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t track)
 {
-    if (tracks->lanes.count == tracks->capacity) {
-        size_t larger = tracks->capacity == 0 ? FIRST_LANES : tracks->capacity * 2;
-        uint32_t *of_lanes = cprof_alloc_resize(tracks->of_lanes, larger * sizeof *of_lanes);
-        if (of_lanes == NULL) {
-            return CPROF_NO_MEMORY;
-        }
-        tracks->of_lanes = of_lanes;
-        tracks->capacity = larger;
+    uint32_t *of_lanes =
+        cprof_vector_grow(tracks->of_lanes, &tracks->capacity, tracks->lanes.count, sizeof *of_lanes, FIRST_LANES);
+    if (of_lanes == NULL) {
+        return CPROF_NO_MEMORY;
     }
+    tracks->of_lanes = of_lanes;
     tracks->of_lanes[tracks->lanes.count] = track;
     return cprof_names_add(&tracks->lanes, key_of(thread));
 }

@@ -3,7 +3,9 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/files/live_file.h"
-#include "cprofiling/files/live_gone.h"
+#include "cprofiling/base/bytes.h"
+#include "cprofiling/base/vector.h"
+#include "cprofiling/files/snapshot.h"
 #include "cprofiling/base/random.h"
 
 #include <errno.h>
@@ -18,6 +20,7 @@ enum {
     PART_HEAD = 2 * 4 + 2 * 8, /* bytes */
     SHARE = 20,                /* of the time, what the thread may take at most: one of so many */
     STACK = 256 * 1024,
+    MAY_RETURN = 16, /* so many that left last may come back to what they had counted; others are merged, as many at a time */
 };
 
 /* A registry, and what is known of it. */
@@ -27,7 +30,14 @@ typedef struct {
     size_t note_count;
     double cost_ns;
     const _Atomic uint64_t *errors;
+    uint64_t kept; /* the generation whose statistics are merged already; 0: none */
 } source;
+
+/* What a registry that has left the file had counted. */
+typedef struct left {
+    struct left *next;
+    cprof_snapshot *snapshot; /* owned */
+} left;
 
 /* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
  * out a registry does not wait for the disk. */
@@ -52,15 +62,14 @@ struct cprof_live {
     source *sources;
     size_t source_count;
     size_t source_capacity;
-    cprof_live_gone gone;
+    left *left; /* owned; who left last comes first */
+    size_t left_count;
+    cprof_snapshot *merged;   /* owned, as the next: of those who left before; NULL: none has counted anything */
+    cprof_snapshot *shown;    /* with those left; NULL: it is `merged`, or there is something new */
+    uint64_t folded;          /* keys for which there was no room */
+    uint64_t lost;            /* statistics that could not be kept */
+    cprof_snapshot_source id; /* the file's own, for where there are too many sources */
 };
-
-static void store(uint8_t *at, uint64_t value, unsigned width)
-{
-    for (unsigned i = 0; i < width; i++) {
-        at[i] = (uint8_t)(value >> 8 * i);
-    }
-}
 
 static uint64_t time_of_day_ns(void)
 {
@@ -96,10 +105,10 @@ static cprof_status put_part(cprof_live *live, cprof_name label, unsigned flags,
     if (at == NULL) {
         return CPROF_NO_MEMORY;
     }
-    store(at, label.length, 4);
-    store(at + 4, flags, 4);
-    store(at + 8, refused, 8);
-    store(at + 16, size, 8);
+    cprof_bytes_store(at, label.length, 4);
+    cprof_bytes_store(at + 4, flags, 4);
+    cprof_bytes_store(at + 8, refused, 8);
+    cprof_bytes_store(at + 16, size, 8);
     memcpy(at + PART_HEAD, label.bytes, label.length);
     cprof_snapshot_encode(snapshot, at + PART_HEAD + label.length);
     return CPROF_OK;
@@ -141,25 +150,157 @@ static cprof_status put_gone(cprof_live *live, const cprof_snapshot *gone, uint6
 {
     cprof_snapshot with_errors = *gone;
     with_errors.internal_errors += errors;
-    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->gone.folded, &with_errors);
+    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->folded, &with_errors);
+}
+
+/* ---- What is kept of registries that have left */
+
+static void forget_shown(cprof_live *live)
+{
+    cprof_snapshot_destroy(live->shown);
+    live->shown = NULL;
+}
+
+static void release_left(left *gone)
+{
+    cprof_snapshot_destroy(gone->snapshot);
+    cprof_alloc_release(gone);
+}
+
+/* Merges what is merged already with those left, from one of them on. */
+static cprof_status merge_left(const cprof_live *live, const left *from, cprof_snapshot **merged)
+{
+    const cprof_snapshot **all = cprof_alloc_zeroed((1 + live->left_count) * sizeof *all);
+    if (all == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    size_t count = 0;
+    if (live->merged != NULL) {
+        all[count++] = live->merged;
+    }
+    for (; from != NULL; from = from->next) {
+        all[count++] = from->snapshot;
+    }
+    cprof_snapshot_clash clash;
+    cprof_status status = cprof_snapshot_merge(all, count, merged, &clash);
+    cprof_alloc_release(all);
+    return status;
+}
+
+/* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever. So would
+ * keys; without memory for less of them, there are more until the next time. */
+static void bound_merged(cprof_live *live)
+{
+    (void)cprof_snapshot_bound(live->merged, CPROF_REGISTRY_MAX_KEYS, CPROF_REGISTRY_MAX_OVERFLOW_STAGES, &live->folded);
+    if (live->merged->source_count > CPROF_LIVE_SOURCES) {
+        live->merged->sources[0] = live->id;
+        live->merged->source_count = 1;
+    }
+}
+
+/* Merges all but those that left last, once there are enough of them. Without memory they wait. */
+static void merge_those_before(cprof_live *live)
+{
+    if (live->left_count < 2 * (size_t)MAY_RETURN) {
+        return;
+    }
+    left **end = &live->left;
+    for (int i = 0; i < MAY_RETURN; i++) {
+        end = &(*end)->next;
+    }
+    cprof_snapshot *merged;
+    cprof_status status = merge_left(live, *end, &merged);
+    if (status == CPROF_NO_MEMORY) {
+        return;
+    }
+    if (status == CPROF_OK) {
+        cprof_snapshot_destroy(live->merged);
+        live->merged = merged;
+        bound_merged(live);
+    } else { /* nor would they fit the next time */
+        live->lost += live->left_count - MAY_RETURN;
+    }
+    for (left *gone = *end; gone != NULL;) {
+        left *next = gone->next;
+        release_left(gone);
+        gone = next;
+    }
+    *end = NULL;
+    live->left_count = MAY_RETURN;
+}
+
+/* What cannot be had is counted, and lost. */
+static void keep(cprof_live *live, const source *from)
+{
+    cprof_snapshot *snapshot;
+    if (collect(from, 0, &snapshot) != CPROF_OK) {
+        live->lost++;
+        return;
+    }
+    bool is_new = snapshot->key_count > 0 && snapshot->sources[0].generation != from->kept;
+    left *gone = is_new ? cprof_alloc_zeroed(sizeof *gone) : NULL;
+    if (gone == NULL) {
+        live->lost += is_new;
+        cprof_snapshot_destroy(snapshot);
+        return;
+    }
+    *gone = (left){live->left, snapshot};
+    live->left = gone;
+    live->left_count++;
+    merge_those_before(live);
+    forget_shown(live);
+}
+
+/* Of a registry that is added again: what is left of the same statistics goes, as it will be part of the file itself. Returns
+ * its generation where that is merged with others. */
+static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
+{
+    cprof_snapshot_source wanted = {.generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT};
+    memcpy(wanted.id, registry->id, sizeof wanted.id);
+    for (left **at = &live->left; *at != NULL; at = &(*at)->next) {
+        left *gone = *at;
+        if (cprof_snapshot_compare_sources(&gone->snapshot->sources[0], &wanted) == 0) {
+            *at = gone->next;
+            live->left_count--;
+            release_left(gone);
+            forget_shown(live);
+            return 0;
+        }
+    }
+    for (size_t i = 0; live->merged != NULL && i < live->merged->source_count; i++) {
+        if (cprof_snapshot_compare_sources(&live->merged->sources[i], &wanted) == 0) {
+            return wanted.generation;
+        }
+    }
+    return 0;
+}
+
+static bool is_merged(const source *from)
+{
+    return from->kept == cprof_registry_state(from->registry) >> CPROF_STATE_GENERATION_SHIFT;
 }
 
 /* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */
 static cprof_status put_all(cprof_live *live)
 {
     live->size = live->keys = 0;
-    const cprof_snapshot *gone;
-    cprof_status status = cprof_live_gone_show(&live->gone, &gone);
-    uint8_t *count = more(live, 8);
-    if (status != CPROF_OK || count == NULL) {
+    cprof_status status = live->left != NULL && live->shown == NULL ? merge_left(live, live->left, &live->shown) : CPROF_OK;
+    if (status != CPROF_OK || more(live, 8) == NULL) {
         return status != CPROF_OK ? status : CPROF_NO_MEMORY;
     }
-    uint64_t errors = count_of(live->errors) + live->gone.lost;
-    store(count, live->source_count + (gone != NULL), 8);
+    const cprof_snapshot *gone = live->shown != NULL ? live->shown : live->merged;
+    uint64_t errors = count_of(live->errors) + live->lost;
+    uint64_t parts = 0;
     for (size_t i = 0; status == CPROF_OK && i < live->source_count; i++) {
-        status = put_source(live, &live->sources[i], i == 0 ? errors : 0);
+        if (!is_merged(&live->sources[i])) {
+            status = put_source(live, &live->sources[i], parts++ == 0 ? errors : 0);
+        }
     }
-    return status == CPROF_OK && gone != NULL ? put_gone(live, gone, live->source_count == 0 ? errors : 0) : status;
+    if (status == CPROF_OK && gone != NULL) {
+        status = put_gone(live, gone, parts++ == 0 ? errors : 0);
+    }
+    cprof_bytes_store(live->bytes, parts, 8);
+    return status;
 }
 
 /* ---- Commits */
@@ -255,7 +396,13 @@ static void release(cprof_live *live)
         cprof_alloc_release(live->sources[i].texts);
     }
     cprof_alloc_release(live->sources);
-    cprof_live_gone_dispose(&live->gone);
+    while (live->left != NULL) {
+        left *gone = live->left;
+        live->left = gone->next;
+        release_left(gone);
+    }
+    cprof_snapshot_destroy(live->merged);
+    cprof_snapshot_destroy(live->shown);
     cprof_alloc_release(live->bytes);
     cprof_live_file_dispose(&live->file);
     cprof_alloc_release(live);
@@ -282,7 +429,7 @@ static int begin(cprof_live *live, const cprof_live_plan *plan)
     live->epoch = atomic_load(&cprof_lock_epoch);
     live->interval_ns = plan->interval_ns;
     live->errors = plan->errors;
-    cprof_random_bytes(live->gone.id.id, sizeof live->gone.id.id);
+    cprof_random_bytes(live->id.id, sizeof live->id.id);
     init_waiting(live);
     cprof_live_state state;
     commit(live, 0, &state);
@@ -338,15 +485,11 @@ static cprof_name *copy_texts(const cprof_live_about *about)
 
 static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
 {
-    if (live->source_count == live->source_capacity) {
-        size_t capacity = live->source_capacity == 0 ? 4 : live->source_capacity * 2;
-        source *sources = cprof_alloc_resize(live->sources, capacity * sizeof *sources);
-        if (sources == NULL) {
-            return CPROF_NO_MEMORY;
-        }
-        live->sources = sources;
-        live->source_capacity = capacity;
+    source *sources = cprof_vector_grow(live->sources, &live->source_capacity, live->source_count, sizeof *sources, 4);
+    if (sources == NULL) {
+        return CPROF_NO_MEMORY;
     }
+    live->sources = sources;
     cprof_name *texts = copy_texts(about);
     if (texts == NULL) {
         return CPROF_NO_MEMORY;
@@ -357,8 +500,8 @@ static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, co
         .note_count = about->note_count,
         .cost_ns = about->cost_ns,
         .errors = about->errors,
+        .kept = take_back(live, registry),
     };
-    cprof_live_gone_return(&live->gone, registry);
     registry->live = live;
     return CPROF_OK;
 }
@@ -375,19 +518,6 @@ cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cp
     cprof_status status = add_lock_held(live, registry, about);
     (void)pthread_mutex_unlock(&live->lock);
     return status;
-}
-
-/* What cannot be had is counted, and lost. */
-static void keep(cprof_live *live, const source *from)
-{
-    cprof_snapshot *snapshot;
-    if (collect(from, 0, &snapshot) != CPROF_OK) {
-        live->gone.lost++;
-    } else if (snapshot->key_count > 0) {
-        cprof_live_gone_keep(&live->gone, live, from->registry, snapshot);
-    } else {
-        cprof_snapshot_destroy(snapshot);
-    }
 }
 
 static void remove_lock_held(cprof_live *live, const cprof_registry *registry)
@@ -412,17 +542,6 @@ void cprof_live_remove(cprof_registry *registry)
     (void)pthread_mutex_lock(&live->lock);
     remove_lock_held(live, registry);
     (void)pthread_mutex_unlock(&live->lock);
-}
-
-void cprof_live_forget(cprof_registry *registry)
-{
-    cprof_live_remove(registry);
-    while (registry->left != NULL) {
-        cprof_live *live = registry->left->live;
-        (void)pthread_mutex_lock(&live->lock);
-        cprof_live_gone_settle(&live->gone, registry->left);
-        (void)pthread_mutex_unlock(&live->lock);
-    }
 }
 
 void cprof_live_hold(cprof_live *live)

@@ -22,19 +22,8 @@
 #ifndef CPROF_LIVE_H
 #define CPROF_LIVE_H
 
+#include "cprofiling/files/live_file.h"
 #include "cprofiling/nodes/registry.h"
-
-enum {
-    CPROF_LIVE_HEAD = 4096,  /* bytes, as the next two */
-    CPROF_LIVE_AREAS = 8192, /* where they begin */
-    CPROF_LIVE_PLACE = 512,
-    CPROF_LIVE_LAST = 1, /* flags of a commit */
-    CPROF_LIVE_STALE = 2,
-    CPROF_LIVE_ON = 1, /* flags of a part */
-    CPROF_LIVE_GONE = 2,
-    CPROF_LIVE_SOURCES = 1024, /* that are told apart of Profilers that are gone */
-    CPROF_LIVE_NAMES = 9,      /* that a file which is made by the core may have: `live.cprof` to `live-9.cprof` */
-};
 
 typedef struct cprof_live cprof_live;
 
@@ -54,29 +43,17 @@ typedef struct {
     int error;      /* errno of why what is newest is not in the file; 0: it is */
 } cprof_live_state;
 
-/* Where the statistics go. */
-typedef struct {
-    int descriptor;       /* of a file that has its head, and room for two areas; taken over. Negative: there is none yet, */
-    const char *path;     /* it is to be made here as soon as something was counted, */
-    const uint8_t *head;  /* and begins with these CPROF_LIVE_HEAD bytes */
-    uint64_t room;        /* of an area, in bytes */
-    uint64_t interval_ns; /* between two commits; more where they would take more than a twentieth of the time */
-    const _Atomic uint64_t *errors; /* count of faults that are no registry's, which lives as long as the file; or NULL */
-} cprof_live_plan;
-
 /* Starts to write. The first commit, of nothing, is made before this returns, if there is a file. Returns an errno, and leaves
  * the descriptor to the caller then; or 0. */
 int cprof_live_open(const cprof_live_plan *plan, cprof_live **live);
 
-/* Has a registry that is in no live file be part of the next commits; what this file has of it is not there twice then.
+/* Has a registry that is in no live file be part of the next commits. What this file has of it is not there twice then: while
+ * its statistics are those with which it left, and many others have left since, they stay as they were.
  * CPROF_NO_MEMORY. CPROF_IN_USE. CPROF_ABSENT: it is another process's. */
 cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about);
 
-/* Takes a registry out of its live file, if it is in one; what it has counted stays there. */
+/* Takes a registry out of its live file, if it is in one; what it has counted stays there. To be called before it goes. */
 void cprof_live_remove(cprof_registry *registry);
-
-/* The same of a registry that is about to go. */
-void cprof_live_forget(cprof_registry *registry);
 
 /* Has cprof_live_stop() wait for a call of cprof_live_commit(), which has to follow. */
 void cprof_live_hold(cprof_live *live);

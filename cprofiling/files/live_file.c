@@ -2,6 +2,7 @@
 #include "cprofiling/files/live_file.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/bytes.h"
 #include "cprofiling/base/checksum.h"
 #include "cprofiling/base/random.h"
 
@@ -21,22 +22,6 @@ enum {
     MAGIC = 8, /* bytes that the head begins with */
     PAGE = 4096,
 };
-
-static void store(uint8_t *at, uint64_t value)
-{
-    for (unsigned i = 0; i < 8; i++) {
-        at[i] = (uint8_t)(value >> 8 * i);
-    }
-}
-
-static uint64_t load(const uint8_t *at)
-{
-    uint64_t value = 0;
-    for (unsigned i = 0; i < 8; i++) {
-        value |= (uint64_t)at[i] << 8 * i;
-    }
-    return value;
-}
 
 bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
 {
@@ -120,9 +105,9 @@ static int write_commit(cprof_live_file *file, uint64_t flags, int error)
                                        (uint64_t)error,
                                        file->checksum};
     for (size_t i = 0; i < WORDS - 1; i++) {
-        store(bytes + i * 8, words[i]);
+        cprof_bytes_store(bytes + i * 8, words[i], 8);
     }
-    store(bytes + sizeof bytes - 8, cprof_checksum(bytes, sizeof bytes - 8));
+    cprof_bytes_store(bytes + sizeof bytes - 8, cprof_checksum(bytes, sizeof bytes - 8), 8);
     uint64_t place = (file->commits + 1) % 2;
     error = write_at(file, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
     file->commits += error == 0;
@@ -201,10 +186,10 @@ static bool has_ended(int descriptor)
         uint8_t bytes[WORDS * 8];
         bool is_whole =
             pread(descriptor, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE) == (ssize_t)sizeof bytes &&
-            load(bytes + sizeof bytes - 8) == cprof_checksum(bytes, sizeof bytes - 8);
-        if (is_whole && load(bytes) > number) {
-            number = load(bytes);
-            flags = load(bytes + 32);
+            cprof_bytes_load(bytes + sizeof bytes - 8, 8) == cprof_checksum(bytes, sizeof bytes - 8);
+        if (is_whole && cprof_bytes_load(bytes, 8) > number) {
+            number = cprof_bytes_load(bytes, 8);
+            flags = cprof_bytes_load(bytes + 32, 8);
         }
     }
     return (flags & CPROF_LIVE_LAST) != 0;

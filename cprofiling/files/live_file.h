@@ -5,7 +5,32 @@
 #ifndef CPROF_LIVE_FILE_H
 #define CPROF_LIVE_FILE_H
 
-#include "cprofiling/files/live.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CPROF_LIVE_HEAD = 4096,  /* bytes, as the next two */
+    CPROF_LIVE_AREAS = 8192, /* where they begin */
+    CPROF_LIVE_PLACE = 512,
+    CPROF_LIVE_LAST = 1, /* flags of a commit */
+    CPROF_LIVE_STALE = 2,
+    CPROF_LIVE_ON = 1, /* flags of a part */
+    CPROF_LIVE_GONE = 2,
+    CPROF_LIVE_SOURCES = 1024, /* that are told apart of Profilers that are gone */
+    CPROF_LIVE_NAMES = 9,      /* that a file which is made by the core may have: `live.cprof` to `live-9.cprof` */
+};
+
+/* Where the statistics go. */
+typedef struct {
+    int descriptor;       /* of a file that has its head, and room for two areas; taken over. Negative: there is none yet, */
+    const char *path;     /* it is to be made here as soon as something was counted, */
+    const uint8_t *head;  /* and begins with these CPROF_LIVE_HEAD bytes */
+    uint64_t room;        /* of an area, in bytes */
+    uint64_t interval_ns; /* between two commits; more where they would take more than a twentieth of the time */
+    const _Atomic uint64_t *errors; /* count of faults that are no registry's, which lives as long as the file; or NULL */
+} cprof_live_plan;
 
 typedef struct {
     uint64_t offset;

@@ -1,6 +1,7 @@
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 #include "cprofiling/files/snapshot_merge.h"
 
 #include <math.h>
@@ -114,16 +115,11 @@ typedef struct {
 static bool make_room(collector *all)
 {
     cprof_snapshot *snapshot = all->snapshot;
-    if (snapshot->key_count < all->capacity) {
-        return true;
-    }
-    size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
-    cprof_snapshot_key **keys = cprof_alloc_resize(snapshot->keys, capacity * sizeof *keys);
+    cprof_snapshot_key **keys = cprof_vector_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
     if (keys == NULL) {
         return false;
     }
     snapshot->keys = keys;
-    all->capacity = capacity;
     return true;
 }
 

@@ -1,6 +1,7 @@
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/bytes.h"
 #include "cprofiling/base/checksum.h"
 #include "cprofiling/files/snapshot_merge.h"
 
@@ -80,14 +81,9 @@ typedef struct {
 static void pass(stream *s, uint64_t *value, unsigned width)
 {
     if (s->out != NULL) {
-        for (unsigned i = 0; i < width; i++) {
-            s->out[s->at + i] = (uint8_t)(*value >> (8 * i));
-        }
+        cprof_bytes_store(s->out + s->at, *value, width);
     } else {
-        *value = 0;
-        for (unsigned i = 0; i < width; i++) {
-            *value |= (uint64_t)s->in[s->at + i] << (8 * i);
-        }
+        *value = cprof_bytes_load(s->in + s->at, width);
     }
     s->at += width;
 }

@@ -3,6 +3,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
+#include "cprofiling/base/vector.h"
 
 enum { SHARE = 16, PAGE = 4096 };
 
@@ -143,15 +144,12 @@ void cprof_registry_reset(cprof_registry *registry)
 
 static bool add_slab_table_lock_held(cprof_registry *registry)
 {
-    if (registry->slab_count == registry->slab_capacity) {
-        size_t capacity = registry->slab_capacity == 0 ? 4 : registry->slab_capacity * 2;
-        struct cprof_slab **slabs = cprof_alloc_resize(registry->slabs, capacity * sizeof *slabs);
-        if (slabs == NULL) {
-            return false;
-        }
-        registry->slabs = slabs;
-        registry->slab_capacity = capacity;
+    struct cprof_slab **slabs =
+        cprof_vector_grow(registry->slabs, &registry->slab_capacity, registry->slab_count, sizeof *slabs, 4);
+    if (slabs == NULL) {
+        return false;
     }
+    registry->slabs = slabs;
     struct cprof_slab *slab = cprof_alloc_map_pages(slab_bytes());
     if (slab == NULL) {
         return false;
@@ -307,8 +305,7 @@ void cprof_registry_after_fork_in_child(void)
     recording.flags = capture.flags = 0;
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_random_bytes(registry->id, sizeof registry->id);
-        registry->live = NULL; /* it is the parent's, as is what its files have kept */
-        registry->left = NULL;
+        registry->live = NULL; /* it is the parent's */
         cprof_epoch_restart_lock_held(&registry->epoch, !atomic_load(&registry->keeps));
         cprof_lock_release(&registry->epoch.lock);
         cprof_lock_release(&registry->table_lock);

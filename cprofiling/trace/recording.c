@@ -3,6 +3,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
+#include "cprofiling/base/vector.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -113,16 +114,11 @@ void cprof_recording_resume(cprof_recording_session *session)
 
 static bool grow_threads(cprof_recording_session *session)
 {
-    if (session->thread_count < session->thread_capacity) {
-        return true;
-    }
-    uint32_t capacity = session->thread_capacity == 0 ? 16 : session->thread_capacity * 2;
-    pid_t *threads = cprof_alloc_resize(session->threads, capacity * sizeof *threads);
+    pid_t *threads = cprof_vector_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
     if (threads == NULL) {
         return false;
     }
     session->threads = threads;
-    session->thread_capacity = capacity;
     return true;
 }
 
@@ -223,16 +219,12 @@ static inline uint32_t label_of(cprof_accum *accum, uint32_t serial)
 
 static bool grow_steps(cprof_recording_session *session)
 {
-    if (session->step_count < session->step_capacity) {
-        return true;
-    }
-    size_t capacity = session->step_capacity == 0 ? 16 : session->step_capacity * 2;
-    cprof_recording_begun_step *steps = cprof_alloc_resize(session->steps, capacity * sizeof *steps);
+    cprof_recording_begun_step *steps =
+        cprof_vector_grow(session->steps, &session->step_capacity, session->step_count, sizeof *steps, 16);
     if (steps == NULL) {
         return false;
     }
     session->steps = steps;
-    session->step_capacity = capacity;
     return true;
 }
 

@@ -61,7 +61,7 @@ struct cprof_recording_session {
     cprof_labels labels;
     pid_t *threads; /* number 1 is the first */
     uint32_t thread_count;
-    uint32_t thread_capacity;
+    size_t thread_capacity;
     cprof_recording_begun_step *steps; /* the last one goes on */
     size_t step_count;
     size_t step_capacity;

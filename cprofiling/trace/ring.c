@@ -1,6 +1,7 @@
 #include "cprofiling/trace/ring.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 
 enum {
     FIRST_CHUNK = 64, /* events, a page of them: a thread may come for one */
@@ -41,15 +42,11 @@ static bool make_chunk(const struct cprof_ring *ring, cprof_ring_chunk *made)
 
 static bool add_chunk(struct cprof_ring *ring)
 {
-    if (ring->chunk_count == ring->chunk_capacity) {
-        size_t capacity = ring->chunk_capacity == 0 ? 8 : ring->chunk_capacity * 2;
-        cprof_ring_chunk *chunks = cprof_alloc_resize(ring->chunks, capacity * sizeof *chunks);
-        if (chunks == NULL) {
-            return false;
-        }
-        ring->chunks = chunks;
-        ring->chunk_capacity = capacity;
+    cprof_ring_chunk *chunks = cprof_vector_grow(ring->chunks, &ring->chunk_capacity, ring->chunk_count, sizeof *chunks, 8);
+    if (chunks == NULL) {
+        return false;
     }
+    ring->chunks = chunks;
     if (!make_chunk(ring, &ring->chunks[ring->chunk_count])) {
         return false;
     }

@@ -3,6 +3,7 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
 #include "cprofiling/base/random.h"
+#include "cprofiling/base/vector.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -120,20 +121,6 @@ cprof_name cprof_table_string(const cprof_table *table, cprof_text text)
     return text == 0 ? (cprof_name){"", 0} : cprof_names_at(&table->texts, text - 1).node;
 }
 
-/* The list, moved where it must be to have room for one more item; NULL, and the list is as it was, without memory. */
-static void *with_room(void *items, size_t item_size, size_t count, size_t *capacity)
-{
-    if (count < *capacity) {
-        return items;
-    }
-    size_t larger = *capacity == 0 ? FIRST_ITEMS : *capacity * 2;
-    void *resized = cprof_alloc_resize(items, larger * item_size);
-    if (resized != NULL) {
-        *capacity = larger;
-    }
-    return resized;
-}
-
 static uint64_t hash_process(uint64_t seed, const cprof_track *track)
 {
     return cprof_hash_mix(cprof_hash_mix(seed, (uint64_t)track->pid), track->pid_text);
@@ -224,8 +211,9 @@ static cprof_status make_track_slots(cprof_table *table)
 static cprof_status add_track(cprof_table *table, cprof_track track)
 {
     size_t number = table->track_count;
-    cprof_track *tracks =
-        number < UINT32_MAX - 1 ? with_room(table->tracks, sizeof *tracks, number, &table->track_capacity) : NULL;
+    cprof_track *tracks = number < UINT32_MAX - 1
+                              ? cprof_vector_grow(table->tracks, &table->track_capacity, number, sizeof *tracks, FIRST_ITEMS)
+                              : NULL;
     if (tracks == NULL) {
         return CPROF_NO_MEMORY;
     }
@@ -395,7 +383,7 @@ cprof_status cprof_table_add(cprof_table *table, const cprof_row *row)
 
 cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow)
 {
-    cprof_flow *flows = with_room(table->flows, sizeof *flows, table->flow_count, &table->flow_capacity);
+    cprof_flow *flows = cprof_vector_grow(table->flows, &table->flow_capacity, table->flow_count, sizeof *flows, FIRST_ITEMS);
     if (flows == NULL) {
         return CPROF_NO_MEMORY;
     }
@@ -407,7 +395,7 @@ cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow)
 static cprof_status make_room_for_fact(cprof_table *table)
 {
     cprof_table_slots slots;
-    cprof_fact *facts = with_room(table->facts, sizeof *facts, table->fact_count, &table->fact_capacity);
+    cprof_fact *facts = cprof_vector_grow(table->facts, &table->fact_capacity, table->fact_count, sizeof *facts, FIRST_ITEMS);
     if (facts == NULL) {
         return CPROF_NO_MEMORY;
     }

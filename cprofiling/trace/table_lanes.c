@@ -1,6 +1,7 @@
 #include "cprofiling/trace/table_lanes.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 
 enum { FIRST_OPEN = 64 };
 
@@ -110,15 +111,11 @@ static cprof_status take_place(track_sweep *sweep, uint32_t *place)
         sweep->free = sweep->pool[*place - 1].below;
         return CPROF_OK;
     }
-    if (sweep->used == sweep->capacity) {
-        size_t larger = sweep->capacity == 0 ? FIRST_OPEN : sweep->capacity * 2;
-        open_row *resized = cprof_alloc_resize(sweep->pool, larger * sizeof *resized);
-        if (resized == NULL) {
-            return CPROF_NO_MEMORY;
-        }
-        sweep->pool = resized;
-        sweep->capacity = larger;
+    open_row *resized = cprof_vector_grow(sweep->pool, &sweep->capacity, sweep->used, sizeof *resized, FIRST_OPEN);
+    if (resized == NULL) {
+        return CPROF_NO_MEMORY;
     }
+    sweep->pool = resized;
     *place = (uint32_t)++sweep->used;
     return CPROF_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
+#include "cprofiling/base/vector.h"
 
 #include <string.h>
 
@@ -390,15 +391,11 @@ static cprof_status nest_track(cprof_table *table, const uint32_t *rows, size_t 
         while (depth > 0 && (*stack)[depth - 1].end <= end_ns) {
             depth--;
         }
-        if (depth == *capacity) {
-            size_t larger = *capacity == 0 ? FIRST_DEPTH : *capacity * 2;
-            enclosing_row *resized = cprof_alloc_resize(*stack, larger * sizeof *resized);
-            if (resized == NULL) {
-                return CPROF_NO_MEMORY;
-            }
-            *stack = resized;
-            *capacity = larger;
+        enclosing_row *resized = cprof_vector_grow(*stack, capacity, depth, sizeof *resized, FIRST_DEPTH);
+        if (resized == NULL) {
+            return CPROF_NO_MEMORY;
         }
+        *stack = resized;
         (*stack)[depth++] = (enclosing_row){end_ns, row};
     }
     return CPROF_OK;

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from repository import BINDING, CORE, ROOT, all_c_files, c_files, code_of, including, places, relative, tokens_of
+from repository import (
+    BINDING,
+    CORE,
+    ROOT,
+    all_c_files,
+    c_files,
+    code_of,
+    includes_of,
+    including,
+    places,
+    relative,
+    tokens_of,
+)
 
 pytestmark = pytest.mark.lint
 
@@ -173,3 +185,33 @@ def test_lines_of_c_fit() -> None:
 
 def test_the_folder_of_the_core_is_no_package() -> None:
     assert [relative(path) for path in CORE.rglob("*.py*")] == []
+
+
+# A room includes those before it only, and its own.
+ROOMS = ("base", "stats", "nodes", "trace", "devices", "calls", "files", "")
+
+
+def test_rooms_of_the_core_include_rooms_above() -> None:
+    wrong = [
+        f"{relative(path)}: {included}"
+        for path in CORE_FILES
+        for included in includes_of(path)
+        if included.startswith("cprofiling/") and ROOMS.index(room_of(included)) > ROOMS.index(room_of(relative(path)))
+    ]
+    assert wrong == [], f"the rooms, each of which may use those before it: {', '.join(ROOMS)}process"
+
+
+def room_of(path: str) -> str:
+    """The room of a file of the core; none for what lies at the top."""
+    return path.split("/")[1] if path.count("/") > 1 else ""
+
+
+def test_units_of_the_core_have_no_cycle() -> None:
+    uses: dict[str, set[str]] = {}
+    for path in CORE_FILES:
+        own = relative(path.with_suffix(""))
+        included = {name.removesuffix(".h") for name in includes_of(path) if name.startswith("cprofiling/")}
+        uses.setdefault(own, set()).update(included - {own})
+    while free := {unit for unit, used in uses.items() if not used & uses.keys()}:
+        uses = {unit: used for unit, used in uses.items() if unit not in free}
+    assert uses == {}, "units that use one another"
