@@ -328,8 +328,8 @@ void cprof_snapshot_key_complete(cprof_snapshot_key *key)
 typedef struct {
     bool is_fractional;
     bool has_extra;
-    cprof_snapshot_dense times;
-    cprof_snapshot_dense gpu_times;
+    cprof_histogram_dense times;
+    cprof_histogram_dense gpu_times;
 } contents;
 
 /* A key with the filled buckets. */
@@ -399,7 +399,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
         .times = {counts, figures->rows},
     };
     if (all.has_extra) {
-        all.gpu_times = (cprof_snapshot_dense){figures->extra->gpu_counts, figures->extra->figures.gpu_rows};
+        all.gpu_times = (cprof_histogram_dense){figures->extra->gpu_counts, figures->extra->figures.gpu_rows};
     }
     cprof_snapshot_key *key = key_of_contents(names, &all);
     if (key != NULL) {
@@ -711,7 +711,7 @@ static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_co
         rows |= cprof_buckets_rows(&run[i]->buckets);
         cprof_buckets_spread(&run[i]->buckets, counts);
     }
-    cprof_snapshot_dense dense = {counts, rows};
+    cprof_histogram_dense dense = {counts, rows};
     item->buckets.filled = cprof_buckets_count(dense);
     cprof_buckets_take(&item->buckets, dense);
     cprof_buckets_unspread(&item->buckets, counts);

@@ -219,10 +219,7 @@ static const cprof_resources_copy *copy_extra_lock_held(const cprof_resources *e
         return NULL;
     }
     copy->figures = extra->figures;
-    if (extra->figures.gpu_rows != 0) {
-        cprof_histogram_copy(&extra->gpu_histogram, (unsigned)__builtin_ctzll(extra->figures.gpu_rows),
-                             63u - (unsigned)__builtin_clzll(extra->figures.gpu_rows), copy->gpu_counts);
-    }
+    cprof_histogram_copy(&extra->gpu_histogram, extra->figures.gpu_rows, copy->gpu_counts);
     return copy;
 }
 
@@ -249,10 +246,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
         figures->median_ms = cprof_p2_median(&accum->median);
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
         figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
-        if (figures->rows != 0) {
-            cprof_histogram_copy(&accum->histogram, (unsigned)__builtin_ctzll(figures->rows),
-                                 63u - (unsigned)__builtin_clzll(figures->rows), counts);
-        }
+        cprof_histogram_copy(&accum->histogram, figures->rows, counts);
     }
     cprof_lock_release(&accum->lock);
     return present ? CPROF_OK : CPROF_ABSENT;
@@ -263,48 +257,4 @@ void cprof_accum_dispose(cprof_accum *accum)
     cprof_histogram_dispose(&accum->histogram);
     cprof_resources_destroy(accum->extra);
     cprof_shapes_destroy(accum->shapes);
-}
-
-void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
-                                double *quantiles_ms)
-{
-    for (size_t i = 0; i < count; i++) {
-        quantiles_ms[i] = 0.0;
-        if (figures->rows == 0) {
-            continue;
-        }
-        unsigned first = (unsigned)__builtin_ctzll(figures->rows);
-        unsigned last = 63u - (unsigned)__builtin_clzll(figures->rows);
-        uint64_t total = figures->count - figures->histogram_lost;
-        double value_ms = cprof_histogram_quantile(counts, first, last, total, fractions[i]) / NS_PER_MS;
-        value_ms = value_ms < figures->min_ms ? figures->min_ms : value_ms;
-        quantiles_ms[i] = value_ms > figures->max_ms ? figures->max_ms : value_ms;
-    }
-}
-
-double cprof_figures_std_ms(const cprof_figures *figures)
-{
-    /* Beyond 2^53 ns, spans that differ may be the same double. */
-    bool is_rounded = figures->moments.total_ns != 0 && figures->max_ms >= 0x1p53 / NS_PER_MS;
-    bool may_differ = figures->min_ms < figures->max_ms || is_rounded;
-    return may_differ ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
-}
-
-/* The total of spans without a part of it; unknown as soon as one sample's part is. */
-static double rest_ms(const cprof_figures *figures, uint64_t unknown, cprof_u128 part_ns)
-{
-    if (figures->count == 0 || unknown != 0) {
-        return -1.0;
-    }
-    return cprof_moments_ns_to_ms(figures->moments.total_ns - part_ns);
-}
-
-double cprof_figures_self_ms(const cprof_figures *figures)
-{
-    return rest_ms(figures, figures->self_unknown, figures->nested_ns);
-}
-
-double cprof_figures_active_ms(const cprof_figures *figures)
-{
-    return rest_ms(figures, figures->active_unknown, figures->suspended_ns);
 }

@@ -9,15 +9,11 @@
 #ifndef CPROF_ACCUM_H
 #define CPROF_ACCUM_H
 
-#include "cprofiling/base/clock.h"
-#include "cprofiling/stats/resources.h"
-#include "cprofiling/stats/histogram.h"
 #include "cprofiling/base/lock.h"
-#include "cprofiling/stats/moments.h"
-#include "cprofiling/nodes/epoch.h"
-#include "cprofiling/stats/p2.h"
-#include "cprofiling/stats/shapes.h"
 #include "cprofiling/base/status.h"
+#include "cprofiling/nodes/epoch.h"
+#include "cprofiling/stats/figures.h"
+#include "cprofiling/stats/p2.h"
 
 typedef struct cprof_registry cprof_registry;
 
@@ -34,29 +30,6 @@ typedef struct {
     cprof_ns nested_ns;    /* spent in child nodes, 0 to elapsed_ns; negative: not known */
     cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns; negative: not known */
 } cprof_sample;
-
-/* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
-typedef struct {
-    const cprof_resources_copy *extra; /* what is known beyond times, borrowed; NULL: nothing was asked for, or not copied */
-    uint64_t count;                    /* samples */
-    uint64_t error_count;
-    uint64_t cancelled_count;
-    uint64_t skipped_count;
-    uint64_t dropped_count;
-    uint64_t self_unknown;   /* samples without known self time */
-    uint64_t active_unknown; /* samples without known active time */
-    uint64_t histogram_lost; /* counts that the histogram could not keep */
-    double min_ms;           /* meaningful for count > 0, as are max and last */
-    double max_ms;
-    double last_ms;
-    double first_ms;  /* the first successful call, skipped or not; negative: none yet */
-    double median_ms; /* of P²; negative: not known (merged), take the histogram's */
-    cprof_moments moments;
-    cprof_u128 nested_ns; /* spent in child nodes, all samples */
-    cprof_u128 suspended_ns;
-    uint64_t rows;                   /* bit r: row r of the histogram holds something */
-    const cprof_shapes_view *shapes; /* by signature, borrowed as `extra`; NULL: calls were not told apart, or not copied */
-} cprof_figures;
 
 /* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. */
 typedef struct cprof_accum {
@@ -106,19 +79,6 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
  * that generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra);
-
-/* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
- * dense histogram that was copied with them. 0 where there is no sample. */
-void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
-                                double *quantiles_ms);
-
-/* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
-double cprof_figures_std_ms(const cprof_figures *figures);
-
-/* Of copied figures: the time not spent in child nodes, and the time not spent suspended, in ms; negative where it is not
- * known. */
-double cprof_figures_self_ms(const cprof_figures *figures);
-double cprof_figures_active_ms(const cprof_figures *figures);
 
 /* Gives back what the accumulator owns, not the accumulator itself. */
 void cprof_accum_dispose(cprof_accum *accum);

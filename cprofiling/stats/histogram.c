@@ -95,9 +95,9 @@ static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *o
     }
 }
 
-void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts)
+void cprof_histogram_copy(const cprof_histogram *histogram, uint64_t rows, uint64_t *counts)
 {
-    for (unsigned row = first; row <= last; row++) {
+    for (unsigned row = cprof_histogram_begin_of(rows) / ROW; row < cprof_histogram_end_of(rows) / ROW; row++) {
         if (has_row(histogram->rows, row)) {
             copy_row(histogram, row, counts + (size_t)row * ROW);
         } else {
@@ -139,7 +139,7 @@ double cprof_histogram_edge_ns(unsigned index)
     return (double)((uint64_t)(ROW + column) << (row - 1)) / ROW;
 }
 
-double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned last, uint64_t total, double fraction)
+double cprof_histogram_quantile(cprof_histogram_dense dense, uint64_t total, double fraction)
 {
     if (total == 0) {
         return 0.0;
@@ -150,9 +150,9 @@ double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned
         rank++;
     }
     uint64_t seen = 0;
-    unsigned index = first * ROW;
-    for (unsigned end = (last + 1) * ROW; index < end; index++) {
-        seen += counts[index];
+    unsigned index = cprof_histogram_begin_of(dense.rows);
+    for (unsigned end = cprof_histogram_end_of(dense.rows); index < end; index++) {
+        seen += dense.counts[index];
         if (seen >= rank) {
             break;
         }
@@ -160,30 +160,29 @@ double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned
     return (cprof_histogram_edge_ns(index) + cprof_histogram_edge_ns(index + 1)) / 2.0;
 }
 
-/* The first bucket of the rows, and the one behind the last; none: an empty range. */
-static unsigned first_of(uint64_t rows)
+void cprof_histogram_quantiles_ms(cprof_histogram_dense dense, uint64_t total, double least_ms, double most_ms, double none,
+                                  const double *fractions, size_t count, double *quantiles_ms)
 {
-    return rows != 0 ? (unsigned)__builtin_ctzll(rows) * CPROF_HISTOGRAM_ROW : 0;
+    for (size_t i = 0; i < count; i++) {
+        double ms = cprof_histogram_quantile(dense, total, fractions[i]) / 1e6;
+        ms = ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
+        quantiles_ms[i] = dense.rows != 0 ? ms : none;
+    }
 }
 
-static unsigned end_of(uint64_t rows)
-{
-    return rows != 0 ? (64u - (unsigned)__builtin_clzll(rows)) * CPROF_HISTOGRAM_ROW : 0;
-}
-
-size_t cprof_buckets_count(cprof_snapshot_dense dense)
+size_t cprof_buckets_count(cprof_histogram_dense dense)
 {
     size_t filled = 0;
-    for (unsigned i = first_of(dense.rows); i < end_of(dense.rows); i++) {
+    for (unsigned i = cprof_histogram_begin_of(dense.rows); i < cprof_histogram_end_of(dense.rows); i++) {
         filled += dense.counts[i] != 0;
     }
     return filled;
 }
 
-void cprof_buckets_take(cprof_buckets *buckets, cprof_snapshot_dense dense)
+void cprof_buckets_take(cprof_buckets *buckets, cprof_histogram_dense dense)
 {
     size_t at = 0;
-    for (unsigned i = first_of(dense.rows); i < end_of(dense.rows); i++) {
+    for (unsigned i = cprof_histogram_begin_of(dense.rows); i < cprof_histogram_end_of(dense.rows); i++) {
         if (dense.counts[i] != 0) {
             buckets->indices[at] = (uint16_t)i;
             buckets->counts[at++] = dense.counts[i];

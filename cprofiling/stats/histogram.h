@@ -85,8 +85,25 @@ static inline void cprof_histogram_add(cprof_histogram *histogram, unsigned inde
 /* Sets all counts to zero. The rows stay, the high halves go. */
 void cprof_histogram_clear(cprof_histogram *histogram);
 
-/* Copies the rows from `first` to `last` into a dense table of BUCKETS 64-bit counts; the other rows are not written. */
-void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts);
+/* A histogram as a table of CPROF_HISTOGRAM_BUCKETS counts. Only the rows named in `rows`, and those between them, are set. */
+typedef struct {
+    const uint64_t *counts; /* borrowed; NULL without a row */
+    uint64_t rows;          /* bit r: row r holds something */
+} cprof_histogram_dense;
+
+/* The first bucket of rows, and the one behind their last; of none: an empty range. */
+static inline unsigned cprof_histogram_begin_of(uint64_t rows)
+{
+    return rows != 0 ? (unsigned)__builtin_ctzll(rows) * CPROF_HISTOGRAM_ROW : 0;
+}
+
+static inline unsigned cprof_histogram_end_of(uint64_t rows)
+{
+    return rows != 0 ? (64U - (unsigned)__builtin_clzll(rows)) * CPROF_HISTOGRAM_ROW : 0;
+}
+
+/* Copies the rows named in `rows`, and those between them, into a dense table; the other rows are not written. */
+void cprof_histogram_copy(const cprof_histogram *histogram, uint64_t rows, uint64_t *counts);
 
 /* Writes the numbers of the buckets that hold something, ascending, and their counts; both tables have room for BUCKETS.
  * Returns how many these are. */
@@ -96,8 +113,12 @@ size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices,
 void cprof_histogram_dispose(cprof_histogram *histogram);
 
 /* The value in ns that at least `fraction` (0 to 1) of the `total` counted values do not exceed: the middle of the bucket of
- * the nearest rank. Only rows `first` to `last` of the dense table are read. 0.0 when total is 0. */
-double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned last, uint64_t total, double fraction);
+ * the nearest rank. 0.0 when total is 0. */
+double cprof_histogram_quantile(cprof_histogram_dense dense, uint64_t total, double fraction);
+
+/* The same in ms for `count` fractions, each within `least_ms` and `most_ms`; without any value counted, `none`. */
+void cprof_histogram_quantiles_ms(cprof_histogram_dense dense, uint64_t total, double least_ms, double most_ms, double none,
+                                  const double *fractions, size_t count, double *quantiles_ms);
 
 /* The lower edge of a bucket in ns; that of the number after the last bucket is the upper edge of the last. */
 double cprof_histogram_edge_ns(unsigned index);
@@ -109,17 +130,11 @@ typedef struct {
     size_t filled;
 } cprof_buckets;
 
-/* A histogram as a table of CPROF_HISTOGRAM_BUCKETS counts. Only the rows named in `rows`, and those between them, are set. */
-typedef struct {
-    const uint64_t *counts; /* borrowed; NULL without a row */
-    uint64_t rows;          /* bit r: row r holds something */
-} cprof_snapshot_dense;
-
 /* How many buckets are filled. */
-size_t cprof_buckets_count(cprof_snapshot_dense dense);
+size_t cprof_buckets_count(cprof_histogram_dense dense);
 
 /* Copies the filled buckets of `dense`, which are as many as `buckets` has room for. */
-void cprof_buckets_take(cprof_buckets *buckets, cprof_snapshot_dense dense);
+void cprof_buckets_take(cprof_buckets *buckets, cprof_histogram_dense dense);
 
 /* The rows that hold something. */
 uint64_t cprof_buckets_rows(const cprof_buckets *buckets);

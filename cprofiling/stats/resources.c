@@ -143,20 +143,11 @@ void cprof_resources_merge(cprof_resources_figures *figures, const cprof_resourc
 void cprof_resources_gpu_quantiles_ms(const cprof_resources_copy *extra, const double *fractions, size_t count,
                                       double *quantiles_ms)
 {
-    const cprof_resources_figures *figures = &extra->figures;
-    uint64_t ranked = figures->gpu_count - figures->gpu_lost;
-    for (size_t i = 0; i < count; i++) {
-        if (ranked == 0) {
-            quantiles_ms[i] = UNKNOWN;
-            continue;
-        }
-        unsigned first = (unsigned)__builtin_ctzll(figures->gpu_rows);
-        unsigned last = 63 - (unsigned)__builtin_clzll(figures->gpu_rows);
-        double ns = cprof_histogram_quantile(extra->gpu_counts, first, last, ranked, fractions[i]);
-        double least = (double)figures->gpu_min_ns;
-        double most = (double)figures->gpu_max_ns;
-        quantiles_ms[i] = (ns < least ? least : ns > most ? most : ns) / 1e6;
-    }
+    const cprof_resources_figures *f = &extra->figures;
+    uint64_t counted = f->gpu_count - f->gpu_lost;
+    cprof_histogram_dense dense = {extra->gpu_counts, counted != 0 ? f->gpu_rows : 0};
+    cprof_histogram_quantiles_ms(dense, counted, (double)f->gpu_min_ns / 1e6, (double)f->gpu_max_ns / 1e6, UNKNOWN, fractions,
+                                 count, quantiles_ms);
 }
 
 double cprof_resources_mean_ms(cprof_u128 total_ns, uint64_t count)

@@ -105,20 +105,12 @@ void cprof_shapes_copy(const cprof_shapes *shapes, cprof_shapes_room *room)
 void cprof_shape_quantiles_ms(const cprof_shape_copy *shape, uint64_t *scratch, const double *fractions, size_t count,
                               double *quantiles_ms)
 {
-    const cprof_buckets *buckets = &shape->buckets;
-    double least = (double)shape->figures.least_ns;
-    double most = (double)shape->figures.most_ns;
-    cprof_buckets_spread(buckets, scratch);
-    for (size_t i = 0; i < count; i++) {
-        quantiles_ms[i] = UNKNOWN;
-        if (buckets->filled > 0) {
-            double ns =
-                cprof_histogram_quantile(scratch, buckets->indices[0] / ROW, buckets->indices[buckets->filled - 1] / ROW,
-                                         shape->figures.count - shape->figures.lost, fractions[i]);
-            quantiles_ms[i] = (ns < least ? least : ns > most ? most : ns) / NS_PER_MS;
-        }
-    }
-    cprof_buckets_unspread(buckets, scratch);
+    const cprof_shape_figures *f = &shape->figures;
+    cprof_histogram_dense dense = {scratch, cprof_buckets_rows(&shape->buckets)};
+    cprof_buckets_spread(&shape->buckets, scratch);
+    cprof_histogram_quantiles_ms(dense, f->count - f->lost, (double)f->least_ns / NS_PER_MS, (double)f->most_ns / NS_PER_MS,
+                                 UNKNOWN, fractions, count, quantiles_ms);
+    cprof_buckets_unspread(&shape->buckets, scratch);
 }
 
 /* The first bucket of the slowest samples. */

@@ -249,7 +249,7 @@ static void test_reset_discards_everything(void)
     CHECK(figures.median_ms == 5.0 && figures.min_ms == 5.0 && figures.max_ms == 5.0 && figures.first_ms == 5.0);
     CHECK(figures.moments.total_ns == 5 * MS && figures.moments.total_ms.high == 0.0);
     CHECK_EQUAL(figures.self_unknown, 0);
-    cprof_histogram_copy(&accum->histogram, 0, CPROF_HISTOGRAM_ROWS - 1, counts);
+    cprof_histogram_copy(&accum->histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
     CHECK_EQUAL(histogram_sum(), 1);
     tear_down();
 }

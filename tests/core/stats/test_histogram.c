@@ -15,6 +15,7 @@ enum {
 };
 
 #define DAY_NS 86400e9
+#define ALL_ROWS ((UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1)
 
 static cprof_histogram histogram;
 static uint64_t counts[BUCKETS];
@@ -29,7 +30,7 @@ static void set_up(void)
 static void copy_all(void)
 {
     memset(counts, 0xff, sizeof counts);
-    cprof_histogram_copy(&histogram, 0, LAST_ROW, counts);
+    cprof_histogram_copy(&histogram, ALL_ROWS, counts);
 }
 
 static uint64_t sum_of_counts(void)
@@ -86,7 +87,7 @@ static double middle_ns(uint64_t units)
     unsigned row = cprof_histogram_index(units) / ROW;
     memset(counts + row * ROW, 0, ROW * sizeof *counts);
     counts[cprof_histogram_index(units)] = 1;
-    return cprof_histogram_quantile(counts, row, row, 1, 0.5);
+    return cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << row}, 1, 0.5);
 }
 
 static void test_within_one_percent(void)
@@ -149,7 +150,7 @@ static void test_only_the_named_rows_are_copied(void)
         add(i);
     }
     memset(counts, 0xff, sizeof counts);
-    cprof_histogram_copy(&histogram, 5, 8, counts);
+    cprof_histogram_copy(&histogram, 1U << 5 | 1U << 8, counts);
     for (unsigned i = 0; i < BUCKETS; i++) {
         unsigned row = i / ROW;
         CHECK_EQUAL(counts[i], row < 5 || row > 8 ? UINT64_MAX : row < 7);
@@ -288,7 +289,7 @@ static void test_rows_without_memory(void)
 static void test_quantile_of_nothing(void)
 {
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_histogram_quantile(counts, 0, LAST_ROW, 0, 0.5) == 0.0);
+    CHECK(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 0, 0.5) == 0.0);
 }
 
 static void test_quantile_is_the_nearest_rank(void)
@@ -303,7 +304,7 @@ static void test_quantile_is_the_nearest_rank(void)
     } expected[] = {{0.0, 1000},  {0.001, 1000}, {0.1, 1000},   {0.101, 2000}, {0.5, 5000},
                     {0.51, 6000}, {0.9, 9000},   {0.95, 10000}, {0.99, 10000}, {1.0, 10000}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        double value_ns = cprof_histogram_quantile(counts, 0, LAST_ROW, 100, expected[i].fraction);
+        double value_ns = cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 100, expected[i].fraction);
         CHECK_NEAR(value_ns, expected[i].value_ns, 1.0 / 128);
     }
 }
@@ -313,11 +314,11 @@ static void test_quantile_of_very_many(void)
 {
     memset(counts, 0, sizeof counts);
     counts[ROW] = UINT64_MAX;
-    CHECK_NEAR(cprof_histogram_quantile(counts, 1, 1, UINT64_MAX, 0.5), 1.0, 0.01);
-    CHECK(cprof_histogram_quantile(counts, 1, 1, UINT64_MAX, 1.0) <= 2.02);
+    CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 0.5), 1.0, 0.01);
+    CHECK(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 1.0) <= 2.02);
     memset(counts, 0, sizeof counts);
     counts[BUCKETS - 1] = 5;
-    CHECK_NEAR(cprof_histogram_quantile(counts, LAST_ROW, LAST_ROW, 5, 0.999), 0x1p47, 0.01);
+    CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << LAST_ROW}, 5, 0.999), 0x1p47, 0.01);
 }
 
 static int by_value(const void *left, const void *right)
@@ -343,7 +344,7 @@ static void test_quantiles_of_a_sample(void)
     copy_all();
     for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
         double exact_ns = (double)values[(size_t)ceil(fractions[i] * COUNT) - 1] / ROW;
-        CHECK_NEAR(cprof_histogram_quantile(counts, 0, LAST_ROW, COUNT, fractions[i]), exact_ns, 0.01);
+        CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, COUNT, fractions[i]), exact_ns, 0.01);
     }
     cprof_histogram_dispose(&histogram);
 }

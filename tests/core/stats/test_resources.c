@@ -52,7 +52,7 @@ static void test_gpu_times(void)
     CHECK(extra.generation == 2 && extra.figures.gpu_count == 0 && extra.figures.gpu_rows == 0);
     cprof_resources_add_gpu(&extra, 0, -1, false);
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_histogram_copy(&extra.gpu_histogram, 0, CPROF_HISTOGRAM_ROWS - 1, counts);
+    cprof_histogram_copy(&extra.gpu_histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
     for (unsigned i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
         CHECK_EQUAL(counts[i], i == 0);
     }
@@ -71,7 +71,7 @@ static void test_longest_gpu_times_add_up(void)
 
 static cprof_resources_copy copy_of(uint64_t *counts)
 {
-    cprof_histogram_copy(&extra.gpu_histogram, 0, CPROF_HISTOGRAM_ROWS - 1, counts);
+    cprof_histogram_copy(&extra.gpu_histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
     return (cprof_resources_copy){.figures = extra.figures, .gpu_counts = counts};
 }
 
