@@ -3,6 +3,7 @@
 #include "csrc/fault.h"
 #include "csrc/probes/shape.h"
 #include "csrc/statistics/cost.h"
+#include "csrc/statistics/rows.h"
 #include "csrc/types.h"
 
 #include "cprofiling/base/environment.h"
@@ -211,8 +212,8 @@ static int module_exec(PyObject *module)
     }
     *(ext_state **)PyModule_GetState(module) = state;
     cprof_process_start();
-    bool complete = follow_flags() && add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
-                    ext_device_activity_add(module);
+    bool complete = follow_flags() && add_types(module, state) && ext_rows_add(state) && add_objects(module, state) &&
+                    ext_instruments_add(module) && ext_device_activity_add(module);
     return complete ? 0 : -1;
 }
 

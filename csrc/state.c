@@ -63,11 +63,14 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 int ext_state_traverse(ext_state *state, visitproc visit, void *arg)
 {
 #define VISIT_TYPE(name, base) Py_VISIT(state->name##_type);
+#define VISIT_ROW(name) Py_VISIT(state->name##_row);
 #define VISIT(name) Py_VISIT(state->name);
     EXT_STATE_TYPES(VISIT_TYPE)
+    EXT_STATE_ROWS(VISIT_ROW)
     EXT_STATE_HOOKS(VISIT)
     EXT_STATE_OBJECTS(VISIT)
 #undef VISIT
+#undef VISIT_ROW
 #undef VISIT_TYPE
     return 0;
 }
@@ -77,10 +80,13 @@ int ext_state_traverse(ext_state *state, visitproc visit, void *arg)
 void ext_state_clear(ext_state *state)
 {
 #define CLEAR_TYPE(name, base) Py_CLEAR(state->name##_type);
+#define CLEAR_ROW(name) Py_CLEAR(state->name##_row);
     state->serial = 0;
     EXT_STATE_TYPES(CLEAR_TYPE)
+    EXT_STATE_ROWS(CLEAR_ROW)
     EXT_STATE_HOOKS(CLEAR)
     EXT_STATE_OBJECTS(CLEAR)
+#undef CLEAR_ROW
 #undef CLEAR_TYPE
 }
 

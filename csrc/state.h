@@ -98,6 +98,9 @@ typedef struct {
     X(recorder, NULL)                 \
     X(recording, NULL)
 
+/* Types of named tuples, made by statistics/rows.c. */
+#define EXT_STATE_ROWS(X) X(summary) X(node) X(resources) X(gpu) X(launches) X(counters) X(memory) X(shape) X(facts)
+
 /* Objects of the package, which it sets by configure(); NULL until then. */
 #define EXT_STATE_HOOKS(X)                                                                                             \
     X(default_profiler) /* Profiler */                                                                                 \
@@ -140,12 +143,15 @@ typedef struct {
  * all types are NULL: whoever uses one looks first. */
 typedef struct {
 #define EXT_STATE_TYPE_FIELD(name, base) PyTypeObject *name##_type;
+#define EXT_STATE_ROW_FIELD(name) PyTypeObject *name##_row;
 #define EXT_STATE_FIELD(name) PyObject *name;
     EXT_STATE_TYPES(EXT_STATE_TYPE_FIELD)
+    EXT_STATE_ROWS(EXT_STATE_ROW_FIELD)
     EXT_STATE_HOOKS(EXT_STATE_FIELD)
     EXT_STATE_OBJECTS(EXT_STATE_FIELD)
     EXT_STATE_KEPT(EXT_STATE_FIELD)
 #undef EXT_STATE_FIELD
+#undef EXT_STATE_ROW_FIELD
 #undef EXT_STATE_TYPE_FIELD
     PyObject *words[EXT_WORD_COUNT];
     ext_label labels[EXT_LABEL_PLACES];

@@ -2,10 +2,10 @@
 
 #include "csrc/types.h"
 #include "csrc/convert.h"
+#include "csrc/statistics/buckets.h"
 #include "csrc/statistics/cost.h"
 #include "csrc/profiler.h"
-#include "csrc/statistics/snapshot_groups.h"
-#include "csrc/statistics/snapshot_histograms.h"
+#include "csrc/statistics/rows.h"
 #include "csrc/statistics/summary.h"
 
 #include "cprofiling/files/snapshot.h"
@@ -338,13 +338,7 @@ static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
 
 static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
 {
-    return ext_snapshot_groups(core_of(object), bounds);
-}
-
-static PyObject *snapshot_histograms(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return ext_snapshot_histograms(core_of(object));
+    return ext_buckets_of_snapshot(core_of(object), bounds);
 }
 
 static PyObject *notes_of(const cprof_snapshot *snapshot)
@@ -365,15 +359,17 @@ static PyObject *notes_of(const cprof_snapshot *snapshot)
 static PyObject *snapshot_facts(PyObject *object, PyObject *unused)
 {
     (void)unused;
+    const ext_state *state = ext_state_of_type(Py_TYPE(object));
     const cprof_snapshot *snapshot = core_of(object);
-    PyObject *notes = notes_of(snapshot);
+    PyObject *notes = state != NULL ? notes_of(snapshot) : NULL;
     if (notes == NULL) {
         return NULL;
     }
-    return Py_BuildValue("(nnNKKKdN)", (Py_ssize_t)snapshot->key_count, (Py_ssize_t)snapshot->source_count,
-                         PyBool_FromLong(snapshot->is_merged), (unsigned long long)snapshot->skip_least,
-                         (unsigned long long)snapshot->skip_most, (unsigned long long)snapshot->internal_errors,
-                         snapshot->cost_ns, notes);
+    PyObject *values = Py_BuildValue("(nnNKKKdN)", (Py_ssize_t)snapshot->key_count, (Py_ssize_t)snapshot->source_count,
+                                     PyBool_FromLong(snapshot->is_merged), (unsigned long long)snapshot->skip_least,
+                                     (unsigned long long)snapshot->skip_most, (unsigned long long)snapshot->internal_errors,
+                                     snapshot->cost_ns, notes);
+    return ext_rows_of_tuple(state->facts_row, values);
 }
 
 static PyObject *snapshot_sources(PyObject *object, PyObject *unused)
@@ -431,10 +427,7 @@ static PyMethodDef snapshot_methods[] = {
     {"_groups", snapshot_groups, METH_O,
      PyDoc_STR("For each key the groups of buckets between bounds that hold something: (number, count, ...), of its times and\n"
                "of its GPU times.")},
-    {"_histograms", snapshot_histograms, METH_NOARGS,
-     PyDoc_STR("For each key node name, stage, and the filled buckets of its times and GPU times: (number, count).")},
-    {"_facts", snapshot_facts, METH_NOARGS,
-     PyDoc_STR("Keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes.")},
+    {"_facts", snapshot_facts, METH_NOARGS, PyDoc_STR("A row of what is said of the whole snapshot.")},
     {"_sources", snapshot_sources, METH_NOARGS,
      PyDoc_STR("Whose data it holds, ascending: the id of each Profiler, as bytes, and which of its generations.")},
     {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},

@@ -1,22 +1,41 @@
 #include "csrc/statistics/summary.h"
 
 #include "csrc/convert.h"
-#include "csrc/statistics/summary_extra.h"
-#include "csrc/statistics/summary_shapes.h"
+#include "csrc/statistics/rows.h"
 
 #include "cprofiling/base/alloc.h"
 
 enum { QUANTILES = 5, FIELDS = 23, ROWS_AT_A_TIME = 256 };
 
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
+static const double p50_p99[] = {0.5, 0.99};
+
+/* What a node used beyond time. */
+typedef struct {
+    cprof_resources_figures figures;
+    double gpu_ms[2];
+} resources_copy;
+
+typedef struct {
+    cprof_name signature;
+    cprof_shape_figures figures;
+    double quantiles_ms[2];
+    uint64_t tail;
+} shape_row;
+
+typedef struct {
+    size_t count;
+    uint64_t slowest;
+    shape_row rows[]; /* behind them lie the tails, and then the signatures */
+} shape_rows;
 
 typedef struct {
     cprof_names names; /* borrowed from the registry or snapshot */
     uint64_t order;
     cprof_figures figures;
     double quantiles_ms[QUANTILES];
-    ext_summary_extra *extra;   /* owned; NULL: nothing was asked for beyond times */
-    ext_summary_shapes *shapes; /* owned; NULL: calls were not told apart by their arguments */
+    resources_copy *extra; /* owned; NULL: nothing was asked for beyond times */
+    shape_rows *shapes;    /* owned; NULL: calls were not told apart by their arguments */
 } summary_row;
 
 typedef struct {
@@ -25,6 +44,60 @@ typedef struct {
     size_t count;
     size_t capacity;
 } collector;
+
+static bool copy_resources(const cprof_resources_copy *extra, resources_copy **copy)
+{
+    *copy = cprof_alloc_zeroed(sizeof **copy);
+    if (*copy == NULL) {
+        return false;
+    }
+    (*copy)->figures = extra->figures;
+    cprof_resources_gpu_quantiles_ms(extra, p50_p99, 2, (*copy)->gpu_ms);
+    return true;
+}
+
+static shape_rows *new_shapes(const cprof_shapes_view *view)
+{
+    size_t text = 0;
+    for (size_t i = 0; i < view->count; i++) {
+        text += view->items[i].signature.length;
+    }
+    shape_rows *shapes =
+        cprof_alloc_zeroed(sizeof *shapes + view->count * sizeof shapes->rows[0] + text + view->count * sizeof(uint64_t));
+    if (shapes != NULL) {
+        shapes->count = view->count;
+    }
+    return shapes;
+}
+
+static void fill_shapes(shape_rows *shapes, const cprof_shapes_view *view, uint64_t *scratch)
+{
+    uint64_t *tails = (uint64_t *)(shapes->rows + shapes->count);
+    char *text = (char *)(tails + shapes->count);
+    shapes->slowest = cprof_shapes_tails(view, scratch, tails);
+    for (size_t i = 0; i < view->count; i++) {
+        const cprof_shape_copy *item = &view->items[i];
+        shape_row *row = &shapes->rows[i];
+        memcpy(text, item->signature.bytes, item->signature.length);
+        row->signature = (cprof_name){text, item->signature.length};
+        row->figures = item->figures;
+        row->tail = tails[i];
+        cprof_shape_quantiles_ms(item, scratch, p50_p99, 2, row->quantiles_ms);
+        text += item->signature.length;
+    }
+}
+
+/* A copy of a key's calls by signature, with quantiles. False without memory. */
+static bool copy_shapes(const cprof_shapes_view *view, shape_rows **copy)
+{
+    uint64_t *scratch = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *scratch);
+    *copy = scratch != NULL ? new_shapes(view) : NULL;
+    if (*copy != NULL) {
+        fill_shapes(*copy, view, scratch);
+    }
+    cprof_alloc_release(scratch);
+    return *copy != NULL;
+}
 
 static bool is_wanted(const collector *all, cprof_name stage)
 {
@@ -65,8 +138,8 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     cprof_figures_quantiles_ms(figures, counts, fractions, QUANTILES, row->quantiles_ms);
     row->extra = NULL;
     row->shapes = NULL;
-    bool complete = (figures->extra == NULL || ext_summary_extra_copy(figures->extra, &row->extra)) &&
-                    (figures->shapes == NULL || ext_summary_shapes_copy(figures->shapes, &row->shapes));
+    bool complete = (figures->extra == NULL || copy_resources(figures->extra, &row->extra)) &&
+                    (figures->shapes == NULL || copy_shapes(figures->shapes, &row->shapes));
     return complete ? CPROF_OK : CPROF_NO_MEMORY;
 }
 
@@ -75,12 +148,6 @@ static int by_order(const void *left, const void *right)
     uint64_t a = ((const summary_row *)left)->order;
     uint64_t b = ((const summary_row *)right)->order;
     return (a > b) - (a < b);
-}
-
-/* Negative stands for unknown, and becomes None. */
-static PyObject *known_or_none(double milliseconds)
-{
-    return milliseconds < 0.0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(milliseconds);
 }
 
 static void fill_times(PyObject **fields, const summary_row *row)
@@ -96,11 +163,11 @@ static void fill_times(PyObject **fields, const summary_row *row)
     fields[9] = PyFloat_FromDouble(any ? figures->last_ms : 0.0);
     bool any_ranked = figures->count > figures->histogram_lost;
     for (int i = 0; i < QUANTILES; i++) {
-        fields[10 + i] = known_or_none(any_ranked ? row->quantiles_ms[i] : -1.0);
+        fields[10 + i] = ext_rows_ms(any_ranked ? row->quantiles_ms[i] : -1.0);
     }
-    fields[19] = known_or_none(figures->first_ms);
-    fields[20] = known_or_none(cprof_figures_self_ms(figures));
-    fields[21] = known_or_none(cprof_figures_active_ms(figures));
+    fields[19] = ext_rows_ms(figures->first_ms);
+    fields[20] = ext_rows_ms(cprof_figures_self_ms(figures));
+    fields[21] = ext_rows_ms(cprof_figures_active_ms(figures));
 }
 
 static void fill_counts(PyObject **fields, const cprof_figures *figures)
@@ -112,28 +179,16 @@ static void fill_counts(PyObject **fields, const cprof_figures *figures)
     fields[18] = PyLong_FromUnsignedLongLong(figures->dropped_count);
 }
 
-static PyObject *row_tuple(const summary_row *row)
+static PyObject *make_row(const ext_state *state, const summary_row *row)
 {
     PyObject *fields[FIELDS];
     fields[0] = ext_convert_to_str(row->names.node);
     fields[1] = ext_convert_to_str(row->names.stage);
     fill_counts(fields, &row->figures);
     fill_times(fields, row);
-    fields[22] = ext_summary_extra_tuple(row->extra);
-    PyObject *tuple = PyTuple_New(FIELDS);
-    bool complete = tuple != NULL;
-    for (int i = 0; i < FIELDS; i++) {
-        complete = complete && fields[i] != NULL;
-        if (tuple != NULL) {
-            PyTuple_SET_ITEM(tuple, i, fields[i]);
-        } else {
-            Py_XDECREF(fields[i]);
-        }
-    }
-    if (!complete) {
-        Py_CLEAR(tuple);
-    }
-    return tuple;
+    fields[22] =
+        row->extra != NULL ? ext_rows_of_resources(state, &row->extra->figures, row->extra->gpu_ms) : Py_NewRef(Py_None);
+    return ext_rows_new(state->node_row, fields, FIELDS);
 }
 
 static void let_others_run(void)
@@ -142,7 +197,7 @@ static void let_others_run(void)
     Py_END_ALLOW_THREADS
 }
 
-static PyObject *row_list(const collector *all, uint64_t *lost)
+static PyObject *row_list(const ext_state *state, const collector *all, uint64_t *lost)
 {
     PyObject *list = PyList_New((Py_ssize_t)all->count);
     if (list == NULL) {
@@ -153,28 +208,46 @@ static PyObject *row_list(const collector *all, uint64_t *lost)
         if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
             let_others_run();
         }
-        PyObject *tuple = row_tuple(&all->rows[i]);
-        if (tuple == NULL) {
+        PyObject *row = make_row(state, &all->rows[i]);
+        if (row == NULL) {
             Py_DECREF(list);
             return NULL;
         }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, tuple);
+        PyList_SET_ITEM(list, (Py_ssize_t)i, row);
         *lost += all->rows[i].figures.histogram_lost;
     }
     PyObject_GC_Track(list);
     return list;
 }
 
-/* What the rows' calls are told apart by, as one list. */
-static PyObject *shape_list(const collector *all)
+static PyObject *make_shape_row(const ext_state *state, cprof_names names, const shape_row *row, uint64_t slowest)
+{
+    const cprof_shape_figures *figures = &row->figures;
+    bool any = figures->count > 0;
+    return ext_rows_of_tuple(
+        state->shape_row,
+        Py_BuildValue("(NNNKKKdNNdddKK)", ext_convert_to_str(names.node), ext_convert_to_str(names.stage),
+                      ext_convert_to_str(row->signature), (unsigned long long)figures->count,
+                      (unsigned long long)figures->error_count, (unsigned long long)figures->cancelled_count,
+                      any ? cprof_resources_mean_ms(figures->total_ns, figures->count) : 0.0, ext_rows_ms(row->quantiles_ms[0]),
+                      ext_rows_ms(row->quantiles_ms[1]), cprof_moments_ns_to_ms(any ? figures->least_ns : 0),
+                      cprof_moments_ns_to_ms(figures->most_ns), cprof_moments_ns_to_ms(figures->total_ns),
+                      (unsigned long long)row->tail, (unsigned long long)slowest));
+}
+
+/* The calls of all rows by their signatures, as one list. */
+static PyObject *shape_list(const ext_state *state, const collector *all)
 {
     PyObject *list = PyList_New(0);
-    bool complete = list != NULL;
-    for (size_t i = 0; complete && i < all->count; i++) {
-        complete = ext_summary_shapes_append(list, all->rows[i].names, all->rows[i].shapes);
-    }
-    if (!complete) {
-        Py_CLEAR(list);
+    for (size_t i = 0; i < all->count; i++) {
+        const shape_rows *shapes = all->rows[i].shapes;
+        for (size_t k = 0; list != NULL && shapes != NULL && k < shapes->count; k++) {
+            PyObject *shape = make_shape_row(state, all->rows[i].names, &shapes->rows[k], shapes->slowest);
+            if (shape == NULL || PyList_Append(list, shape) < 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(shape);
+        }
     }
     return list;
 }
@@ -216,7 +289,7 @@ static cprof_status read_sorted(reader read, void *source, collector *all, cprof
     return status;
 }
 
-static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
+static PyObject *rows_of(const ext_state *state, reader read, void *source, const cprof_name *stage)
 {
     collector all = {.stage = stage};
     cprof_generation epoch;
@@ -226,10 +299,12 @@ static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
     if (status != CPROF_OK) {
         (void)ext_convert_status(status, "reading the statistics");
     } else {
-        PyObject *list = row_list(&all, &lost);
-        result = list != NULL ? Py_BuildValue("(NKKKN)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
-                                              (unsigned long long)epoch.unread, shape_list(&all))
-                              : NULL;
+        PyObject *list = row_list(state, &all, &lost);
+        PyObject *values =
+            list != NULL ? Py_BuildValue("(NKKKN)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
+                                         (unsigned long long)epoch.unread, shape_list(state, &all))
+                         : NULL;
+        result = ext_rows_of_tuple(state->summary_row, values);
     }
     free_rows(&all);
     return result;
@@ -238,7 +313,7 @@ static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
 static PyObject *rows_of_stage(ext_state *state, reader read, void *source, PyObject *stage)
 {
     if (stage == Py_None) {
-        return rows_of(read, source, NULL);
+        return rows_of(state, read, source, NULL);
     }
     PyObject *name = ext_convert_stage(state, stage, "stage");
     if (name == NULL) {
@@ -248,7 +323,7 @@ static PyObject *rows_of_stage(ext_state *state, reader read, void *source, PyOb
     PyObject *owner;
     PyObject *result = NULL;
     if (ext_convert_utf8(name, &utf8, &owner)) {
-        result = rows_of(read, source, &utf8);
+        result = rows_of(state, read, source, &utf8);
         Py_DECREF(owner);
     }
     Py_DECREF(name);

@@ -6,10 +6,10 @@
 
 #include "cprofiling/files/snapshot.h"
 
-/* A tuple (rows, skip_first_n, lost, unread): a list with a tuple of the 22 fields of NodeProfilingStats for each key of
- * `stage` (None: of all stages), in the order in which their first calls finished; the skip_first_n that they were gathered
- * with; and how many histogram counts were lost, and how many keys could not be read. The GIL is released meanwhile. NULL with
- * an exception. */
+/* A summary row (see rows.c): a list with a node row for each key of `stage` (None: of all stages), in the order in which their
+ * first calls finished; the skip_first_n that they were gathered with; how many histogram counts were lost, and how many keys
+ * could not be read; a list with a shape row for each signature of each key. The GIL is released meanwhile. NULL with an
+ * exception. */
 PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage);
 
 /* The same of a snapshot; with the largest skip_first_n that its figures were gathered with. */

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from enum import Enum
 from os import PathLike
 from types import CodeType, MethodType, TracebackType
-from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, Final, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
 from typing_extensions import Buffer, Never, Self, disjoint_base
 
@@ -15,38 +15,71 @@ _F = TypeVar("_F")
 _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 _RecordingT = TypeVar("_RecordingT", bound=Recording)
 
-# Node, stage, signature; samples, errors, cancellations; mean, p50, p99, least, most and sum in ms; slowest calls that it has,
-# slowest calls of the node (csrc/statistics/summary_shapes.h).
-_ShapeRow: TypeAlias = tuple[
-    str, str, str, int, int, int, float, float | None, float | None, float, float, float, int, int
-]
+class _Shape(NamedTuple):
+    """A node's calls of one signature, a struct sequence. Is in csrc/statistics/rows.c."""
 
-# The first 22 fields of NodeProfilingStats, in its order, and what is known beyond times (csrc/statistics/summary_extra.c).
-_Row: TypeAlias = tuple[
-    str,  # node_name
-    str,  # stage
-    int,  # count
-    float,  # mean_ms
-    float,  # median_ms
-    float,  # std_ms
-    float,  # min_ms
-    float,  # max_ms
-    float,  # total_ms
-    float,  # last_ms
-    float | None,  # p50_ms
-    float | None,  # p90_ms
-    float | None,  # p95_ms
-    float | None,  # p99_ms
-    float | None,  # p999_ms
-    int,  # error_count
-    int,  # cancelled_count
-    int,  # skipped_count
-    int,  # dropped_count
-    float | None,  # first_ms
-    float | None,  # self_total_ms
-    float | None,  # active_total_ms
-    tuple[Any, ...] | None,
-]
+    node_name: str
+    stage: str
+    signature: str
+    count: int  # type: ignore[assignment]
+    error_count: int
+    cancelled_count: int
+    mean_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
+    min_ms: float
+    max_ms: float
+    total_ms: float
+    tail: int  # calls among the slowest of the node
+    slowest: int  # the node's slowest calls
+
+class _Node(NamedTuple):
+    """NodeProfilingStats up to active_total_ms, and the resources asked for. Is in csrc/statistics/rows.c."""
+
+    node_name: str
+    stage: str
+    count: int  # type: ignore[assignment]
+    mean_ms: float
+    median_ms: float
+    std_ms: float
+    min_ms: float
+    max_ms: float
+    total_ms: float
+    last_ms: float
+    p50_ms: float | None
+    p90_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    p999_ms: float | None
+    error_count: int
+    cancelled_count: int
+    skipped_count: int
+    dropped_count: int
+    first_ms: float | None
+    self_total_ms: float | None
+    active_total_ms: float | None
+    resources: Any
+
+class _Summary(NamedTuple):
+    """The rows of a summary. Is in csrc/statistics/rows.c."""
+
+    rows: list[_Node]
+    skip_first_n: int
+    lost: int  # samples that the histograms could not count
+    unread: int  # keys that could not be read
+    shapes: list[_Shape]
+
+class _Facts(NamedTuple):
+    """A snapshot as a whole. Is in csrc/statistics/rows.c."""
+
+    key_count: int
+    source_count: int
+    is_merged: bool
+    skip_least: int
+    skip_most: int
+    internal_errors: int
+    cost_ns: float
+    notes: tuple[str, ...]
 
 @disjoint_base
 class Profiler:
@@ -85,9 +118,8 @@ class Profiler:
     ) -> None: ...
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...
-    # (rows, the skip_first_n that they were gathered with, histogram counts that were lost, keys that could not be
-    # read, rows of signatures as in csrc/statistics/summary_shapes.h); is in csrc/statistics/summary.c.
-    def _rows(self, stage: str | Enum | None, /) -> tuple[list[_Row], int, int, int, list[_ShapeRow]]: ...
+    # Is in csrc/statistics/summary.c.
+    def _rows(self, stage: str | Enum | None, /) -> _Summary: ...
     def _stop_launches(self) -> None: ...
     def _count_no_nodes(self) -> None: ...
     def _keep_at_fork(self) -> None: ...
@@ -427,15 +459,11 @@ class Snapshot:
     def from_bytes(cls, data: Buffer) -> Self: ...
     def to_bytes(self) -> bytes: ...
     # As Profiler._rows; is in csrc/statistics/summary.c.
-    def _rows(self, stage: str | Enum | None, /) -> tuple[list[_Row], int, int, int, list[_ShapeRow]]: ...
+    def _rows(self, stage: str | Enum | None, /) -> _Summary: ...
     # For each key, of its times and its GPU times, (group, count, group, count, ...) of those that hold something. A
-    # group ends before the bucket of the bound; the bounds rise. Is in csrc/statistics/snapshot_groups.c.
-    def _groups(self, bounds: tuple[int, ...], /) -> list[tuple[tuple[int, ...], tuple[int, ...]]]: ...
-    # (node name, stage, filled buckets of the times, those of the GPU times), a bucket as (number, count); is in
-    # csrc/statistics/snapshot_histograms.c.
-    def _histograms(self) -> list[tuple[str, str, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]: ...
-    # (keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes)
-    def _facts(self) -> tuple[int, int, bool, int, int, int, float, tuple[str, ...]]: ...
+    # group ends before the bucket of the bound; the bounds rise; None: each bucket. Is in csrc/statistics/buckets.c.
+    def _groups(self, bounds: tuple[int, ...] | None, /) -> list[tuple[tuple[int, ...], tuple[int, ...]]]: ...
+    def _facts(self) -> _Facts: ...
     # (id of the Profiler, generation), ascending
     def _sources(self) -> tuple[tuple[bytes, int], ...]: ...
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...

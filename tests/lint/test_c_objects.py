@@ -43,7 +43,10 @@ STATE = {
     "cupti_events": {"cprof_cupti_events", "own", "threads"},  # what its callbacks, which are given nothing, fill
 }
 # What CPython's interface wants as non-const tables, which nobody changes.
-TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}
+TABLES = {
+    "PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyStructSequence_Field", "PyType_Slot", "PyType_Spec", "PyModuleDef",
+    "PyModuleDef_Slot",
+}  # fmt: skip
 CONSTANT_SECTIONS = (".rodata", ".data.rel.ro")
 WORKERS = 2
 NVTX = nvtx_include()

@@ -41,9 +41,8 @@ FLOATS = {
     "csrc/probes/device_mark.c": "hands a framework's times on to the core",
     "csrc/statistics/profiler_type.c": "hands record()'s value on to the core",
     "csrc/state.h": "the profiler's own cost",
-    "csrc/statistics/summary_extra.c": "hands the core's figures on to Python",
-    "csrc/statistics/summary_extra.h": "hands the core's figures on to Python",
-    "csrc/statistics/summary_shapes.c": "hands the core's figures on to Python",
+    "csrc/statistics/rows.c": "hands the core's figures on to Python",
+    "csrc/statistics/rows.h": "hands the core's figures on to Python",
     "csrc/statistics/summary.c": "hands the core's figures on to Python",
 }
 FLOATING = r"\b(float|double)\b"

@@ -11,6 +11,7 @@ import json
 import math
 import pickle
 import struct
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,20 @@ PARTS: dict[int, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def beyond(
+# The core's rows, as csrc/statistics/rows.c names them; what is not told apart here is a plain tuple.
+NodeRow = namedtuple(  # noqa: PYI024 as the core's, without types
+    "NodeRow", [*[field.name for field in dataclasses.fields(NodeProfilingStats)[: len(ROW)]], "resources"]
+)
+Resources = namedtuple(  # noqa: PYI024
+    "Resources", "asked gpu launches counters device_memory host_memory waits wait_ms"
+)
+Gpu = namedtuple(  # noqa: PYI024
+    "Gpu", "count mean_ms p50_ms p99_ms total_ms queue_delay_ms multi_stream missed"
+)
+Memory = namedtuple("Memory", "calls entry exit change peak")  # noqa: PYI024
+
+
+def resources(
     asked: int,
     *,
     gpu: tuple[Any, ...] = TIMES,
@@ -77,14 +91,17 @@ def beyond(
     device: tuple[int, ...] = DEVICE,
     host: tuple[int, ...] = HOST,
     waits: int = 0,
-) -> dict[str, Any]:
-    return fields_from((asked, gpu, launches, counters, device, host, waits, 0.5))
+) -> Resources:
+    return Resources(asked, Gpu(*gpu), launches, counters, Memory(*device), Memory(*host), waits, 0.5)
 
 
-def core_row(asked: int, **more: Any) -> tuple[Any, ...]:
+def beyond(asked: int, **more: Any) -> dict[str, Any]:
+    return fields_from(resources(asked, **more))
+
+
+def core_row(asked: int, **more: Any) -> NodeRow:
     """A row of a summary as the core gives it."""
-    given = {"gpu": NO_GPU, "launches": LAUNCHED, "counters": COUNTED, "device": DEVICE, "host": HOST, "waits": 0}
-    return (*ROW, (asked, *{**given, **more}.values(), 0.5))
+    return NodeRow(*ROW, resources(asked, **{"gpu": NO_GPU, **more}))
 
 
 # ---- from the core's figures ---------------------------------------------------------------------
@@ -317,7 +334,7 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
     counter = "the counter context_switches is not to be had: refused"
     gpu = ("the driver", "note")
     for row, told in (
-        ((*ROW, None), ()),
+        (NodeRow(*ROW, None), ()),
         (core_row(WAITS), ()),
         (core_row(GPU), ()),  # all calls have a time, or will
         (core_row(GPU, gpu=missed(NO_CUDA, NO_CUDA)), gpu[:1]),
@@ -337,7 +354,9 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
         ),
     ):
         assert missing_figures.reasons_beyond([row], "note") == told
-        assert missing_figures.reasons_beyond(iter([row, (*ROW, None), row]), "note") == told, "each is said once"
+        assert missing_figures.reasons_beyond(iter([row, NodeRow(*ROW, None), row]), "note") == told, (
+            "each is said once"
+        )
     apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
     assert missing_figures.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
     told_thrice = missing_figures.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")

@@ -577,14 +577,21 @@ def test_summaries_are_values(profiler: cp.Profiler) -> None:
         shape.count = 3  # type: ignore[misc]
 
 
-def row(signature: str, count: int, tail: int, slowest: int, name: str = "node") -> tuple[Any, ...]:
+Row = collections.namedtuple(  # noqa: PYI024 as the core's, without types
+    "Row",
+    "node_name stage signature count error_count cancelled_count mean_ms p50_ms p99_ms min_ms max_ms total_ms tail"
+    " slowest",
+)
+
+
+def row(signature: str, count: int, tail: int, slowest: int, name: str = "node") -> Row:
     """What the core gives for a signature."""
-    return (name, "inference", signature, count, 0, 0, 1.0, 1.0, 2.0, 0.5, 9.0, float(count), tail, slowest)
+    return Row(name, "inference", signature, count, 0, 0, 1.0, 1.0, 2.0, 0.5, 9.0, float(count), tail, slowest)
 
 
-def of_rows(*rows: tuple[Any, ...]) -> ShapeSummary:
+def of_rows(*rows: Row) -> ShapeSummary:
     count = sum(each[3] for each in rows)
-    node = SimpleNamespace(node_name=rows[0][0], stage="inference", p50_ms=1.0, p99_ms=2.0, count=count)
+    node = SimpleNamespace(node_name=rows[0].node_name, stage="inference", p50_ms=1.0, p99_ms=2.0, count=count)
     return shapes_from(rows, [node])
 
 
@@ -604,7 +611,7 @@ def of_rows(*rows: tuple[Any, ...]) -> ShapeSummary:
         ([row("a", 0, 0, 0), row("b", 0, 0, 0)], None),
     ],
 )
-def test_who_makes_the_tail(rows: list[tuple[Any, ...]], found: str | None) -> None:
+def test_who_makes_the_tail(rows: list[Row], found: str | None) -> None:
     summary = of_rows(*rows)
     assert [verdict.stats.signature for verdict in summary.verdicts] == ([] if found is None else [found])
     assert sum(shape.share for shape in summary) == pytest.approx(1.0 if rows[0][3] else 0.0)

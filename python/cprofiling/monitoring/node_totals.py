@@ -74,27 +74,22 @@ class NodeTotals:
         """All calls that have finished."""
         return self.count + self.errors + self.cancelled + self.skipped + self.dropped
 
-    def add(self, row: tuple[Any, ...], times: tuple[int, ...], gpu_times: tuple[int, ...]) -> None:
+    def add(self, row: Any, times: tuple[int, ...], gpu_times: tuple[int, ...]) -> None:
         """Add the figures of a key: a row of a snapshot, and its groups."""
-        self.count += row[2]
-        self.total_ms += row[8]
-        self.errors += row[15]
-        self.cancelled += row[16]
-        self.skipped += row[17]
-        self.dropped += row[18]
+        self.count += row.count
+        self.total_ms += row.total_ms
+        self.errors += row.error_count
+        self.cancelled += row.cancelled_count
+        self.skipped += row.skipped_count
+        self.dropped += row.dropped_count
         _add_groups(self.times, times)
-        if row[22] is not None:
-            _, gpu, _, _, device_memory, host_memory, *_ = row[22]
-            self.gpu_count += gpu[0]
-            self.gpu_total_ms += gpu[4] or 0.0
+        if row.resources is not None:
+            self.gpu_count += row.resources.gpu.count
+            self.gpu_total_ms += row.resources.gpu.total_ms or 0.0
             _add_groups(self.gpu_times, gpu_times)
-            self._add_peak("device", device_memory)
-            self._add_peak("host", host_memory)
-
-    def _add_peak(self, kind: str, memory: tuple[int, ...]) -> None:
-        calls, *_, peak = memory
-        if calls and peak >= 0:
-            self.peaks[kind] = max(peak, self.peaks.get(kind, 0))
+            for kind, memory in (("device", row.resources.device_memory), ("host", row.resources.host_memory)):
+                if memory.calls and memory.peak >= 0:
+                    self.peaks[kind] = max(memory.peak, self.peaks.get(kind, 0))
 
 
 def _add_groups(sums: dict[int, int], groups: tuple[int, ...]) -> None:
@@ -114,9 +109,8 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
     nodes: dict[Key, NodeTotals] = {}
     stages: set[str] = set()
     own = folded = 0
-    rows, *_ = snapshot._rows(None)
-    for row, (times, gpu_times) in zip(rows, snapshot._groups(bounds), strict=True):
-        stage, node = exportable(row[1]), exportable(row[0])
+    for row, (times, gpu_times) in zip(snapshot._rows(None).rows, snapshot._groups(bounds), strict=True):
+        stage, node = exportable(row.stage), exportable(row.node_name)
         if (stage, node) not in nodes:
             if own < limit:
                 own += 1

@@ -111,7 +111,7 @@ class PrometheusCollector:
             try:
                 snapshot = snapshot_of(source)
                 nodes, folded = nodes_of(snapshot, self._bounds, self._max_nodes)
-                *_, internal_errors, cost_ns, _ = snapshot._facts()
+                facts = snapshot._facts()
             except Exception as error:  # noqa: BLE001 the program's other series are not to fail with ours
                 self._complaints.add(name, error)
                 families["read_failed"].add_metric(labels, 1)
@@ -119,8 +119,8 @@ class PrometheusCollector:
             self._complaints.forget(name)
             families["read_failed"].add_metric(labels, 0)
             families["folded_nodes"].add_metric(labels, folded)
-            families["internal_errors"].add_metric(labels, internal_errors)
-            families["call_cost_seconds"].add_metric(labels, cost_ns / _NS_PER_S)
+            families["internal_errors"].add_metric(labels, facts.internal_errors)
+            families["call_cost_seconds"].add_metric(labels, facts.cost_ns / _NS_PER_S)
             for key, totals in nodes.items():
                 self._add_node(families, [*labels, *key], totals)
         families["build"].add_metric([], _build())

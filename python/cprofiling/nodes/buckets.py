@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
     Bucket: TypeAlias = tuple[float, float, int]  # lower edge and upper edge in ms, and how many values are between
@@ -36,11 +36,12 @@ def edge_ms(number: int) -> float:
     return edge_ns(number) / _NS_PER_MS
 
 
-def spread(filled: Iterable[tuple[int, int]]) -> tuple[Bucket, ...]:
-    """Return buckets that hold something, given by number and count, with their edges, in ascending order."""
-    return tuple((edge_ms(number), edge_ms(number + 1), count) for number, count in filled)
+def spread(filled: Sequence[int]) -> tuple[Bucket, ...]:
+    """Return buckets that hold something, given as (number, count, number, count, ...), with their edges, in order."""
+    pairs = zip(filled[::2], filled[1::2], strict=True)
+    return tuple((edge_ms(number), edge_ms(number + 1), count) for number, count in pairs)
 
 
 def histogram_of(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
     """Return the buckets that some durations fill."""
-    return spread(sorted(Counter(map(number_of, durations_ns)).items()))
+    return spread([part for pair in sorted(Counter(map(number_of, durations_ns)).items()) for part in pair])

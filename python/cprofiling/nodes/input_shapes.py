@@ -133,12 +133,12 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
 ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cprofiling"
 
 
-def shapes_from(rows: Iterable[tuple[Any, ...]], nodes: Iterable[Any]) -> ShapeSummary:
-    """Make the summary of the core's rows (csrc/statistics/summary_shapes.c) and the nodes' ``NodeProfilingStats``."""
+def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
+    """Make the summary of the core's rows (csrc/statistics/rows.c) and the nodes' ``NodeProfilingStats``."""
     known = {(node.node_name, node.stage): node for node in nodes}
     stats: list[ShapeStats] = []
     verdicts: list[ShapeVerdict] = []
-    for key, group in groupby(rows, key=lambda row: row[:2]):
+    for key, group in groupby(rows, key=lambda row: (row.node_name, row.stage)):
         node = known[key]
         of_node = _stats_of_node(node.stage, list(group))
         stats += of_node
@@ -149,14 +149,12 @@ def shapes_from(rows: Iterable[tuple[Any, ...]], nodes: Iterable[Any]) -> ShapeS
     return summary
 
 
-def _stats_of_node(stage: str, rows: Sequence[tuple[Any, ...]]) -> list[ShapeStats]:
-    samples = sum(row[3] for row in rows)
+def _stats_of_node(stage: str, rows: Sequence[Any]) -> list[ShapeStats]:
+    samples = sum(row.count for row in rows)
     stats = []
     for row in rows:
-        *figures, tail, slowest = row[2:]
-        shares = (row[3] / samples if samples else 0.0, tail, tail / slowest if slowest else 0.0)
-        values: tuple[Any, ...] = (row[0], stage, *figures, *shares)
-        stats.append(ShapeStats(*values))
+        shares = (row.count / samples if samples else 0.0, row.tail, row.tail / row.slowest if row.slowest else 0.0)
+        stats.append(ShapeStats(row.node_name, stage, *row[2:-2], *shares))
     return sorted(stats, key=lambda each: (-each.total_ms, each.signature))
 
 

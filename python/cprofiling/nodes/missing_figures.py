@@ -31,21 +31,21 @@ def not_entered(stages: Iterable[str]) -> str:
     )
 
 
-def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[str, ...]:
+def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
     """Why figures beyond times are missing from a summary's rows, as the core gives them: one sentence each.
 
     ``note``: what a device has said of itself, or None.
     """
-    known = [row[-1] for row in rows if row[-1] is not None]
+    known = [row.resources for row in rows if row.resources is not None]
     asked = 0
     for each in known:
-        asked |= each[0]
+        asked |= each.asked
     told: list[tuple[str, str | None]] = []
     if asked & GPU:
         told += [("", reason) for reason in _gpu_reasons(known, note)]
     if asked & (LAUNCHES | LAUNCHES_UNKNOWN):
         told.append(("launches: ", _core.cupti_reason() or (_NOT_IN_ALL if asked & LAUNCHES_UNKNOWN else None)))
-    if any(each[0] & MEMORY and each[4][0] == 0 for each in known):
+    if any(each.asked & MEMORY and each.device_memory.calls == 0 for each in known):
         told.append(("", memory_reason()))
     if asked & PEAK_UNKNOWN:
         told.append(("", peak_reason()))
@@ -55,9 +55,9 @@ def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[s
     return tuple(dict.fromkeys(reasons))
 
 
-def _gpu_reasons(known: Iterable[tuple[Any, ...]], note: str | None) -> list[str | None]:
+def _gpu_reasons(known: Iterable[Any], note: str | None) -> list[str | None]:
     """What the driver and the framework have said, if that can be why any of the calls has no time."""
-    causes = {cause for each in known for cause, calls in enumerate(each[1][-1]) if calls}
+    causes = {cause for each in known for cause, calls in enumerate(each.gpu.missed) if calls}
     reasons = [_core.gpu_time_reason()] if causes else []
     return [*reasons, note] if causes - {_NO_CUDA} else reasons
 

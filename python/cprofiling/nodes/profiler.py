@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from operator import itemgetter
 from typing import TYPE_CHECKING, overload
 from weakref import ref
 
@@ -113,9 +112,9 @@ class Profiler(_core.Profiler, _NodeMaker):
             summary._hints = hints  # noqa: SLF001 the package's own
         return summary
 
-    def _hints(self, rows: Sequence[tuple[Any, ...]], stage: StageName) -> tuple[str, ...]:
+    def _hints(self, rows: Sequence[Any], stage: StageName) -> tuple[str, ...]:
         """Say why there is nothing: profiling is off, or no node ran in a stage."""
-        known = set(map(itemgetter(1), rows if rows or stage is None else self._rows(None)[0]))
+        known = {row.stage for row in (rows if rows or stage is None else self._rows(None).rows)}
         if not known and not self.profiling_enabled:
             return ("profiling is off: call set_profiling(True)",)
         wanted = None if stage is None else checked_text("stage", stage)
@@ -141,7 +140,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         _prepare_reading()
         reasons = reasons_of(0, 0, self._refused_keys)
         if probe_callbacks.is_any_asked():
-            reasons += reasons_beyond(self._rows(None)[0], self._device_note)
+            reasons += reasons_beyond(self._rows(None).rows, self._device_note)
         return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -346,7 +345,7 @@ class _Batches:
     def begin(self, of: Profiler) -> Profiler:
         """Return what records, made if need be as the nodes' Profiler is configured."""
         if self.profiler is None:
-            self._skip_first_n = of._rows(None)[1]  # noqa: SLF001 the package's own
+            self._skip_first_n = of._rows(None).skip_first_n  # noqa: SLF001 the package's own
             self.profiler = Profiler()
             self.profiler.set_profiling(True, skip_first_n=self._skip_first_n)
         return self.profiler

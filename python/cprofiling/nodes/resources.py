@@ -100,32 +100,33 @@ class NodeMemory:
     reason: str | None = None
 
 
-def fields_from(beyond: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of ``NodeProfilingStats`` from one row of the core (csrc/statistics/summary_extra.c), but waits."""
-    asked, gpu, launches, counters, device_memory, host_memory, *_ = beyond
+def fields_from(row: Any) -> dict[str, Any]:
+    """The fields of ``NodeProfilingStats`` from one row of the core (csrc/statistics/rows.c), but waits."""
     fields: dict[str, Any] = {}
-    if asked & GPU:
-        fields.update(_gpu_fields(gpu))
-    if asked & LAUNCHES:
-        fields["launches"] = _launches(launches)
-    if asked & COUNTERS:
-        fields["counters"] = counters_from(*counters)
-    if asked & MEMORY:
-        fields["memory"] = _memory(device_memory, host_memory, is_kept=not asked & PEAK_UNKNOWN)
+    if row.asked & GPU:
+        fields.update(_gpu_fields(row.gpu))
+    if row.asked & LAUNCHES:
+        launches, kernels, kernel_ns, *copied = row.launches
+        fields["launches"] = NodeLaunches(launches, kernels, kernel_ns / 1e6, *copied)
+    if row.asked & COUNTERS:
+        fields["counters"] = counters_from(*row.counters)
+    if row.asked & MEMORY:
+        device = _memory_figures(row.device_memory, _NO_PEAK if row.asked & PEAK_UNKNOWN else _NO_RISE)
+        host = _memory_figures(row.host_memory, _NO_RISE)
+        fields["memory"] = NodeMemory(device, host, None if device is not None else _NO_DEVICE_MEMORY)
     return fields
 
 
-def _gpu_fields(gpu: tuple[Any, ...]) -> dict[str, Any]:
-    count, mean_ms, p50_ms, p99_ms, total_ms, delay_ms, multi_stream, missed = gpu
-    notes = [f"{cause} ({_calls(number)})" for cause, number in zip(_CAUSES, missed, strict=True) if number]
-    if multi_stream:
-        notes.append(f"{_calls(multi_stream)} began on one stream and ended on another")
-    if delay_ms is None and count > multi_stream:
+def _gpu_fields(gpu: Any) -> dict[str, Any]:
+    notes = [f"{cause} ({_calls(number)})" for cause, number in zip(_CAUSES, gpu.missed, strict=True) if number]
+    if gpu.multi_stream:
+        notes.append(f"{_calls(gpu.multi_stream)} began on one stream and ended on another")
+    if gpu.queue_delay_ms is None and gpu.count > gpu.multi_stream:
         notes.append(_NO_QUEUE)
     return {
-        "gpu_count": count, "gpu_mean_ms": mean_ms, "gpu_p50_ms": p50_ms, "gpu_p99_ms": p99_ms,
-        "gpu_total_ms": total_ms, "queue_delay_ms": delay_ms,
-        "gpu_reason": "; ".join(notes) or (None if count else "the device has not told yet"),
+        "gpu_count": gpu.count, "gpu_mean_ms": gpu.mean_ms, "gpu_p50_ms": gpu.p50_ms, "gpu_p99_ms": gpu.p99_ms,
+        "gpu_total_ms": gpu.total_ms, "queue_delay_ms": gpu.queue_delay_ms,
+        "gpu_reason": "; ".join(notes) or (None if gpu.count else "the device has not told yet"),
     }  # fmt: skip
 
 
@@ -133,19 +134,8 @@ def _calls(number: int) -> str:
     return f"{number} call" if number == 1 else f"{number} calls"
 
 
-def _launches(figures: tuple[int, ...]) -> NodeLaunches:
-    launches, kernels, kernel_ns, *copied = figures
-    return NodeLaunches(launches, kernels, kernel_ns / 1e6, *copied)
-
-
-def _memory(device: tuple[int, ...], host: tuple[int, ...], *, is_kept: bool) -> NodeMemory:
-    figures = _memory_figures(device, _NO_RISE if is_kept else _NO_PEAK)
-    return NodeMemory(figures, _memory_figures(host, _NO_RISE), None if figures is not None else _NO_DEVICE_MEMORY)
-
-
-def _memory_figures(figures: tuple[int, ...], why_no_peak: str) -> MemoryFigures | None:
-    calls, entry, exit_, change, peak = figures
-    if calls == 0:
+def _memory_figures(row: Any, why_no_peak: str) -> MemoryFigures | None:
+    if row.calls == 0:
         return None
-    known = (peak, None) if peak >= 0 else (None, why_no_peak)
-    return MemoryFigures(calls, entry, exit_, change, *known)
+    known = (row.peak, None) if row.peak >= 0 else (None, why_no_peak)
+    return MemoryFigures(row.calls, row.entry, row.exit, row.change, *known)

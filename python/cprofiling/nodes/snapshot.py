@@ -42,26 +42,28 @@ class Snapshot(_core.Snapshot, Viewable):
         differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
         """
         rows, skip_first_n, lost, _, shapes = self._rows(stage)
-        _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
-        reasons = list(notes)
-        known = () if rows or stage is None else {row[1] for row in self._rows(None)[0]}
+        facts = self._facts()
+        reasons = list(facts.notes)
+        known = () if rows or stage is None else {row.stage for row in self._rows(None).rows}
         if known:
             reasons.append(no_such_stage(checked_text("stage", stage), known))
         if lost:
             reasons.append(lost_reason(lost))
-        if is_merged:
+        if facts.is_merged:
             reasons.append(
                 "the statistics are merged: median_ms is p50_ms, last_ms that of the snapshot taken last, "
                 "and first_ms known only where one snapshot has it"
             )
-        if skip_least != skip_most:
-            reasons.append(f"the merged statistics were gathered with skip_first_n from {skip_least} to {skip_most}")
+        if facts.skip_least != facts.skip_most:
+            reasons.append(
+                f"the merged statistics were gathered with skip_first_n from {facts.skip_least} to {facts.skip_most}"
+            )
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
             reasons=reasons,
-            internal_errors=internal_errors,
-            cost_ns=cost_ns,
+            internal_errors=facts.internal_errors,
+            cost_ns=facts.cost_ns,
         )
         summary._find_histograms = self._find_histograms  # noqa: SLF001 the package's own
         if shapes:
@@ -84,17 +86,25 @@ class Snapshot(_core.Snapshot, Viewable):
         return self.stats().plot(ax, top=top)
 
     def _find_histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
+        return {key: times for key, (times, _) in self._filled_buckets().items()}
+
+    def _filled_buckets(self) -> dict[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]]:
+        """Return the buckets of times and of GPU times of each key, (node, stage)."""
         from cprofiling.nodes.buckets import spread
 
-        return {(node, stage): spread(times) for node, stage, times, _ in self._histograms()}
+        rows = self._rows(None).rows
+        return {
+            (row.node_name, row.stage): (spread(times), spread(gpu_times))
+            for row, (times, gpu_times) in zip(rows, self._groups(None), strict=True)
+        }
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The statistics of all nodes as an Arrow stream; see ``ProfilingSummary.__arrow_c_stream__``."""
         return self.stats().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        keys, sources, *_ = self._facts()
-        return f"<Snapshot keys={keys} sources={sources}>"
+        facts = self._facts()
+        return f"<Snapshot keys={facts.key_count} sources={facts.source_count}>"
 
     def _repr_html_(self) -> str:
         return self.stats()._repr_html_()

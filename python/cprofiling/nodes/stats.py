@@ -149,11 +149,11 @@ _UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.in
 
 
 def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
-    """Make the statistics of one key from a plain tuple: its first 22 values, in field order, and what is beyond times.
+    """Make the statistics of one key from a row of the core: its first 22 values, in field order, and its resources.
 
     A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
-    are; the last item is None, or a tuple for ``extras.fields_from``. Raises ValueError if the tuple has more or fewer
-    than 23 items.
+    are; the last item is None, or a row for ``fields_from``. Raises ValueError if the row has more or fewer than 23
+    items.
     """
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
@@ -164,17 +164,16 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
         values["std_ms"], values["min_ms"], values["max_ms"], values["total_ms"], values["last_ms"],
         values["p50_ms"], values["p90_ms"], values["p95_ms"], values["p99_ms"], values["p999_ms"],
         values["error_count"], values["cancelled_count"], values["skipped_count"], values["dropped_count"],
-        values["first_ms"], values["self_total_ms"], values["active_total_ms"], beyond,
-    ) = row  # fmt: skip
+        values["first_ms"], values["self_total_ms"], values["active_total_ms"], resources,
+    ) = row[:]  # fmt: skip
     stage = values["stage"]
     values["stage"] = _KNOWN_STAGES.get(stage, stage)
     values.update(_UNASKED)
-    if beyond is not None:
-        asked, *_, waits, wait_ms = beyond
-        if waits:
-            values["sync_total_ms"], values["sync_count"] = wait_ms, waits
-        if asked & ~WAITS:
-            values.update(fields_from(beyond))
+    if resources is not None:
+        if resources.waits:
+            values["sync_total_ms"], values["sync_count"] = resources.wait_ms, resources.waits
+        if resources.asked & ~WAITS:
+            values.update(fields_from(resources))
     return stats
 
 

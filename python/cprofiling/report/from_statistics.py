@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling._internal.text import checked_text, shown_value
-from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.input_shapes import shown_rows
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
@@ -94,10 +93,7 @@ def of_summary(summary: ProfilingSummary, *, title: str | None = None, source: s
 
 def of_snapshot(snapshot: Snapshot, *, title: str | None = None, source: str | None = None) -> Document:
     """Return the document of a snapshot."""
-    histograms = {
-        (stage, node): (spread(times), spread(gpu_times))
-        for node, stage, times, gpu_times in snapshot._histograms()  # noqa: SLF001 the package's own
-    }
+    histograms = {(stage, node): found for (node, stage), found in snapshot._filled_buckets().items()}  # noqa: SLF001
     return _of_statistics(snapshot.stats(), histograms, title, source)
 
 

@@ -1,4 +1,4 @@
-#include "csrc/statistics/snapshot_groups.h"
+#include "csrc/statistics/buckets.h"
 
 #include "csrc/convert.h"
 
@@ -6,6 +6,7 @@ enum { KEYS_AT_A_TIME = 256 };
 
 typedef struct {
     const cprof_snapshot *snapshot; /* borrowed */
+    bool is_grouped;                /* else each bucket is a group of its own */
     size_t bound_count;
     uint16_t bounds[CPROF_HISTOGRAM_BUCKETS];
     uint16_t numbers[CPROF_HISTOGRAM_BUCKETS]; /* of the groups of one histogram, */
@@ -14,9 +15,13 @@ typedef struct {
 
 static bool set_bounds(grouping *all, PyObject *bounds)
 {
+    all->is_grouped = bounds != Py_None;
+    if (!all->is_grouped) {
+        return true;
+    }
     Py_ssize_t count = PyTuple_Check(bounds) ? PyTuple_GET_SIZE(bounds) : -1;
     if (count < 0) {
-        ext_convert_refuse_type("bounds", "a tuple", bounds);
+        ext_convert_refuse_type("bounds", "a tuple or None", bounds);
         return false;
     }
     long before = -1;
@@ -55,6 +60,9 @@ static PyObject *grouped(grouping *all, size_t place, bool of_gpu)
 {
     cprof_buckets groups = {all->counts, all->numbers, 0};
     cprof_buckets buckets = cprof_snapshot_histogram(all->snapshot, place, of_gpu);
+    if (!all->is_grouped) {
+        return flat_tuple(&buckets);
+    }
     cprof_buckets_group(&buckets, all->bounds, all->bound_count, &groups);
     return flat_tuple(&groups);
 }
@@ -91,7 +99,7 @@ static PyObject *list_of_keys(grouping *all)
     return list;
 }
 
-PyObject *ext_snapshot_groups(const cprof_snapshot *snapshot, PyObject *bounds)
+PyObject *ext_buckets_of_snapshot(const cprof_snapshot *snapshot, PyObject *bounds)
 {
     grouping *all = PyMem_Malloc(sizeof *all);
     if (all == NULL) {
