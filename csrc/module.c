@@ -29,11 +29,10 @@ static bool set_hook(ext_state *state, PyObject *name, PyObject *value)
     return false;
 }
 
-static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
+static PyObject *module_configure(PyObject *module, PyObject *Py_UNUSED(args), PyObject *kwargs)
 {
     PyObject *name, *value;
     Py_ssize_t place = 0;
-    (void)args;
     while (kwargs != NULL && PyDict_Next(kwargs, &place, &name, &value)) {
         if (!set_hook(ext_state_of_module(module), name, value)) {
             return NULL;
@@ -63,40 +62,31 @@ static PyObject *module_forget_pipeline(PyObject *module, PyObject *pipeline)
     Py_RETURN_NONE;
 }
 
-static PyObject *module_convert_name(PyObject *module, PyObject *name)
+static PyObject *module_convert_name(PyObject *Py_UNUSED(module), PyObject *name)
 {
-    (void)module;
     return ext_convert_name(name, "name");
 }
 
-static PyObject *module_clock(PyObject *module, PyObject *unused)
+static PyObject *module_clock(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return Py_BuildValue("(sz)", cprof_clock_name(), cprof_clock_reason());
 }
 
-static PyObject *module_clock_figures(PyObject *module, PyObject *unused)
+static PyObject *module_clock_figures(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     uint64_t step_ps, read_ps;
     cprof_clock_start();
     cprof_clock_measure(&step_ps, &read_ps);
     return Py_BuildValue("(KK)", (unsigned long long)step_ps, (unsigned long long)read_ps);
 }
 
-static PyObject *module_clock_backward(PyObject *module, PyObject *unused)
+static PyObject *module_clock_backward(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return PyLong_FromUnsignedLongLong(atomic_load(&cprof_clock.backward));
 }
 
-static PyObject *module_refine_clock(PyObject *module, PyObject *unused)
+static PyObject *module_refine_clock(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     cprof_clock_refine();
     Py_RETURN_NONE;
 }
@@ -111,10 +101,8 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
     return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);
 }
 
-static PyObject *module_environment_is_trusted(PyObject *module, PyObject *unused)
+static PyObject *module_environment_is_trusted(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return PyBool_FromLong(cprof_environment_is_trusted());
 }
 

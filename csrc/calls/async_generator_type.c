@@ -94,9 +94,8 @@ static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args,
     return begin_step(object, EXT_WORD_ATHROW, args, nargs, true);
 }
 
-static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
+static PyObject *async_generator_aclose(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return begin_step(object, EXT_WORD_ACLOSE, NULL, 0, true);
 }
 
@@ -214,9 +213,8 @@ static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
-static PyObject *step_close(PyObject *object, PyObject *unused)
+static PyObject *step_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     step_object *step = (step_object *)object;
     give_up(step);
     return ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_CLOSE, NULL, 0);

@@ -71,9 +71,8 @@ static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyOb
 }
 
 /* What is off, here and in block_exit, is a leaf: it saves no register. */
-static PyObject *block_enter(PyObject *object, PyObject *unused)
+static PyObject *block_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     block_object *self = (block_object *)object;
     return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, NULL);
 }
@@ -123,25 +122,22 @@ static PyObject *block_repr(PyObject *object)
     return PyUnicode_FromFormat("profile_node(%A)", self->node.key.name != NULL ? self->node.key.name : Py_None);
 }
 
-static PyObject *block_name(PyObject *object, void *unused)
+static PyObject *block_name(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     block_object *self = (block_object *)object;
     return Py_NewRef(self->node.name_finder != NULL ? self->node.name_finder
                      : self->node.key.name != NULL  ? self->node.key.name
                                                     : Py_None);
 }
 
-static PyObject *block_stage(PyObject *object, void *unused)
+static PyObject *block_stage(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     block_object *self = (block_object *)object;
     return Py_NewRef(self->node.stage != NULL ? self->node.stage : Py_None);
 }
 
-static PyObject *block_profiler(PyObject *object, void *unused)
+static PyObject *block_profiler(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     block_object *self = (block_object *)object;
     return Py_NewRef(self->node.profiler != NULL ? (PyObject *)self->node.profiler : Py_None);
 }
@@ -183,9 +179,8 @@ static PyMethodDef block_methods[] = {
 
 /* An inherited method looks along the bases of its object's type, each time that it is bound; that takes longer than all that
  * we do ourselves while nothing is measured. */
-static PyObject *block_own_methods(PyObject *cls, PyObject *unused)
+static PyObject *block_own_methods(PyObject *cls, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     for (PyMethodDef *method = block_methods; method->ml_name != NULL; method++) {
         if ((method->ml_flags & METH_CLASS) != 0) {
             continue;

@@ -161,9 +161,8 @@ static PyObject *ask(PyObject *hook, PyObject *function)
 }
 
 /* The wrapper has no dict of its own. Only inspect.getattr_static() comes here, by which torch.compile asks. */
-static PyObject *function_marks(PyObject *object, void *unused)
+static PyObject *function_marks(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_function *self = (ext_function *)object;
     return ask(self->node.state->marks_finder, self->function);
 }
@@ -239,9 +238,8 @@ static PyObject *function_repr(PyObject *object)
 }
 
 /* What another one like it can be made of: the arguments of its type. */
-static PyObject *function_parts(PyObject *object, PyObject *unused)
+static PyObject *function_parts(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_function *self = (ext_function *)object;
     const ext_node *node = &self->node;
     PyObject *profiler = node->is_record ? NULL : (PyObject *)node->profiler;
@@ -259,17 +257,15 @@ static PyObject *function_setstate(PyObject *object, PyObject *wrapped)
     Py_RETURN_NONE;
 }
 
-static PyObject *function_detach(PyObject *object, PyObject *unused)
+static PyObject *function_detach(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     static const _Atomic uint64_t never;
-    (void)unused;
     ((ext_function *)object)->gate = &never;
     Py_RETURN_NONE;
 }
 
-static PyObject *function_detached(PyObject *object, void *unused)
+static PyObject *function_detached(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_function *self = (ext_function *)object;
     return PyBool_FromLong(self->gate != ext_node_gate(&self->node));
 }
@@ -289,9 +285,8 @@ static bool is_asked_by_cloudpickle(void)
 }
 
 /* inspect, and those who use it (torch.compile among them), must take the wrapper for what it wraps. */
-static PyObject *function_class(PyObject *object, void *unused)
+static PyObject *function_class(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_function *self = (ext_function *)object;
     if (is_asked_by_cloudpickle()) {
         return Py_NewRef((PyObject *)Py_TYPE(object));

@@ -89,9 +89,8 @@ static PyObject *resumable_throw(PyObject *object, PyObject *const *args, Py_ssi
     return result;
 }
 
-static PyObject *resumable_close(PyObject *object, PyObject *unused)
+static PyObject *resumable_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_suspendable *self = (ext_suspendable *)object;
     ext_resumption now = {NULL, NULL};
     if (self->inner == NULL) {
@@ -155,9 +154,8 @@ typedef struct {
 
 /* Python's own coroutines cannot be iterated: what their __await__() returns can. The interpreter takes the slot and needs none
  * of this. */
-static PyObject *coroutine_await(PyObject *object, PyObject *unused)
+static PyObject *coroutine_await(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     PyTypeObject *type = ((ext_suspendable *)object)->function->node.state->await_type;
     await_object *made = type != NULL ? PyObject_GC_New(await_object, type) : NULL;
     if (type == NULL) {

@@ -50,25 +50,19 @@ void ext_idle_prepare(PyTypeObject *type)
     type->tp_vectorcall = idle_vectorcall;
 }
 
-static PyObject *idle_enter(PyObject *self, PyObject *unused)
+static PyObject *idle_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return Py_NewRef(self);
 }
 
-static PyObject *idle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *idle_exit(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
-    (void)self;
-    (void)args;
-    (void)nargs;
     Py_RETURN_NONE;
 }
 
 /* What is awaited at the end must be false, or the block's exception would be lost. */
-static PyObject *idle_async_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *idle_async_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
-    (void)args;
-    (void)nargs;
     return make(Py_TYPE(self), NULL);
 }
 
@@ -81,11 +75,10 @@ static PyObject *idle_next(PyObject *object)
     return NULL;
 }
 
-static PyObject *idle_call(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *idle_call(PyObject *Py_UNUSED(self), PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"function", NULL};
     PyObject *function;
-    (void)self;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:ProfilingContextDebug", keywords, &function)) {
         return NULL;
     }
@@ -97,9 +90,8 @@ static PyObject *idle_repr(PyObject *object)
     return PyUnicode_FromFormat("ProfilingContextDebug(%R)", ((idle_object *)object)->name);
 }
 
-static PyObject *idle_reduce(PyObject *object, PyObject *unused)
+static PyObject *idle_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return Py_BuildValue("O(O)", Py_TYPE(object), ((idle_object *)object)->name);
 }
 

@@ -70,9 +70,8 @@ static PyObject *inherited_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     return (PyObject *)self;
 }
 
-static PyObject *inherited_reduce(PyObject *object, PyObject *unused)
+static PyObject *inherited_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const inherited *self = (inherited *)object;
     return Py_BuildValue("O(OOO)", Py_TYPE(object), self->owner, self->name, self->found);
 }

@@ -28,10 +28,8 @@ PyObject *ext_noted_node_begin(PyObject *module, PyObject *object)
     Py_RETURN_NONE;
 }
 
-PyObject *ext_noted_node_is_any(PyObject *module, PyObject *unused)
+PyObject *ext_noted_node_is_any(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return PyBool_FromLong(cprof_thread_self != NULL && cprof_thread_self->trace.noted != 0);
 }
 

@@ -17,9 +17,8 @@ static const cprof_accum *innermost(ext_state *state)
     return span != NULL ? span->accum : NULL;
 }
 
-PyObject *ext_open_node(PyObject *module, PyObject *unused)
+PyObject *ext_open_node(PyObject *module, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const cprof_accum *accum = innermost(ext_state_of_module(module));
     if (accum == NULL) {
         Py_RETURN_NONE;

@@ -141,9 +141,8 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
     return span;
 }
 
-static PyObject *record_enter(PyObject *object, PyObject *unused)
+static PyObject *record_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     record_object *self = (record_object *)object;
     if (!ext_opening_enter_quickly(&self->opening)) {
         ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record, NULL);
@@ -201,21 +200,18 @@ static PyObject *record_repr(PyObject *object)
     return PyUnicode_FromFormat(self->warm_up ? "record(%A, warm_up=True)" : "record(%A)", self->name);
 }
 
-static PyObject *record_name(PyObject *object, void *unused)
+static PyObject *record_name(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     return Py_NewRef(((record_object *)object)->name);
 }
 
-static PyObject *record_warm_up(PyObject *object, void *unused)
+static PyObject *record_warm_up(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyBool_FromLong(((record_object *)object)->warm_up);
 }
 
-static PyObject *record_reduce(PyObject *object, PyObject *unused)
+static PyObject *record_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     record_object *self = (record_object *)object;
     return ext_convert_reduce(object, Py_BuildValue("(O)", self->name),
                               Py_BuildValue("{sO}", "warm_up", self->warm_up ? Py_True : Py_False));

@@ -94,9 +94,8 @@ PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
     return found;
 }
 
-static PyObject *stage_enter(PyObject *object, PyObject *unused)
+static PyObject *stage_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     stage_object *self = (stage_object *)object;
     ext_state *state = self->state;
     if (state->profilers_on > 0) {
@@ -135,10 +134,8 @@ static bool leave_default(stage_object *self)
     return true;
 }
 
-static PyObject *stage_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *stage_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
-    (void)args;
-    (void)nargs;
     stage_object *self = (stage_object *)object;
     bool left =
         self->is_default ? leave_default(self) : ext_view_pop(self->state, self->state->stage_variable, self->entries, object);
@@ -173,9 +170,8 @@ static PyObject *stage_call(PyObject *object, PyObject *args, PyObject *kwargs)
     return PyObject_CallFunctionObjArgs(wrapper, function, object, NULL);
 }
 
-static PyObject *stage_reduce(PyObject *object, PyObject *unused)
+static PyObject *stage_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     stage_object *self = (stage_object *)object;
     return ext_convert_reduce(object, Py_BuildValue("(O)", self->stage),
                               Py_BuildValue("{sO}", "default", self->is_default ? Py_True : Py_False));

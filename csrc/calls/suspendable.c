@@ -364,9 +364,8 @@ void ext_suspendable_dealloc(PyObject *object)
 }
 
 /* What isinstance() asks for beside the type. */
-static PyObject *get_class(PyObject *object, void *unused)
+static PyObject *get_class(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_suspendable *self = (ext_suspendable *)object;
     if (self->inner == NULL) { /* finalised */
         return Py_NewRef((PyObject *)Py_TYPE(object));

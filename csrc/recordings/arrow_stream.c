@@ -161,9 +161,8 @@ static bool add(cprof_arrow_columns *columns, PyObject *given_columns, Py_ssize_
     return fine;
 }
 
-PyObject *ext_arrow_stream(PyObject *module, PyObject *columns)
+PyObject *ext_arrow_stream(PyObject *Py_UNUSED(module), PyObject *columns)
 {
-    (void)module;
     if (!PyTuple_Check(columns)) {
         ext_convert_refuse_type("columns", "a tuple", columns);
         return NULL;

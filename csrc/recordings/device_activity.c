@@ -6,10 +6,8 @@
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/wait.h"
 
-static PyObject *start_trace(PyObject *module, PyObject *unused)
+static PyObject *start_trace(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     bool is_on;
     Py_BEGIN_ALLOW_THREADS
     is_on = cprof_cupti_start(CPROF_CUPTI_TRACE);
@@ -17,10 +15,8 @@ static PyObject *start_trace(PyObject *module, PyObject *unused)
     return PyBool_FromLong(is_on);
 }
 
-static PyObject *stop_trace(PyObject *module, PyObject *unused)
+static PyObject *stop_trace(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     Py_BEGIN_ALLOW_THREADS
     cprof_cupti_stop(CPROF_CUPTI_TRACE);
     Py_END_ALLOW_THREADS
@@ -60,9 +56,8 @@ static PyObject *add_trace(PyObject *module, PyObject *recording)
     Py_RETURN_NONE;
 }
 
-static PyObject *set_folders(PyObject *module, PyObject *folders)
+static PyObject *set_folders(PyObject *Py_UNUSED(module), PyObject *folders)
 {
-    (void)module;
     const char *paths[32];
     size_t count = 0;
     if (!PyTuple_Check(folders)) {
@@ -82,10 +77,8 @@ static PyObject *set_folders(PyObject *module, PyObject *folders)
     return is_set ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
-static PyObject *reason(PyObject *module, PyObject *unused)
+static PyObject *reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     char text[512];
     bool any;
     Py_BEGIN_ALLOW_THREADS
@@ -97,10 +90,8 @@ static PyObject *reason(PyObject *module, PyObject *unused)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-static PyObject *status(PyObject *module, PyObject *unused)
+static PyObject *status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     cprof_cupti_state now;
     bool has_cuda;
     Py_BEGIN_ALLOW_THREADS

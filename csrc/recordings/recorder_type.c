@@ -76,9 +76,8 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
-static PyObject *recorder_pause(PyObject *object, PyObject *unused)
+static PyObject *recorder_pause(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     recorder_object *self = (recorder_object *)object;
     if (self->session != NULL && self->state->recorder == self) {
         cprof_recording_pause(self->session);
@@ -87,9 +86,8 @@ static PyObject *recorder_pause(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_resume(PyObject *object, PyObject *unused)
+static PyObject *recorder_resume(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     recorder_object *self = (recorder_object *)object;
     if (self->session != NULL && self->state->recorder == self) {
         set_running(self->state, true);
@@ -162,9 +160,8 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_since_epoch_ns(PyObject *object, void *unused)
+static PyObject *recorder_since_epoch_ns(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     recorder_object *self = (recorder_object *)object;
     if (self->session == NULL) {
         Py_RETURN_NONE;

@@ -101,9 +101,8 @@ PyObject *ext_recording_none(PyObject *object, PyObject *name)
     return PyLong_FromLongLong(cprof_table_column(self->table, number).none);
 }
 
-PyObject *ext_recording_column_names(PyObject *object, void *unused)
+PyObject *ext_recording_column_names(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_recording *self = (ext_recording *)object;
     PyObject *names = PyTuple_New(CPROF_COLUMN_COUNT);
     for (Py_ssize_t i = 0; names != NULL && i < CPROF_COLUMN_COUNT; i++) {
@@ -166,9 +165,8 @@ static PyObject *keep(PyObject **field, PyObject *made)
     return Py_XNewRef(*field);
 }
 
-PyObject *ext_recording_strings(PyObject *object, void *unused)
+PyObject *ext_recording_strings(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_recording *self = (ext_recording *)object;
     if (!ext_recording_can_read(self)) {
         return NULL;
@@ -221,9 +219,8 @@ static PyObject *make_list(const cprof_table *table, bool of_flows)
     return list;
 }
 
-PyObject *ext_recording_tracks(PyObject *object, void *unused)
+PyObject *ext_recording_tracks(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_recording *self = (ext_recording *)object;
     if (!ext_recording_can_read(self)) {
         return NULL;
@@ -231,9 +228,8 @@ PyObject *ext_recording_tracks(PyObject *object, void *unused)
     return keep(&self->tracks, self->tracks == NULL ? make_list(self->table, false) : NULL);
 }
 
-PyObject *ext_recording_flows(PyObject *object, void *unused)
+PyObject *ext_recording_flows(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_recording *self = (ext_recording *)object;
     return ext_recording_can_read(self) ? make_list(self->table, true) : NULL;
 }
@@ -248,9 +244,8 @@ static bool put_fact(PyObject *facts, const cprof_table *table, const cprof_fact
     return fine;
 }
 
-PyObject *ext_recording_facts(PyObject *object, void *unused)
+PyObject *ext_recording_facts(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_recording *self = (ext_recording *)object;
     if (!ext_recording_can_look(self)) {
         return NULL;

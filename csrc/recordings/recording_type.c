@@ -16,10 +16,8 @@ PyObject *ext_recording_new(PyTypeObject *type, cprof_table *table)
     return (PyObject *)self;
 }
 
-static PyObject *recording_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *recording_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
-    (void)args;
-    (void)kwargs;
     PyErr_Format(PyExc_TypeError, "%.100s is made by profile() or load_trace()", type->tp_name);
     return NULL;
 }
@@ -63,16 +61,14 @@ bool ext_recording_can_look(const ext_recording *self)
     return self->phase == EXT_RECORDING_OPEN || ext_recording_can_read(self);
 }
 
-static PyObject *recording_empty(PyObject *type, PyObject *unused)
+static PyObject *recording_empty(PyObject *type, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     cprof_table *table = cprof_table_create();
     return table != NULL ? ext_recording_new((PyTypeObject *)type, table) : PyErr_NoMemory();
 }
 
-static PyObject *recording_finish(PyObject *object, PyObject *unused)
+static PyObject *recording_finish(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_recording *self = (ext_recording *)object;
     if (self->phase == EXT_RECORDING_FINISHED) {
         Py_RETURN_NONE;
@@ -98,16 +94,14 @@ static Py_ssize_t recording_length(PyObject *object)
     return ext_recording_can_look(self) ? (Py_ssize_t)self->table->count : -1;
 }
 
-static PyObject *recording_dropped(PyObject *object, void *unused)
+static PyObject *recording_dropped(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_recording *self = (ext_recording *)object;
     return ext_recording_can_look(self) ? PyLong_FromUnsignedLongLong(self->table->dropped) : NULL;
 }
 
-static PyObject *recording_itself(PyObject *object, PyObject *unused)
+static PyObject *recording_itself(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return Py_NewRef(object);
 }
 

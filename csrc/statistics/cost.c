@@ -8,10 +8,8 @@
 
 enum { BATCHES = 15, CALLS = 100 };
 
-static PyObject *do_nothing(PyObject *self, PyObject *unused)
+static PyObject *do_nothing(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-    (void)self;
-    (void)unused;
     Py_RETURN_NONE;
 }
 

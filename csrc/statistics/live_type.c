@@ -131,9 +131,8 @@ static PyObject *state_of(const live_object *self)
                          self->heard.error);
 }
 
-static PyObject *live_close(PyObject *object, PyObject *unused)
+static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     live_object *self = (live_object *)object;
     cprof_live *live = self->live;
     self->live = NULL;
@@ -148,9 +147,8 @@ static PyObject *live_close(PyObject *object, PyObject *unused)
     return state_of(self);
 }
 
-static PyObject *live_commit(PyObject *object, PyObject *unused)
+static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     live_object *self = (live_object *)object;
     cprof_live *live = self->live;
     if (live != NULL) {
@@ -173,9 +171,8 @@ static void live_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-PyObject *ext_live_checksum(PyObject *module, PyObject *bytes)
+PyObject *ext_live_checksum(PyObject *Py_UNUSED(module), PyObject *bytes)
 {
-    (void)module;
     Py_buffer view;
     if (PyObject_GetBuffer(bytes, &view, PyBUF_SIMPLE) < 0) {
         return NULL;

@@ -254,9 +254,8 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     return finish_live(prepared);
 }
 
-static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
+static PyObject *profiler_reset_profiling(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     Py_BEGIN_ALLOW_THREADS
     cprof_registry_reset(self->registry);
@@ -266,9 +265,8 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_profiling_enabled(PyObject *object, void *unused)
+static PyObject *profiler_profiling_enabled(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyBool_FromLong((long)(cprof_registry_state(((ext_profiler *)object)->registry) & CPROF_FLAG_STATS));
 }
 
@@ -310,9 +308,8 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
     return ext_summary_rows(self, stage);
 }
 
-static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
+static PyObject *profiler_stop_launches(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
         ext_launches_want(self, false);
@@ -320,33 +317,28 @@ static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_count_no_nodes(PyObject *object, PyObject *unused)
+static PyObject *profiler_count_no_nodes(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     self->counts_no_nodes = true;
     set_on(self, false);
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_keep_at_fork(PyObject *object, PyObject *unused)
+static PyObject *profiler_keep_at_fork(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     cprof_registry_keep_at_fork(((ext_profiler *)object)->registry);
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_enter(PyObject *object, PyObject *unused)
+static PyObject *profiler_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     return ext_view_push(self->state, self->state->bound_variable, object, &self->entries) ? Py_NewRef(object) : NULL;
 }
 
-static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *profiler_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
-    (void)args;
-    (void)nargs;
     ext_profiler *self = (ext_profiler *)object;
     if (!ext_view_pop(self->state, self->state->bound_variable, self->entries, object)) {
         return NULL;
@@ -356,49 +348,42 @@ static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize
 
 /* Copies and pickles are new Profilers that are off: counters belong to the process that counted. A subclass' __init__ is not
  * called: what it set goes along. */
-static PyObject *profiler_reduce(PyObject *object, PyObject *unused)
+static PyObject *profiler_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return ext_convert_reduce(object, PyTuple_New(0), PyDict_New());
 }
 
-static PyObject *profiler_internal_errors(PyObject *object, void *unused)
+static PyObject *profiler_internal_errors(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     return PyLong_FromUnsignedLongLong(self->internal_errors + self->state->internal_errors);
 }
 
-static PyObject *profiler_refused_keys(PyObject *object, void *unused)
+static PyObject *profiler_refused_keys(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
-static PyObject *profiler_device_note(PyObject *object, void *unused)
+static PyObject *profiler_device_note(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     PyObject *note = ((ext_profiler *)object)->device_note;
     return Py_NewRef(note != NULL ? note : Py_None);
 }
 
-static PyObject *profiler_identity(PyObject *object, void *unused)
+static PyObject *profiler_identity(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     const cprof_registry *registry = ((ext_profiler *)object)->registry;
     return PyBytes_FromStringAndSize((const char *)registry->id, sizeof registry->id);
 }
 
-static PyObject *profiler_stages_without_nodes(PyObject *object, void *unused)
+static PyObject *profiler_stages_without_nodes(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     return ext_stage_without_nodes(self->state, self->stages_before);
 }
 
-static PyObject *profiler_label(PyObject *object, void *unused)
+static PyObject *profiler_label(PyObject *object, void *Py_UNUSED(unused))
 {
-    (void)unused;
     PyObject *label = ((ext_profiler *)object)->label;
     return Py_NewRef(label != NULL ? label : Py_None);
 }

@@ -41,10 +41,8 @@ static PyObject *wrap(PyObject *type, cprof_snapshot *snapshot)
     return (PyObject *)self;
 }
 
-static PyObject *snapshot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *snapshot_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
-    (void)args;
-    (void)kwargs;
     PyErr_Format(PyExc_TypeError, "%.100s is made by Profiler.snapshot(), Snapshot.merge() or Snapshot.from_bytes()",
                  type->tp_name);
     return NULL;
@@ -276,9 +274,8 @@ static PyObject *snapshot_from_bytes(PyObject *type, PyObject *args, PyObject *k
     return snapshot;
 }
 
-static PyObject *snapshot_to_bytes(PyObject *object, PyObject *unused)
+static PyObject *snapshot_to_bytes(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cprof_snapshot_size(core_of(object)));
     if (bytes != NULL) {
         cprof_snapshot_encode(core_of(object), (uint8_t *)PyBytes_AS_STRING(bytes));
@@ -296,9 +293,8 @@ static PyObject *snapshot_reduce(PyObject *object, PyObject *unused)
     return recipe;
 }
 
-static PyObject *snapshot_itself(PyObject *object, PyObject *unused)
+static PyObject *snapshot_itself(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return Py_NewRef(object);
 }
 
@@ -356,9 +352,8 @@ static PyObject *notes_of(const cprof_snapshot *snapshot)
     return notes;
 }
 
-static PyObject *snapshot_facts(PyObject *object, PyObject *unused)
+static PyObject *snapshot_facts(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const ext_state *state = ext_state_of_type(Py_TYPE(object));
     const cprof_snapshot *snapshot = core_of(object);
     PyObject *notes = state != NULL ? notes_of(snapshot) : NULL;
@@ -372,9 +367,8 @@ static PyObject *snapshot_facts(PyObject *object, PyObject *unused)
     return ext_rows_of_tuple(state->facts_row, values);
 }
 
-static PyObject *snapshot_sources(PyObject *object, PyObject *unused)
+static PyObject *snapshot_sources(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     const cprof_snapshot *snapshot = core_of(object);
     PyObject *sources = PyTuple_New((Py_ssize_t)snapshot->source_count);
     for (size_t i = 0; sources != NULL && i < snapshot->source_count; i++) {

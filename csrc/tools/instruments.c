@@ -22,10 +22,8 @@ static PyObject *ask(teller tell)
     return any ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : Py_NewRef(Py_None);
 }
 
-static PyObject *instruments_poll_devices(PyObject *module, PyObject *unused)
+static PyObject *instruments_poll_devices(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     Py_BEGIN_ALLOW_THREADS
     cprof_event_poll();
     cprof_cupti_flush();
@@ -33,24 +31,18 @@ static PyObject *instruments_poll_devices(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *instruments_gpu_reason(PyObject *module, PyObject *unused)
+static PyObject *instruments_gpu_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return ask(cprof_wait_reason);
 }
 
-static PyObject *instruments_gpu_time_reason(PyObject *module, PyObject *unused)
+static PyObject *instruments_gpu_time_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return ask(cprof_event_reason);
 }
 
-static PyObject *instruments_nvtx_status(PyObject *module, PyObject *unused)
+static PyObject *instruments_nvtx_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     bool is_heard;
     Py_BEGIN_ALLOW_THREADS
     is_heard = cprof_nvtx_is_heard();
@@ -94,18 +86,14 @@ static PyObject *instruments_set_capture(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *instruments_capture_report(PyObject *module, PyObject *unused)
+static PyObject *instruments_capture_report(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return ask(cprof_capture_report);
 }
 
 /* Tries none of them. */
-static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
+static PyObject *instruments_perf_units(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     PyObject *all = PyTuple_New(CPROF_COUNTER_COUNT);
     for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
         cprof_counter counter = (cprof_counter)i;
@@ -127,10 +115,8 @@ static PyObject *perf_status_of(cprof_counter counter)
     return Py_BuildValue("(ssz)", cprof_counter_name(counter), cprof_counter_unit(counter), any ? reason : NULL);
 }
 
-static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)
+static PyObject *instruments_perf_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     PyObject *all = PyList_New(CPROF_COUNTER_COUNT);
     for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
         PyObject *one = perf_status_of((cprof_counter)i);

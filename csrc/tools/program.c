@@ -90,9 +90,8 @@ static void keep_main(void)
     PyErr_Clear(); /* of the want of memory */
 }
 
-PyObject *ext_program_run(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+PyObject *ext_program_run(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    (void)module;
     if (nargs < 2) {
         return PyErr_Format(PyExc_TypeError, "run_program needs at least 2 arguments, got %zd", nargs);
     }
