@@ -130,18 +130,6 @@ static PyObject *block_name(PyObject *object, void *Py_UNUSED(unused))
                                                     : Py_None);
 }
 
-static PyObject *block_stage(PyObject *object, void *Py_UNUSED(unused))
-{
-    block_object *self = (block_object *)object;
-    return Py_NewRef(self->node.stage != NULL ? self->node.stage : Py_None);
-}
-
-static PyObject *block_profiler(PyObject *object, void *Py_UNUSED(unused))
-{
-    block_object *self = (block_object *)object;
-    return Py_NewRef(self->node.profiler != NULL ? (PyObject *)self->node.profiler : Py_None);
-}
-
 static int block_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -197,12 +185,12 @@ static PyObject *block_own_methods(PyObject *cls, PyObject *Py_UNUSED(unused))
 
 static PyGetSetDef block_getset[] = {
     {"name", block_name, NULL, PyDoc_STR("The node's name, the callable that finds it, or None."), NULL},
-    {"stage", block_stage, NULL, PyDoc_STR("The explicit stage, or None."), NULL},
-    {"profiler", block_profiler, NULL, PyDoc_STR("The explicit Profiler, or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef block_members[] = {
+    {"stage", T_OBJECT, offsetof(block_object, node.stage), READONLY, PyDoc_STR("The explicit stage, or None.")},
+    {"profiler", T_OBJECT, offsetof(block_object, node.profiler), READONLY, PyDoc_STR("The explicit Profiler, or None.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(block_object, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

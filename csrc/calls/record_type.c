@@ -200,16 +200,6 @@ static PyObject *record_repr(PyObject *object)
     return PyUnicode_FromFormat(self->warm_up ? "record(%A, warm_up=True)" : "record(%A)", self->name);
 }
 
-static PyObject *record_name(PyObject *object, void *Py_UNUSED(unused))
-{
-    return Py_NewRef(((record_object *)object)->name);
-}
-
-static PyObject *record_warm_up(PyObject *object, void *Py_UNUSED(unused))
-{
-    return PyBool_FromLong(((record_object *)object)->warm_up);
-}
-
 static PyObject *record_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     record_object *self = (record_object *)object;
@@ -242,14 +232,10 @@ static PyMethodDef record_methods[] = {
 };
 
 static PyMemberDef record_members[] = {
+    {"name", T_OBJECT, offsetof(record_object, name), READONLY, PyDoc_STR("The label.")},
+    {"warm_up", T_BOOL, offsetof(record_object, warm_up), READONLY, PyDoc_STR("Whether nothing is recorded inside.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(record_object, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
-};
-
-static PyGetSetDef record_getset[] = {
-    {"name", record_name, NULL, PyDoc_STR("The label."), NULL},
-    {"warm_up", record_warm_up, NULL, PyDoc_STR("Whether nothing is recorded inside."), NULL},
-    {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyDoc_STRVAR(record_doc,
@@ -265,9 +251,10 @@ PyDoc_STRVAR(record_doc,
              "entered.");
 
 static PyType_Slot record_slots[] = {
-    {Py_tp_new, record_new},         {Py_tp_repr, record_repr},       {Py_tp_call, record_call},
-    {Py_tp_dealloc, record_dealloc}, {Py_tp_methods, record_methods}, {Py_tp_getset, record_getset},
-    {Py_tp_members, record_members}, {Py_tp_doc, (void *)record_doc}, {0, NULL},
+    {Py_tp_new, record_new},         {Py_tp_repr, record_repr},
+    {Py_tp_call, record_call},       {Py_tp_dealloc, record_dealloc},
+    {Py_tp_methods, record_methods}, {Py_tp_members, record_members},
+    {Py_tp_doc, (void *)record_doc}, {0, NULL},
 };
 
 PyType_Spec ext_record_spec = {

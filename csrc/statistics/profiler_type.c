@@ -5,9 +5,9 @@
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/calls/key.h"
-#include "csrc/probes/callbacks.h"
 #include "csrc/probes/launches.h"
 #include "csrc/calls/stage.h"
+#include "csrc/statistics/settings.h"
 #include "csrc/statistics/summary.h"
 
 #include "cprofiling/devices/nvtx.h"
@@ -47,102 +47,13 @@ static void set_on(ext_profiler *self, bool is_on)
     }
 }
 
-/* What is on or off: bool, numpy's bool, numbers; no str, whose truth would be a surprise, and not None. */
-static bool convert_switch(PyObject *value, const char *parameter, bool *truth)
-{
-    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
-    if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
-        ext_convert_refuse_type(parameter, "a bool", value);
-        return false;
-    }
-    return ext_convert_bool(value, truth);
-}
-
-/* What a call of set_profiling() asks for. */
-typedef struct {
-    bool is_on;
-    bool synchronizes;
-    bool resets;
-    uint64_t skips;
-    bool times_gpu;
-    bool counts_launches;
-    bool tells_tools;
-    bool looks_at_memory;
-    bool tells_shapes_apart;
-    uint32_t probing;     /* CPROF_COUNTER_BITs, CPROF_REGISTRY_RESETS_PEAK */
-    PyObject *gpu_stream; /* owned, or NULL */
-    PyObject *live;       /* borrowed from the arguments */
-} settings;
-
-/* What only the package can check. */
-static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *memory, PyObject *counters, settings *asked)
-{
-    if (state->probers == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the package is not set up");
-        return false;
-    }
-    PyObject *check = PyTuple_GET_ITEM(state->probers, EXT_CALLBACK_OPTIONS);
-    PyObject *answer = PyObject_CallFunctionObjArgs(check, gpu_stream, memory, counters, NULL);
-    PyObject *stream;
-    int looks, resets;
-    unsigned mask;
-    bool converted = answer != NULL && PyArg_ParseTuple(answer, "OppI", &stream, &looks, &resets, &mask);
-    if (converted) {
-        asked->gpu_stream = stream != Py_None ? Py_NewRef(stream) : NULL;
-        asked->looks_at_memory = looks;
-        asked->probing = mask | (resets ? CPROF_REGISTRY_RESETS_PEAK : 0);
-    }
-    Py_XDECREF(answer);
-    return converted;
-}
-
-/* The usual case, which needs no code of the package's: at the end of the interpreter there may be none. */
-static bool is_nothing(PyObject *counters)
-{
-    return counters == Py_None || (PyTuple_CheckExact(counters) && PyTuple_GET_SIZE(counters) == 0);
-}
-
-static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
-{
-    static char *keywords[] = {"enabled", "synchronize_cuda", "reset",    "skip_first_n", "gpu_time", "gpu_stream", "kernels",
-                               "nvtx",    "memory",           "counters", "live",         "by_shape", NULL};
-    PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL, *gpu_time = Py_False,
-                       *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None,
-                       *by_shape = Py_False;
-    *asked = (settings){.live = Py_None};
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOOOO:set_profiling", keywords, &enabled, &synchronize_cuda,
-                                       &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels, &nvtx, &memory, &counters,
-                                       &asked->live, &by_shape) &&
-           convert_switch(enabled, "enabled", &asked->is_on) &&
-           convert_switch(synchronize_cuda, "synchronize_cuda", &asked->synchronizes) &&
-           convert_switch(reset, "reset", &asked->resets) &&
-           (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
-           convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
-           convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
-           convert_switch(by_shape, "by_shape", &asked->tells_shapes_apart) &&
-           ((gpu_stream == Py_None && memory == Py_False && is_nothing(counters) && !asked->times_gpu &&
-             !asked->counts_launches && !asked->tells_shapes_apart) ||
-            convert_options(state, gpu_stream, memory, counters, asked));
-}
-
-static unsigned flags_of(const settings *asked)
-{
-    if (!asked->is_on) {
-        return 0;
-    }
-    return CPROF_FLAG_STATS | (asked->synchronizes ? CPROF_FLAG_SYNC : 0U) | (asked->times_gpu ? CPROF_FLAG_GPU : 0U) |
-           (asked->counts_launches ? CPROF_FLAG_LAUNCHES : 0U) | (asked->tells_tools ? CPROF_FLAG_NVTX : 0U) |
-           (asked->looks_at_memory ? CPROF_FLAG_MEMORY : 0U) | (asked->tells_shapes_apart ? CPROF_FLAG_SHAPES : 0U) |
-           ((asked->probing & CPROF_COUNTER_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
-}
-
 static uint64_t generation_of(const ext_profiler *self)
 {
     return cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
 }
 
 /* What the package does once this Profiler is switched, a new reference: a callable, or None. NULL with an exception. */
-static PyObject *prepare_live(ext_profiler *self, const settings *asked)
+static PyObject *prepare_live(ext_profiler *self, const ext_settings *asked)
 {
     ext_state *state = self->state;
     if (state->live_switch == NULL) {
@@ -155,8 +66,8 @@ static PyObject *prepare_live(ext_profiler *self, const settings *asked)
         }
         Py_DECREF(module);
     }
-    return PyObject_CallFunctionObjArgs(state->live_switch, (PyObject *)self, asked->live, asked->is_on ? Py_True : Py_False,
-                                        NULL);
+    return PyObject_CallFunctionObjArgs(state->live_switch, (PyObject *)self, asked->live,
+                                        asked->flags != 0 ? Py_True : Py_False, NULL);
 }
 
 static PyObject *finish_live(PyObject *prepared)
@@ -166,82 +77,36 @@ static PyObject *finish_live(PyObject *prepared)
     return result;
 }
 
-static cprof_status end_visit(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
-                              const uint64_t *counts)
-{
-    (void)names;
-    (void)order;
-    (void)figures;
-    (void)counts;
-    *(bool *)context = true;
-    return CPROF_ABSENT;
-}
-
-/* Whether there is anything that enabling with another skip_first_n would discard, without being asked to. */
-static bool discards_silently(const ext_profiler *self, const settings *asked, uint64_t skips)
-{
-    bool gathered = false;
-    if (asked->is_on && !asked->resets && asked->skips != skips) {
-        cprof_generation epoch;
-        Py_BEGIN_ALLOW_THREADS(void)
-        cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
-        Py_END_ALLOW_THREADS
-    }
-    return gathered;
-}
-
-static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
-{
-    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
-    if (!discards_silently(self, asked, skips)) {
-        return true;
-    }
-    PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
-    if (module == NULL) {
-        ext_fault_forget(); /* the interpreter is ending */
-        return true;
-    }
-    PyObject *message =
-        PyUnicode_FromFormat("skip_first_n changes from %llu to %llu: the statistics gathered so far are discarded; reset=True "
-                             "discards them without this warning",
-                             (unsigned long long)skips, (unsigned long long)asked->skips);
-    PyObject *done = message != NULL ? PyObject_CallMethod(module, "warn", "O", message) : NULL;
-    Py_XDECREF(done);
-    Py_XDECREF(message);
-    Py_DECREF(module);
-    return done != NULL;
-}
-
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
-    settings asked;
-    bool is_right = parse_settings(self->state, args, kwargs, &asked) && warn_of_discarding(self, &asked);
+    ext_settings asked;
+    bool is_right = ext_settings_parse(self->state, args, kwargs, &asked) && ext_settings_warn(self, &asked);
     PyObject *prepared = is_right ? prepare_live(self, &asked) : NULL;
     if (prepared == NULL) {
         Py_XDECREF(asked.gpu_stream);
         return NULL;
     }
-    if (asked.is_on) {
+    bool is_on = asked.flags != 0;
+    if (is_on) {
         Py_BEGIN_ALLOW_THREADS
         cprof_clock_start();
-        if (asked.tells_tools) {
+        if ((asked.flags & CPROF_FLAG_NVTX) != 0) {
             (void)cprof_nvtx_is_heard(); /* the first time a tool may be loaded */
         }
         Py_END_ALLOW_THREADS
     }
-    if (asked.is_on) {
+    if (is_on) {
         set_on(self, true); /* first: a process forked in between must not have a Profiler on behind a closed gate */
     }
     bool was_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
-    unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
-    ext_launches_want(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
+    ext_launches_want(self, (asked.flags & CPROF_FLAG_LAUNCHES) != 0);
     uint64_t generation = generation_of(self);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
-    cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
+    cprof_registry_configure(self->registry, asked.flags, asked.skips, asked.resets);
     Py_END_ALLOW_THREADS
     if (generation_of(self) != generation) {
         Py_CLEAR(self->device_note); /* of calls that were discarded */
@@ -302,12 +167,6 @@ static PyObject *profiler_record(PyObject *object, PyObject *args, PyObject *kwa
     return result;
 }
 
-static PyObject *profiler_rows(PyObject *object, PyObject *stage)
-{
-    ext_profiler *self = (ext_profiler *)object;
-    return ext_summary_rows(self, stage);
-}
-
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -364,12 +223,6 @@ static PyObject *profiler_refused_keys(PyObject *object, void *Py_UNUSED(unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
-static PyObject *profiler_device_note(PyObject *object, void *Py_UNUSED(unused))
-{
-    PyObject *note = ((ext_profiler *)object)->device_note;
-    return Py_NewRef(note != NULL ? note : Py_None);
-}
-
 static PyObject *profiler_identity(PyObject *object, void *Py_UNUSED(unused))
 {
     const cprof_registry *registry = ((ext_profiler *)object)->registry;
@@ -380,12 +233,6 @@ static PyObject *profiler_stages_without_nodes(PyObject *object, void *Py_UNUSED
 {
     ext_profiler *self = (ext_profiler *)object;
     return ext_stage_without_nodes(self->state, self->stages_before);
-}
-
-static PyObject *profiler_label(PyObject *object, void *Py_UNUSED(unused))
-{
-    PyObject *label = ((ext_profiler *)object)->label;
-    return Py_NewRef(label != NULL ? label : Py_None);
 }
 
 static PyObject *profiler_repr(PyObject *object)
@@ -478,7 +325,7 @@ static PyMethodDef profiler_methods[] = {
      PyDoc_STR("reset_profiling($self, /)\n--\n\n"
                "Discards the statistics, skip counters included. What is switched on stays on, as configured.")},
     {"record", (PyCFunction)(void (*)(void))profiler_record, METH_VARARGS | METH_KEYWORDS, record_doc},
-    {"_rows", profiler_rows, METH_O,
+    {"_rows", ext_summary_rows, METH_O,
      PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
     {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
     {"_count_no_nodes", profiler_count_no_nodes, METH_NOARGS,
@@ -494,9 +341,7 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
-    {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_identity", profiler_identity, NULL, PyDoc_STR("What its statistics are told by, in all processes."), NULL},
-    {"_label", profiler_label, NULL, PyDoc_STR("The name of the class of the pipeline that it is of, or None."), NULL},
     {"_stages_without_nodes", profiler_stages_without_nodes, NULL,
      PyDoc_STR("Stages that were entered while the present statistics were gathered, and in which no node ran."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
@@ -504,6 +349,10 @@ static PyGetSetDef profiler_getset[] = {
 };
 
 static PyMemberDef profiler_members[] = {
+    {"_device_note", T_OBJECT, offsetof(ext_profiler, device_note), READONLY,
+     PyDoc_STR("Why a device cannot time nodes, or None.")},
+    {"_label", T_OBJECT, offsetof(ext_profiler, label), READONLY,
+     PyDoc_STR("The name of the class of the pipeline that it is of, or None.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_profiler, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

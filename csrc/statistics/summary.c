@@ -330,8 +330,9 @@ static PyObject *rows_of_stage(ext_state *state, reader read, void *source, PyOb
     return result;
 }
 
-PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage)
+PyObject *ext_summary_rows(PyObject *object, PyObject *stage)
 {
+    ext_profiler *profiler = (ext_profiler *)object;
     return rows_of_stage(profiler->state, read_registry, profiler->registry, stage);
 }
 

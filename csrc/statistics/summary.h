@@ -10,7 +10,7 @@
  * first calls finished; the skip_first_n that they were gathered with; how many histogram counts were lost, and how many keys
  * could not be read; a list with a shape row for each signature of each key. The GIL is released meanwhile. NULL with an
  * exception. */
-PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage);
+PyObject *ext_summary_rows(PyObject *profiler, PyObject *stage);
 
 /* The same of a snapshot; with the largest skip_first_n that its figures were gathered with. */
 PyObject *ext_summary_snapshot_rows(ext_state *state, const cprof_snapshot *snapshot, PyObject *stage);
