@@ -61,7 +61,8 @@ static void join_list(cprof_cupti_thread *self)
     cprof_lock_release(&threads.lock);
 }
 
-cprof_cupti_thread *cprof_cupti_thread_get(void)
+/* The calling thread's record. */
+static cprof_cupti_thread *own_thread(void)
 {
     return &own;
 }
@@ -81,7 +82,8 @@ void cprof_cupti_thread_set_node(cprof_cupti_node node, cprof_cupti_node *before
     }
 }
 
-bool cprof_cupti_thread_is_backward(cprof_cupti_thread *self)
+/* Whether the calling thread is one of PyTorch's backward pass, by its name when this is asked first. */
+static bool is_of_backward(cprof_cupti_thread *self)
 {
     if (self->kind == CPROF_CUPTI_THREAD_NEW) {
         char name[NAME_SIZE] = "";
@@ -92,7 +94,8 @@ bool cprof_cupti_thread_is_backward(cprof_cupti_thread *self)
     return self->kind == CPROF_CUPTI_THREAD_BACKWARD;
 }
 
-pid_t cprof_cupti_thread_id(cprof_cupti_thread *self)
+/* The thread's number. */
+static pid_t number_of_thread(cprof_cupti_thread *self)
 {
     if (self->id == 0) {
         self->id = (pid_t)syscall(SYS_gettid);
@@ -109,7 +112,9 @@ static bool node_of(cprof_cupti_thread *thread, cprof_cupti_node *node)
     return changes % 2 == 0 && changes == atomic_load_explicit(&thread->changes, memory_order_relaxed);
 }
 
-bool cprof_cupti_thread_borrow(void (*user)(void *context, cprof_cupti_node node), void *context)
+/* Calls `user` with the node of the only thread that has one, which does not end meanwhile. False: none has, or several, or one
+ * is changing its node. */
+static bool borrow_node(void (*user)(void *context, cprof_cupti_node node), void *context)
 {
     unsigned count = 0;
     bool is_known = true;
@@ -202,9 +207,9 @@ static void enter_outermost(cprof_cupti_thread *self, entered_call *call)
         enter_for(call, node);
         return;
     }
-    if (!cprof_cupti_thread_is_backward(self)) {
+    if (!is_of_backward(self)) {
         count(&seen->outside, call->is_launch);
-    } else if (cprof_cupti_thread_borrow(enter_for, call)) {
+    } else if (borrow_node(enter_for, call)) {
         return;
     } else {
         count(&seen->unknown_node, call->is_launch);
@@ -251,7 +256,7 @@ static void leave(cprof_cupti_thread *self, uint32_t session, int domain, uint32
             .correlation = self->outer,
             .number = number,
             .domain = (uint32_t)domain,
-            .thread = cprof_cupti_thread_id(self),
+            .thread = number_of_thread(self),
         };
         cprof_cupti_store_add_call(&seen->trace, &call);
     }
@@ -268,7 +273,7 @@ void cprof_cupti_events_call(void *context, int domain, uint32_t number, const v
     uint32_t correlation;
     memcpy(&site, (const char *)data + SITE_AT, sizeof site);
     memcpy(&correlation, (const char *)data + CORRELATION_AT, sizeof correlation);
-    cprof_cupti_thread *self = cprof_cupti_thread_get();
+    cprof_cupti_thread *self = own_thread();
     if (site == SITE_ENTER) {
         enter(self, session, domain, number, correlation);
     } else {

@@ -43,19 +43,6 @@ typedef struct cprof_cupti_thread {
  * *before what it was, to be set again afterwards. Costs two stores. */
 void cprof_cupti_thread_set_node(cprof_cupti_node node, cprof_cupti_node *before);
 
-/* The calling thread's record. */
-cprof_cupti_thread *cprof_cupti_thread_get(void);
-
-/* Whether the calling thread is one of PyTorch's backward pass, by its name when this is asked first. */
-bool cprof_cupti_thread_is_backward(cprof_cupti_thread *self);
-
-/* The thread's number. */
-pid_t cprof_cupti_thread_id(cprof_cupti_thread *self);
-
-/* Calls `user` with the node of the only thread that has one, which does not end meanwhile. False: none has, or several, or one
- * is changing its node. */
-bool cprof_cupti_thread_borrow(void (*user)(void *context, cprof_cupti_node node), void *context);
-
 /* Takes the nodes of this registry from all threads, and waits until nobody has borrowed one. */
 void cprof_cupti_thread_forget(const cprof_registry *registry);
 

@@ -1,7 +1,7 @@
 #include "cprofiling/files/chrome_read.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/files/chrome_row.h"
+#include "cprofiling/files/chrome_values.h"
 #include "cprofiling/files/json_text.h"
 
 #include <stdio.h>

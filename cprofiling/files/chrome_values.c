@@ -2,8 +2,12 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
+#include "cprofiling/base/vector.h"
+#include "cprofiling/files/chrome_write.h"
 #include "cprofiling/files/json_text.h"
+#include "cprofiling/nodes/accum.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { NS_POWER = 3 }; /* times are microseconds */
@@ -50,7 +54,7 @@ static uint64_t hash_text(cprof_name text)
 }
 
 /* Most strings are one of those that were met lately. */
-cprof_status cprof_chrome_values_intern(cprof_chrome_values *values, cprof_name string, cprof_text *text)
+static cprof_status intern_text(cprof_chrome_values *values, cprof_name string, cprof_text *text)
 {
     uint64_t hash = hash_text(string);
     size_t slot = hash % CPROF_CHROME_VALUES_CACHED;
@@ -69,7 +73,9 @@ cprof_status cprof_chrome_values_intern(cprof_chrome_values *values, cprof_name 
     return status;
 }
 
-cprof_status cprof_chrome_values_string(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *string)
+/* The string that a value stands for; of one that is no string, its JSON. Borrowed until the next call of a function here.
+ * Empty: it is absent. CPROF_NO_MEMORY. */
+static cprof_status string_of_value(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *string)
 {
     *string = is_absent(value) ? (cprof_name){"", 0} : value->text;
     if (string->length == 0 || value->is_plain) {
@@ -83,14 +89,16 @@ cprof_status cprof_chrome_values_string(cprof_chrome_values *values, const cprof
     return CPROF_OK;
 }
 
-cprof_status cprof_chrome_values_text(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
+/* The same as a text. CPROF_NO_MEMORY. */
+static cprof_status text_of_value(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
 {
     cprof_name string;
-    cprof_status status = cprof_chrome_values_string(values, value, &string);
-    return status == CPROF_OK ? cprof_chrome_values_intern(values, string, text) : status;
+    cprof_status status = string_of_value(values, value, &string);
+    return status == CPROF_OK ? intern_text(values, string, text) : status;
 }
 
-cprof_status cprof_chrome_values_list(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
+/* The JSON of a list as a text; 0: it is no list. CPROF_NO_MEMORY. */
+static cprof_status list_of_value(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
 {
     cprof_name json;
     *text = 0;
@@ -98,17 +106,18 @@ cprof_status cprof_chrome_values_list(cprof_chrome_values *values, const cprof_j
         return CPROF_OK;
     }
     cprof_status status = cprof_chrome_values_json(values, value, &json);
-    return status == CPROF_OK ? cprof_chrome_values_intern(values, json, text) : status;
+    return status == CPROF_OK ? intern_text(values, json, text) : status;
 }
 
-cprof_status cprof_chrome_values_stack(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
+/* The frames of a stack, which Kineto puts in one line; 0: it is no string. CPROF_NO_MEMORY. */
+static cprof_status stack_of_value(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text)
 {
     cprof_name string;
     *text = 0;
     if (value == NULL || value->kind != CPROF_JSON_STRING || value->text.length == 0) {
         return CPROF_OK;
     }
-    cprof_status status = cprof_chrome_values_string(values, value, &string);
+    cprof_status status = string_of_value(values, value, &string);
     char *lines = status == CPROF_OK ? cprof_chrome_values_grow(&values->changed, string.length) : NULL;
     if (lines == NULL) {
         return CPROF_NO_MEMORY;
@@ -116,7 +125,7 @@ cprof_status cprof_chrome_values_stack(cprof_chrome_values *values, const cprof_
     for (size_t i = 0; i < string.length; i++) {
         lines[i] = (char)(string.bytes[i] == ';' ? '\n' : string.bytes[i]);
     }
-    return cprof_chrome_values_intern(values, (cprof_name){lines, string.length}, text);
+    return intern_text(values, (cprof_name){lines, string.length}, text);
 }
 
 cprof_status cprof_chrome_values_json(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *json)
@@ -171,7 +180,9 @@ static bool parse_hex(const char *digits, uint64_t *bits)
     return true;
 }
 
-void cprof_chrome_values_hex(const cprof_json_value *value, uint64_t *high, uint64_t *low)
+/* The 64 bits that 16 hexadecimal digits in lower case are, or 128 bits, where there is a place for their upper half; of
+ * anything else, nothing is changed. */
+static void read_hex(const cprof_json_value *value, uint64_t *high, uint64_t *low)
 {
     enum { DIGITS = 16 };
     uint64_t upper = 0;
@@ -214,7 +225,432 @@ cprof_status cprof_chrome_values_id(cprof_chrome_values *values, const cprof_jso
     if (value->kind == CPROF_JSON_NUMBER && is_unsigned(value->text, id)) {
         return CPROF_OK;
     }
-    cprof_status status = cprof_chrome_values_string(values, value, &string);
+    cprof_status status = string_of_value(values, value, &string);
     *id = hash_text(string);
     return status;
+}
+
+enum {
+    FIRST_LANES = 16,
+    LONGEST_NUMBER = 32, /* "Thread " and a number, too */
+};
+
+#define VALUE(field) cprof_chrome_event_value(event, CPROF_CHROME_##field)
+
+_Static_assert(sizeof(cprof_chrome_thread) == 24, "it is compared as bytes, and has none between its fields");
+
+void cprof_chrome_track_dispose(cprof_chrome_tracks *tracks)
+{
+    cprof_names_dispose(&tracks->lanes);
+    cprof_alloc_release(tracks->of_lanes);
+}
+
+static cprof_names key_of(const cprof_chrome_thread *thread)
+{
+    return (cprof_names){{"", 0}, {(const char *)thread, sizeof *thread}};
+}
+
+static cprof_status number_or_text(cprof_chrome_values *values, const cprof_json_value *value, int64_t *number,
+                                   cprof_text *text)
+{
+    *text = 0;
+    if (cprof_chrome_values_is_integer(value, number)) {
+        return CPROF_OK;
+    }
+    *number = 0;
+    if (value != NULL && value->kind == CPROF_JSON_STRING && value->text.length == 0) {
+        return intern_text(values, (cprof_name){" ", 1}, text);
+    }
+    return text_of_value(values, value, text);
+}
+
+static cprof_status thread_of(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_chrome_thread *thread)
+{
+    cprof_status status = number_or_text(values, VALUE(PID), &thread->pid, &thread->pid_text);
+    return status == CPROF_OK ? number_or_text(values, VALUE(TID), &thread->tid, &thread->tid_text) : status;
+}
+
+/* Finds the track of a thread that there is one of; a lane's is that of its thread. */
+static bool find_known(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
+{
+    size_t lane = cprof_names_find(&tracks->lanes, key_of(thread));
+    if (lane != CPROF_NAMES_ABSENT) {
+        *track = tracks->of_lanes[lane];
+        return true;
+    }
+    return cprof_table_find_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
+}
+
+static cprof_status find_track(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
+{
+    if (tracks->last_track != 0 && memcmp(&tracks->last, thread, sizeof *thread) == 0) {
+        *track = tracks->last_track - 1;
+        return CPROF_OK;
+    }
+    cprof_status status = CPROF_OK;
+    if (!find_known(tracks, thread, track)) {
+        status = cprof_table_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
+    }
+    if (status == CPROF_OK) {
+        tracks->last = *thread;
+        tracks->last_track = *track + 1;
+    }
+    return status;
+}
+
+/* The track of an event: its process and thread, a missing one being 0. As the empty text is no text to a track, an empty
+ * string becomes a blank. CPROF_NO_MEMORY. */
+static cprof_status track_of_event(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, uint32_t *track)
+{
+    cprof_chrome_thread thread;
+    cprof_status status = thread_of(tracks->values, event, &thread);
+    return status == CPROF_OK ? find_track(tracks, &thread, track) : status;
+}
+
+/* ---- lanes ---- */
+
+/* Takes the number of a lane away from the end of a name; 0: there is none. */
+static unsigned take_lane(cprof_name *name)
+{
+    unsigned number = 0;
+    if (name->length == 0 || name->bytes[name->length - 1] != ')') {
+        return 0;
+    }
+    size_t at = name->length - 1;
+    for (unsigned unit = 1; unit < 1000 && at > 0 && name->bytes[at - 1] >= '0' && name->bytes[at - 1] <= '9'; unit *= 10) {
+        number += (unsigned)(name->bytes[--at] - '0') * unit;
+    }
+    if (at < 2 || memcmp(name->bytes + at - 2, " (", 2) != 0 || name->bytes[at] == '0' || number < 2 ||
+        number > CPROF_TABLE_MAX_LANES) {
+        return 0;
+    }
+    name->length = at - 2;
+    return number - 1;
+}
+
+/* The thread that a thread is that lane of, if it is one. */
+static cprof_status thread_of_lane(cprof_chrome_values *values, const cprof_chrome_thread *thread, unsigned lane,
+                                   cprof_chrome_thread *base, bool *is_lane)
+{
+    static const int64_t step = (int64_t)CPROF_CHROME_WRITE_LANE;
+    *base = *thread;
+    if (thread->tid_text != 0) {
+        cprof_name name = cprof_table_string(values->table, thread->tid_text);
+        *is_lane = take_lane(&name) == lane && name.length > 0;
+        return *is_lane ? intern_text(values, name, &base->tid_text) : CPROF_OK;
+    }
+    *is_lane = thread->tid > (lane - 1) * step && thread->tid <= (lane + 1) * step;
+    base->tid -= *is_lane ? lane * step : 0;
+    return CPROF_OK;
+}
+
+/* Whether a name is what lanes of a thread are called by. It may have no track yet. */
+static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, cprof_name name)
+{
+    char text[LONGEST_NUMBER];
+    const cprof_table *table = tracks->values->table;
+    uint32_t track;
+    bool has_name = find_known(tracks, thread, &track) && table->tracks[track].thread_name != 0;
+    cprof_text own = has_name ? table->tracks[track].thread_name : thread->tid_text;
+    if (own == 0) {
+        (void)snprintf(text, sizeof text, "Thread %lld", (long long)thread->tid);
+        return cprof_name_is(name, text);
+    }
+    cprof_name string = cprof_table_string(table, own);
+    return name.length == string.length && memcmp(name.bytes, string.bytes, name.length) == 0;
+}
+
+static cprof_status add_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t track)
+{
+    uint32_t *of_lanes =
+        cprof_vector_grow(tracks->of_lanes, &tracks->capacity, tracks->lanes.count, sizeof *of_lanes, FIRST_LANES);
+    if (of_lanes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    tracks->of_lanes = of_lanes;
+    tracks->of_lanes[tracks->lanes.count] = track;
+    return cprof_names_add(&tracks->lanes, key_of(thread));
+}
+
+/* Finds out whether the name of a thread makes it a lane, or it is one already. */
+static cprof_status find_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, cprof_name name, bool *is_lane)
+{
+    cprof_chrome_thread base;
+    uint32_t track;
+    *is_lane = cprof_names_find(&tracks->lanes, key_of(thread)) != CPROF_NAMES_ABSENT;
+    unsigned lane = *is_lane ? 0 : take_lane(&name);
+    if (lane == 0) {
+        return CPROF_OK;
+    }
+    cprof_status status = thread_of_lane(tracks->values, thread, lane, &base, is_lane);
+    *is_lane = status == CPROF_OK && *is_lane && is_name_of(tracks, &base, name);
+    if (!*is_lane) {
+        return status;
+    }
+    status = find_track(tracks, &base, &track);
+    return status == CPROF_OK ? add_lane(tracks, thread, track) : status;
+}
+
+/* ---- metadata ---- */
+
+enum { PROCESS_NAME, PROCESS_LABELS, PROCESS_SORT, THREAD_NAME, THREAD_SORT, METADATA };
+
+/* What metadata says, and in which of its args. */
+static const struct {
+    const char *name;
+    cprof_chrome_field field;
+} metadata[METADATA] = {
+    [PROCESS_NAME] = {"process_name", CPROF_CHROME_META_NAME},
+    [PROCESS_LABELS] = {"process_labels", CPROF_CHROME_LABELS},
+    [PROCESS_SORT] = {"process_sort_index", CPROF_CHROME_SORT_INDEX},
+    [THREAD_NAME] = {"thread_name", CPROF_CHROME_META_NAME},
+    [THREAD_SORT] = {"thread_sort_index", CPROF_CHROME_SORT_INDEX},
+};
+
+static cprof_status name_thread(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, const cprof_json_value *value)
+{
+    cprof_name name;
+    uint32_t track;
+    bool is_lane = false;
+    cprof_status status = string_of_value(tracks->values, value, &name);
+    if (status == CPROF_OK) {
+        status = find_lane(tracks, thread, name, &is_lane);
+    }
+    if (status != CPROF_OK || is_lane) {
+        return status;
+    }
+    status = find_track(tracks, thread, &track);
+    return status == CPROF_OK ? intern_text(tracks->values, name, &tracks->values->table->tracks[track].thread_name) : status;
+}
+
+/* What is said of a process is said of any of its tracks, if there is one; what comes later shares it. */
+static cprof_status find_described(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, int what, uint32_t *track)
+{
+    bool of_process = what == PROCESS_NAME || what == PROCESS_LABELS || what == PROCESS_SORT;
+    if (of_process && cprof_table_find_process(tracks->values->table, thread->pid, thread->pid_text, track)) {
+        return CPROF_OK;
+    }
+    return find_track(tracks, thread, track);
+}
+
+static cprof_status set_metadata(cprof_chrome_values *values, int what, const cprof_json_value *value, cprof_track *track)
+{
+    cprof_track *process = &values->table->tracks[track->process];
+    switch (what) {
+    case PROCESS_NAME:
+        return text_of_value(values, value, &process->process_name);
+    case PROCESS_LABELS:
+        return text_of_value(values, value, &process->process_labels);
+    default:
+        break;
+    }
+    int64_t *sort = what == PROCESS_SORT ? &process->process_sort : &track->thread_sort;
+    *sort = cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, CPROF_TABLE_UNKNOWN);
+    return CPROF_OK;
+}
+
+cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known)
+{
+    cprof_name name;
+    cprof_chrome_thread thread;
+    uint32_t track;
+    int what = 0;
+    *is_known = false;
+    cprof_status status = string_of_value(tracks->values, VALUE(NAME), &name);
+    while (status == CPROF_OK && what < METADATA && !cprof_name_is(name, metadata[what].name)) {
+        what++;
+    }
+    const cprof_json_value *value = what < METADATA ? cprof_chrome_event_value(event, metadata[what].field) : NULL;
+    if (status != CPROF_OK || value == NULL) {
+        return status;
+    }
+    *is_known = true;
+    status = thread_of(tracks->values, event, &thread);
+    if (status == CPROF_OK && what == THREAD_NAME) {
+        return name_thread(tracks, &thread, value);
+    }
+    if (status == CPROF_OK) {
+        status = find_described(tracks, &thread, what, &track);
+    }
+    return status == CPROF_OK ? set_metadata(tracks->values, what, value, &tracks->values->table->tracks[track]) : status;
+}
+
+#define VALUE(field) cprof_chrome_event_value(event, CPROF_CHROME_##field)
+
+cprof_status cprof_chrome_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
+                                    bool *is_known)
+{
+    cprof_chrome_values *values = tracks->values;
+    *row = cprof_row_none;
+    cprof_status status = cprof_chrome_values_ns(VALUE(TS), &row->start_ns, is_known);
+    if (status != CPROF_OK || !*is_known) {
+        return status;
+    }
+    row->end_ns = row->start_ns;
+    status = track_of_event(tracks, event, &row->track);
+    if (status == CPROF_OK) {
+        status = text_of_value(values, VALUE(NAME), &row->name);
+    }
+    return status == CPROF_OK ? text_of_value(values, VALUE(CAT), &row->cat) : status;
+}
+
+/* Categories of what happens on a device, in the words of Kineto, of torch before 1.13, and of Furiosa's SDK. */
+static const char *const device_cats[] = {
+    "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range",
+    "Kernel", "Memcpy",     "Memset",     "mtia_ccp_events",     "NPU",
+};
+
+static bool is_device_cat(cprof_name cat)
+{
+    for (size_t i = 0; i < sizeof device_cats / sizeof device_cats[0]; i++) {
+        if (cprof_name_is(cat, device_cats[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a name is ProfilerStep# and a number. */
+static bool is_step(cprof_name name)
+{
+    static const char prefix[] = "ProfilerStep#";
+    size_t at = sizeof prefix - 1;
+    if (name.length <= at || memcmp(name.bytes, prefix, at) != 0) {
+        return false;
+    }
+    while (at < name.length && name.bytes[at] >= '0' && name.bytes[at] <= '9') {
+        at++;
+    }
+    return at == name.length;
+}
+
+/* The args that only we write, but for the kind. */
+static const uint64_t own_fields = (UINT64_C(1) << CPROF_CHROME_OTHER) - (UINT64_C(1) << CPROF_CHROME_STAGE);
+
+/* Our words for kinds. Steps, and what is on a device, may be without an id. */
+static const struct {
+    const char *word;
+    cprof_kind kind;
+    bool has_id;
+} own_kinds[] = {
+    {"node", CPROF_KIND_NODE, true},
+    {"record", CPROF_KIND_RECORD, true},
+    {"step", CPROF_KIND_STEP, false},
+    {"device", CPROF_KIND_DEVICE, false},
+};
+enum { OWN_KINDS = sizeof own_kinds / sizeof own_kinds[0] };
+
+/* The place of a row's kind among our words; OWN_KINDS when it is not ours. */
+static size_t find_own_kind(const cprof_chrome_event *event)
+{
+    const cprof_json_value *value = VALUE(KIND);
+    size_t i = 0;
+    if (value == NULL || value->kind != CPROF_JSON_STRING) {
+        return OWN_KINDS;
+    }
+    while (i < OWN_KINDS && !cprof_name_is(value->text, own_kinds[i].word)) {
+        i++;
+    }
+    return i < OWN_KINDS && own_kinds[i].has_id && VALUE(SPAN_ID) == NULL ? OWN_KINDS : i;
+}
+
+cprof_kind cprof_chrome_row_kind(const cprof_table *table, const cprof_chrome_event *event, const cprof_row *row)
+{
+    size_t own = find_own_kind(event);
+    if (own < OWN_KINDS) {
+        return own_kinds[own].kind;
+    }
+    cprof_name cat = cprof_table_string(table, row->cat);
+    if (is_device_cat(cat) || VALUE(ELEMENT) != NULL || VALUE(ON_NPU) != NULL) {
+        return CPROF_KIND_DEVICE;
+    }
+    bool may_be_step = cprof_name_is(cat, "user_annotation") || cprof_name_is(cat, "cpu_op") || cprof_name_is(cat, "Operator");
+    return may_be_step && is_step(cprof_table_string(table, row->name)) ? CPROF_KIND_STEP : CPROF_KIND_HOST;
+}
+
+static int64_t integer_of(const cprof_json_value *value, int64_t none)
+{
+    return cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, none);
+}
+
+/* Where a row is on a device; if its args do not say, by its track, which is that of a stream. */
+static void set_place(const cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
+{
+    int64_t device = -1;
+    int64_t stream = -1;
+    if (row->kind == CPROF_KIND_DEVICE && find_own_kind(event) == OWN_KINDS) {
+        const cprof_track *track = &values->table->tracks[row->track];
+        device = track->pid_text == 0 && track->pid >= 0 && track->pid <= INT32_MAX ? track->pid : -1;
+        stream = track->tid_text == 0 ? track->tid : -1;
+    }
+    device = cprof_chrome_values_integer(VALUE(ELEMENT), INT32_MIN, INT32_MAX, device);
+    row->device = (int32_t)cprof_chrome_values_integer(VALUE(DEVICE), INT32_MIN, INT32_MAX, device);
+    row->stream = integer_of(VALUE(STREAM), stream);
+}
+
+static bool is_true(const cprof_json_value *value)
+{
+    return value != NULL && value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 't';
+}
+
+/* How a row of ours ended. */
+static void set_end(const cprof_chrome_event *event, cprof_row *row)
+{
+    const cprof_json_value *outcome = VALUE(OUTCOME);
+    if (outcome != NULL && cprof_name_is(outcome->text, "error")) {
+        row->outcome = CPROF_OUTCOME_ERROR;
+    } else if (outcome != NULL && cprof_name_is(outcome->text, "cancelled")) {
+        row->outcome = CPROF_OUTCOME_CANCELLED;
+    }
+    row->flags = (uint8_t)((is_true(VALUE(UNFINISHED)) ? CPROF_ROW_UNFINISHED : 0) | (is_true(VALUE(CUT)) ? CPROF_ROW_CUT : 0) |
+                           (is_true(VALUE(SUSPENDABLE)) ? CPROF_ROW_SUSPENDABLE : 0));
+    row->suspended_ns = cprof_chrome_values_integer(VALUE(SUSPENDED), 0, INT64_MAX, 0);
+}
+
+/* What only our own args say. */
+static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
+{
+    if ((event->present & own_fields) == 0) {
+        return CPROF_OK;
+    }
+    read_hex(VALUE(TRACE_ID), &row->trace_high, &row->trace_low);
+    read_hex(VALUE(SPAN_ID), NULL, &row->span);
+    read_hex(VALUE(PARENT_SPAN_ID), NULL, &row->parent_span);
+    set_end(event, row);
+    row->memory_change = integer_of(VALUE(MEMORY_CHANGE), CPROF_TABLE_UNKNOWN);
+    row->memory_peak = integer_of(VALUE(MEMORY_PEAK), CPROF_TABLE_UNKNOWN);
+    row->device_memory_change = integer_of(VALUE(DEVICE_MEMORY_CHANGE), CPROF_TABLE_UNKNOWN);
+    row->device_memory_peak = integer_of(VALUE(DEVICE_MEMORY_PEAK), CPROF_TABLE_UNKNOWN);
+    return text_of_value(values, VALUE(STAGE), &row->stage);
+}
+
+cprof_status cprof_chrome_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
+{
+    set_place(values, event, row);
+    row->correlation = integer_of(VALUE(CORRELATION), -1);
+    row->external_id = integer_of(VALUE(EXTERNAL_ID), -1);
+    row->bytes = integer_of(VALUE(BYTES), CPROF_TABLE_UNKNOWN);
+    cprof_status status = list_of_value(values, VALUE(SHAPES), &row->shapes);
+    if (status == CPROF_OK) {
+        status = list_of_value(values, VALUE(TYPES), &row->types);
+    }
+    if (status == CPROF_OK) {
+        status = stack_of_value(values, VALUE(STACK), &row->stack);
+    }
+    return status == CPROF_OK ? set_own(values, event, row) : status;
+}
+
+bool cprof_chrome_row_is_whole(const cprof_chrome_event *event, const cprof_row *row)
+{
+    size_t own = find_own_kind(event);
+    return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
+}
+
+cprof_status cprof_chrome_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at, uint32_t *length)
+{
+    const cprof_json_value *args = VALUE(ARGS);
+    cprof_name json = {"", 0};
+    cprof_status status = args != NULL ? cprof_chrome_values_json(values, args, &json) : CPROF_OK;
+    *length = (uint32_t)json.length;
+    return status == CPROF_OK && json.length > 0 ? cprof_table_keep(values->table, json, at) : status;
 }

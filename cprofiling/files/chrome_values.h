@@ -1,10 +1,10 @@
-/* What the values of a Chrome trace's events are in a table: texts, numbers, times.
+/* What a Chrome trace's events are in a table: texts, numbers, times; the tracks of processes and threads; and rows.
  *
- * All functions take a value of NULL for one that is absent; null, NaN and the like are absent, too.
- */
+ * All functions take a value of NULL for one that is absent; null, NaN and the like are absent, too. */
 #ifndef CPROF_CHROME_VALUES_H
 #define CPROF_CHROME_VALUES_H
 
+#include "cprofiling/files/chrome_event.h"
 #include "cprofiling/files/json_read.h"
 #include "cprofiling/trace/table.h"
 
@@ -32,22 +32,6 @@ void cprof_chrome_values_dispose(cprof_chrome_values *values);
 /* At least `size` bytes; NULL without memory, and it is as it was. */
 char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size);
 
-/* The text of a string that needs none of the care below. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_intern(cprof_chrome_values *values, cprof_name string, cprof_text *text);
-
-/* The string that a value stands for; of one that is no string, its JSON. Borrowed until the next call of a function here.
- * Empty: it is absent. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_string(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *string);
-
-/* The same as a text. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_text(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text);
-
-/* The JSON of a list as a text; 0: it is no list. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_list(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text);
-
-/* The frames of a stack, which Kineto puts in one line; 0: it is no string. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_stack(cprof_chrome_values *values, const cprof_json_value *value, cprof_text *text);
-
 /* The JSON of a value (a string's without its quotes), with null for what is no JSON by the RFC. Borrowed until the next call
  * of a function here. CPROF_NO_MEMORY. */
 cprof_status cprof_chrome_values_json(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *json);
@@ -58,14 +42,59 @@ int64_t cprof_chrome_values_integer(const cprof_json_value *value, int64_t least
 /* Whether the value is an integer. */
 bool cprof_chrome_values_is_integer(const cprof_json_value *value, int64_t *integer);
 
-/* The 64 bits that 16 hexadecimal digits in lower case are, or 128 bits, where there is a place for their upper half; of
- * anything else, nothing is changed. */
-void cprof_chrome_values_hex(const cprof_json_value *value, uint64_t *high, uint64_t *low);
-
 /* Whether the value is a number, then its microseconds in ns, rounded half to even. CPROF_OUT_OF_RANGE: beyond int64. */
 cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, bool *is_known);
 
 /* The 64 bits of an arrow's id: those of an integer, or a hash of anything else. */
 cprof_status cprof_chrome_values_id(cprof_chrome_values *values, const cprof_json_value *value, uint64_t *id);
+
+/* The tracks of a table that processes and threads of a Chrome trace become.
+ *
+ * In our own traces the lanes of a thread are threads of their own (see chrome_write.h), which are found by their names: that
+ * of their thread and, in parentheses, their number from 2 on. They become one track again.
+ */
+
+/* A thread as events name it: numbers, or texts that are not 0. */
+typedef struct {
+    int64_t pid;
+    int64_t tid;
+    cprof_text pid_text;
+    cprof_text tid_text;
+} cprof_chrome_thread;
+
+/* All zero but for the values: there are no tracks. */
+typedef struct {
+    cprof_chrome_values *values; /* borrowed */
+    cprof_names_table lanes;     /* cprof_chrome_thread of those that are lanes; the stage is empty */
+    uint32_t *of_lanes;          /* the track of each of them */
+    size_t capacity;
+    cprof_chrome_thread last; /* that an event was of, */
+    uint32_t last_track;      /* and its track + 1; 0: none */
+} cprof_chrome_tracks;
+
+/* Gives back what they own. */
+void cprof_chrome_track_dispose(cprof_chrome_tracks *tracks);
+
+/* Tells a track, or the process of it, what a metadata event says: name, labels or sort number. *is_known: it is one of those.
+ * CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known);
+
+/* Begins a row at the event's time, in ns as the file has it: its times, track, name and category. *is_known: there is a time.
+ * CPROF_OUT_OF_RANGE: it is beyond int64; CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
+                                    bool *is_known);
+
+/* The kind of a row that lasts: by its args where they are ours, else by its category and name. */
+cprof_kind cprof_chrome_row_kind(const cprof_table *table, const cprof_chrome_event *event, const cprof_row *row);
+
+/* Sets what the event's args say of a row of which the rest is set. CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row);
+
+/* Whether the columns of a row hold all that the event's args say: it is ours. */
+bool cprof_chrome_row_is_whole(const cprof_chrome_event *event, const cprof_row *row);
+
+/* Keeps the event's args in the table; *length is 0 where there are none. CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at,
+                                   uint32_t *length);
 
 #endif

@@ -9,7 +9,7 @@
 #define LONGEST_NS ((uint64_t)INT64_MAX)
 #define PEAK_UNKNOWN (-1)
 
-void cprof_snapshot_resources_clear(cprof_snapshot_resources *extra)
+static void clear_resources(cprof_snapshot_resources *extra)
 {
     extra->figures = (cprof_resources_figures){.gpu_min_ns = UINT64_MAX};
     extra->figures.device_memory.peak = extra->figures.host_memory.peak = PEAK_UNKNOWN;
@@ -54,7 +54,8 @@ static unsigned known_of(const cprof_resources_figures *f)
     return known | (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0);
 }
 
-bool cprof_snapshot_resources_is_worth(const cprof_resources_figures *figures)
+/* Whether there is anything to keep. */
+static bool is_worth_keeping(const cprof_resources_figures *figures)
 {
     return (figures->asked | known_of(figures)) != 0;
 }
@@ -79,7 +80,7 @@ static void set_memory(cprof_resources_memory *figures, cprof_snapshot_memory *m
 
 void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns)
 {
-    cprof_snapshot_resources_clear(extra);
+    clear_resources(extra);
     extra->figures = *figures;
     extra->figures.missed[CPROF_GPU_KNOWN] = 0;
     extra->figures.asked |= known_of(&extra->figures);
@@ -113,7 +114,8 @@ static void merge_memory(cprof_resources_memory *figures, cprof_snapshot_memory 
     memory->change += part->change;
 }
 
-bool cprof_snapshot_resources_merge(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part)
+/* Adds what another key knew, but for its buckets. False when a count would reach 2^63. */
+static bool merge_resources(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part)
 {
     cprof_resources_figures *figures = &extra->figures;
     const cprof_resources_figures *more = &part->figures;
@@ -201,6 +203,198 @@ const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra
     return reason;
 }
 
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room)
+{
+    size_t item_bytes = sizeof(cprof_snapshot_shapes) + room->count * sizeof(cprof_shape_copy);
+    size_t bucket_bytes = room->filled * (sizeof(uint64_t) + sizeof(uint16_t));
+    cprof_snapshot_shapes *table = cprof_alloc_zeroed(item_bytes + bucket_bytes + room->text);
+    if (table == NULL) {
+        return false;
+    }
+    table->view.items = table->items;
+    uint64_t *counts = (uint64_t *)((char *)table + item_bytes);
+    *builder = (cprof_snapshot_shapes_builder){
+        .table = table,
+        .free = {counts, (uint16_t *)(counts + room->filled), 0},
+        .text = (char *)counts + bucket_bytes,
+    };
+    return true;
+}
+
+cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature)
+{
+    cprof_shape_copy *item = &builder->table->items[builder->table->view.count++];
+    memcpy(builder->text, signature.bytes, signature.length);
+    item->signature = (cprof_name){builder->text, signature.length};
+    item->buckets = builder->free;
+    builder->text += signature.length;
+    return item;
+}
+
+void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item)
+{
+    builder->free.counts += item->buckets.filled;
+    builder->free.indices += item->buckets.filled;
+}
+
+static int by_signature(const void *left, const void *right)
+{
+    return cprof_name_compare((*(const cprof_shape_copy *const *)left)->signature,
+                              (*(const cprof_shape_copy *const *)right)->signature);
+}
+
+/* Adds the figures of another; false when a count would reach 2^63. */
+static bool add_shape_figures(cprof_shape_figures *sum, const cprof_shape_figures *part)
+{
+    sum->count += part->count;
+    sum->error_count += part->error_count;
+    sum->cancelled_count += part->cancelled_count;
+    sum->lost += part->lost;
+    sum->least_ns = part->least_ns < sum->least_ns ? part->least_ns : sum->least_ns;
+    sum->most_ns = part->most_ns > sum->most_ns ? part->most_ns : sum->most_ns;
+    sum->total_ns += part->total_ns;
+    return (sum->count | sum->error_count | sum->cancelled_count) < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
+}
+
+/* Adds one item for all of the `count` that have its signature. */
+static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
+{
+    cprof_shape_copy *item = cprof_snapshot_shapes_begin_item(builder, run[0]->signature);
+    item->figures = (cprof_shape_figures){.least_ns = UINT64_MAX};
+    bool fits = true;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        fits = add_shape_figures(&item->figures, &run[i]->figures) && fits;
+        rows |= cprof_buckets_rows(&run[i]->buckets);
+        cprof_buckets_spread(&run[i]->buckets, counts);
+    }
+    cprof_histogram_dense dense = {counts, rows};
+    item->buckets.filled = cprof_buckets_count(dense);
+    cprof_buckets_take(&item->buckets, dense);
+    cprof_buckets_unspread(&item->buckets, counts);
+    cprof_snapshot_shapes_finish_item(builder, item);
+    return fits;
+}
+
+/* Makes a table of all items, those of one signature together. They are sorted in their table. */
+static cprof_status build(const cprof_shape_copy **items, size_t count, uint64_t *counts, cprof_snapshot_shapes **table)
+{
+    cprof_snapshot_shapes_room room = {.count = count};
+    for (size_t i = 0; i < count; i++) {
+        room.filled += items[i]->buckets.filled;
+        room.text += items[i]->signature.length;
+    }
+    cprof_snapshot_shapes_builder builder;
+    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
+        return CPROF_NO_MEMORY;
+    }
+    qsort(items, count, sizeof *items, by_signature);
+    bool fits = true;
+    size_t end;
+    for (size_t at = 0; at < count; at = end) {
+        end = at + 1;
+        while (end < count && by_signature(&items[at], &items[end]) == 0) {
+            end++;
+        }
+        fits = add_run(&builder, items + at, end - at, counts) && fits;
+    }
+    if (!fits) {
+        cprof_alloc_release(builder.table);
+        return CPROF_OUT_OF_RANGE;
+    }
+    *table = builder.table;
+    return CPROF_OK;
+}
+
+/* Makes *merged of those of `count` keys, some of which may be NULL, but not all. `counts` is a dense histogram of zeros,
+ * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
+static cprof_status merge_shape_tables(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
+                                       cprof_snapshot_shapes **merged)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        total += parts[i] != NULL ? parts[i]->view.count : 0;
+    }
+    const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
+    if (items == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; parts[i] != NULL && k < parts[i]->view.count; k++) {
+            items[at++] = &parts[i]->items[k];
+        }
+    }
+    cprof_status status = build(items, total, counts, merged);
+    cprof_alloc_release(items);
+    return status;
+}
+
+/* A copy of a key's. NULL without memory. */
+static cprof_snapshot_shapes *copy_of_shapes(const cprof_shapes_view *view)
+{
+    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    const cprof_shape_copy **items = cprof_snapshot_key_table(view->count, sizeof *items);
+    cprof_snapshot_shapes *table = NULL;
+    if (counts != NULL && items != NULL) {
+        for (size_t i = 0; i < view->count; i++) {
+            items[i] = &view->items[i];
+        }
+        (void)build(items, view->count, counts, &table); /* one part alone has no count that could grow */
+    }
+    cprof_alloc_release(items);
+    cprof_alloc_release(counts);
+    return table;
+}
+
+static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_copy *previous)
+{
+    const cprof_shape_figures *f = &item->figures;
+    uint64_t any = f->count | f->error_count | f->cancelled_count;
+    if (!cprof_name_is_legal(item->signature)) {
+        return "a signature that is too long or no UTF-8";
+    }
+    if (previous != NULL && cprof_name_compare(previous->signature, item->signature) >= 0) {
+        return "signatures that do not ascend";
+    }
+    if (any == 0 || any >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT || f->lost > f->count) {
+        return "an impossible count of a signature";
+    }
+    if (!cprof_buckets_sum_is_of(f->total_ns, f->count, f->least_ns, f->most_ns)) {
+        return "an impossible time of a signature";
+    }
+    const char *reason = cprof_buckets_fault(&item->buckets, f->count - f->lost);
+    if (reason == NULL && !cprof_buckets_are_of(&item->buckets, f->least_ns, f->most_ns, f->lost)) {
+        reason = "a histogram of other times than the signature's";
+    }
+    return reason;
+}
+
+/* A key has all the calls that its signatures have. */
+static const char *sum_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
+{
+    cprof_u128 count = 0, errors = 0, cancelled = 0, total_ns = 0;
+    for (size_t i = 0; i < table->view.count; i++) {
+        const cprof_shape_figures *f = &table->items[i].figures;
+        count += f->count;
+        errors += f->error_count;
+        cancelled += f->cancelled_count;
+        total_ns += f->total_ns;
+    }
+    bool fits = count <= figures->count && errors <= figures->error_count && cancelled <= figures->cancelled_count &&
+                total_ns <= figures->moments.total_ns;
+    return fits ? NULL : "more calls of signatures than of their node";
+}
+
+const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
+{
+    const char *reason = NULL;
+    for (size_t i = 0; reason == NULL && i < table->view.count; i++) {
+        reason = item_fault(&table->items[i], i > 0 ? &table->items[i - 1] : NULL);
+    }
+    return reason == NULL ? sum_fault(table, figures) : reason;
+}
+
 enum {
     WORDS = CPROF_SNAPSHOT_KEY_WORDS,
     POINT = 17 * 64,  /* bits of a fixed-point sum behind the point, of which doubles use 1,074; before it are 192 */
@@ -219,7 +413,7 @@ static void place_extra(cprof_snapshot_key *key, cprof_buckets buckets)
 {
     key->extra = (cprof_snapshot_resources *)(key + 1); /* aligned as the key itself */
     key->extra->gpu_buckets = buckets;
-    cprof_snapshot_resources_clear(key->extra);
+    clear_resources(key->extra);
 }
 
 cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room)
@@ -379,7 +573,7 @@ static bool set_shapes(cprof_snapshot_key *key, const cprof_shapes_view *shapes)
     if (shapes == NULL || shapes->count == 0) {
         return true;
     }
-    key->shapes = cprof_snapshot_shapes_of(shapes);
+    key->shapes = copy_of_shapes(shapes);
     return key->shapes != NULL;
 }
 
@@ -395,7 +589,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
     const cprof_moments *moments = &figures->moments;
     contents all = {
         .is_fractional = moments->total_ms.high != 0.0 || moments->squares_ms2.high != 0.0,
-        .has_extra = figures->extra != NULL && cprof_snapshot_resources_is_worth(&figures->extra->figures),
+        .has_extra = figures->extra != NULL && is_worth_keeping(&figures->extra->figures),
         .times = {counts, figures->rows},
     };
     if (all.has_extra) {
@@ -459,7 +653,7 @@ static bool merge_key(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
         add_fixed(sum->sums->total, part->sums->total);
         add_fixed(sum->sums->squares, part->sums->squares);
     }
-    bool fits = part->extra == NULL || cprof_snapshot_resources_merge(sum->extra, part->extra);
+    bool fits = part->extra == NULL || merge_resources(sum->extra, part->extra);
     return add_counts(&sum->figures, &part->figures) && fits;
 }
 
@@ -505,7 +699,7 @@ static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *co
         tables[i] = parts[i]->shapes;
         any = any || tables[i] != NULL;
     }
-    cprof_status status = any ? cprof_snapshot_shapes_merge(tables, count, counts, &sum->shapes) : CPROF_OK;
+    cprof_status status = any ? merge_shape_tables(tables, count, counts, &sum->shapes) : CPROF_OK;
     cprof_alloc_release(tables);
     return status;
 }
@@ -644,193 +838,4 @@ const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
     uint64_t in_histogram = key->figures.count - key->figures.histogram_lost;
     reason = reason == NULL ? cprof_buckets_fault(&key->buckets, in_histogram) : reason;
     return reason == NULL ? samples_fault(key) : reason;
-}
-
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room)
-{
-    size_t item_bytes = sizeof(cprof_snapshot_shapes) + room->count * sizeof(cprof_shape_copy);
-    size_t bucket_bytes = room->filled * (sizeof(uint64_t) + sizeof(uint16_t));
-    cprof_snapshot_shapes *table = cprof_alloc_zeroed(item_bytes + bucket_bytes + room->text);
-    if (table == NULL) {
-        return false;
-    }
-    table->view.items = table->items;
-    uint64_t *counts = (uint64_t *)((char *)table + item_bytes);
-    *builder = (cprof_snapshot_shapes_builder){
-        .table = table,
-        .free = {counts, (uint16_t *)(counts + room->filled), 0},
-        .text = (char *)counts + bucket_bytes,
-    };
-    return true;
-}
-
-cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature)
-{
-    cprof_shape_copy *item = &builder->table->items[builder->table->view.count++];
-    memcpy(builder->text, signature.bytes, signature.length);
-    item->signature = (cprof_name){builder->text, signature.length};
-    item->buckets = builder->free;
-    builder->text += signature.length;
-    return item;
-}
-
-void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item)
-{
-    builder->free.counts += item->buckets.filled;
-    builder->free.indices += item->buckets.filled;
-}
-
-static int by_signature(const void *left, const void *right)
-{
-    return cprof_name_compare((*(const cprof_shape_copy *const *)left)->signature,
-                              (*(const cprof_shape_copy *const *)right)->signature);
-}
-
-/* Adds the figures of another; false when a count would reach 2^63. */
-static bool add_shape_figures(cprof_shape_figures *sum, const cprof_shape_figures *part)
-{
-    sum->count += part->count;
-    sum->error_count += part->error_count;
-    sum->cancelled_count += part->cancelled_count;
-    sum->lost += part->lost;
-    sum->least_ns = part->least_ns < sum->least_ns ? part->least_ns : sum->least_ns;
-    sum->most_ns = part->most_ns > sum->most_ns ? part->most_ns : sum->most_ns;
-    sum->total_ns += part->total_ns;
-    return (sum->count | sum->error_count | sum->cancelled_count) < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
-}
-
-/* Adds one item for all of the `count` that have its signature. */
-static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
-{
-    cprof_shape_copy *item = cprof_snapshot_shapes_begin_item(builder, run[0]->signature);
-    item->figures = (cprof_shape_figures){.least_ns = UINT64_MAX};
-    bool fits = true;
-    uint64_t rows = 0;
-    for (size_t i = 0; i < count; i++) {
-        fits = add_shape_figures(&item->figures, &run[i]->figures) && fits;
-        rows |= cprof_buckets_rows(&run[i]->buckets);
-        cprof_buckets_spread(&run[i]->buckets, counts);
-    }
-    cprof_histogram_dense dense = {counts, rows};
-    item->buckets.filled = cprof_buckets_count(dense);
-    cprof_buckets_take(&item->buckets, dense);
-    cprof_buckets_unspread(&item->buckets, counts);
-    cprof_snapshot_shapes_finish_item(builder, item);
-    return fits;
-}
-
-/* Makes a table of all items, those of one signature together. They are sorted in their table. */
-static cprof_status build(const cprof_shape_copy **items, size_t count, uint64_t *counts, cprof_snapshot_shapes **table)
-{
-    cprof_snapshot_shapes_room room = {.count = count};
-    for (size_t i = 0; i < count; i++) {
-        room.filled += items[i]->buckets.filled;
-        room.text += items[i]->signature.length;
-    }
-    cprof_snapshot_shapes_builder builder;
-    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
-        return CPROF_NO_MEMORY;
-    }
-    qsort(items, count, sizeof *items, by_signature);
-    bool fits = true;
-    size_t end;
-    for (size_t at = 0; at < count; at = end) {
-        end = at + 1;
-        while (end < count && by_signature(&items[at], &items[end]) == 0) {
-            end++;
-        }
-        fits = add_run(&builder, items + at, end - at, counts) && fits;
-    }
-    if (!fits) {
-        cprof_alloc_release(builder.table);
-        return CPROF_OUT_OF_RANGE;
-    }
-    *table = builder.table;
-    return CPROF_OK;
-}
-
-cprof_status cprof_snapshot_shapes_merge(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
-                                         cprof_snapshot_shapes **merged)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < count; i++) {
-        total += parts[i] != NULL ? parts[i]->view.count : 0;
-    }
-    const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
-    if (items == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    size_t at = 0;
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; parts[i] != NULL && k < parts[i]->view.count; k++) {
-            items[at++] = &parts[i]->items[k];
-        }
-    }
-    cprof_status status = build(items, total, counts, merged);
-    cprof_alloc_release(items);
-    return status;
-}
-
-cprof_snapshot_shapes *cprof_snapshot_shapes_of(const cprof_shapes_view *view)
-{
-    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
-    const cprof_shape_copy **items = cprof_snapshot_key_table(view->count, sizeof *items);
-    cprof_snapshot_shapes *table = NULL;
-    if (counts != NULL && items != NULL) {
-        for (size_t i = 0; i < view->count; i++) {
-            items[i] = &view->items[i];
-        }
-        (void)build(items, view->count, counts, &table); /* one part alone has no count that could grow */
-    }
-    cprof_alloc_release(items);
-    cprof_alloc_release(counts);
-    return table;
-}
-
-static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_copy *previous)
-{
-    const cprof_shape_figures *f = &item->figures;
-    uint64_t any = f->count | f->error_count | f->cancelled_count;
-    if (!cprof_name_is_legal(item->signature)) {
-        return "a signature that is too long or no UTF-8";
-    }
-    if (previous != NULL && cprof_name_compare(previous->signature, item->signature) >= 0) {
-        return "signatures that do not ascend";
-    }
-    if (any == 0 || any >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT || f->lost > f->count) {
-        return "an impossible count of a signature";
-    }
-    if (!cprof_buckets_sum_is_of(f->total_ns, f->count, f->least_ns, f->most_ns)) {
-        return "an impossible time of a signature";
-    }
-    const char *reason = cprof_buckets_fault(&item->buckets, f->count - f->lost);
-    if (reason == NULL && !cprof_buckets_are_of(&item->buckets, f->least_ns, f->most_ns, f->lost)) {
-        reason = "a histogram of other times than the signature's";
-    }
-    return reason;
-}
-
-/* A key has all the calls that its signatures have. */
-static const char *sum_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
-{
-    cprof_u128 count = 0, errors = 0, cancelled = 0, total_ns = 0;
-    for (size_t i = 0; i < table->view.count; i++) {
-        const cprof_shape_figures *f = &table->items[i].figures;
-        count += f->count;
-        errors += f->error_count;
-        cancelled += f->cancelled_count;
-        total_ns += f->total_ns;
-    }
-    bool fits = count <= figures->count && errors <= figures->error_count && cancelled <= figures->cancelled_count &&
-                total_ns <= figures->moments.total_ns;
-    return fits ? NULL : "more calls of signatures than of their node";
-}
-
-const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
-{
-    const char *reason = NULL;
-    for (size_t i = 0; reason == NULL && i < table->view.count; i++) {
-        reason = item_fault(&table->items[i], i > 0 ? &table->items[i - 1] : NULL);
-    }
-    return reason == NULL ? sum_fault(table, figures) : reason;
 }

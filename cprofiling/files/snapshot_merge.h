@@ -28,15 +28,8 @@ typedef struct cprof_snapshot_resources {
     cprof_buckets gpu_buckets;
 } cprof_snapshot_resources;
 
-/* Whether there is anything to keep. */
-bool cprof_snapshot_resources_is_worth(const cprof_resources_figures *figures);
-
 /* Sets all but the buckets: to nothing known; to what an accumulator knew at `taken_ns`. */
-void cprof_snapshot_resources_clear(cprof_snapshot_resources *extra);
 void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns);
-
-/* Adds what another key knew, but for its buckets. False when a count would reach 2^63. */
-bool cprof_snapshot_resources_merge(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part);
 
 /* Sets what follows from the rest, and is left out of the encoding. */
 void cprof_snapshot_resources_complete(cprof_snapshot_resources *extra);
@@ -112,14 +105,6 @@ typedef struct cprof_snapshot_shapes {
     cprof_shapes_view view;   /* of the items */
     cprof_shape_copy items[]; /* ascending by signature, at least one; all that they point to is behind them */
 } cprof_snapshot_shapes;
-
-/* A copy of a key's. NULL without memory. */
-cprof_snapshot_shapes *cprof_snapshot_shapes_of(const cprof_shapes_view *view);
-
-/* Makes *merged of those of `count` keys, some of which may be NULL, but not all. `counts` is a dense histogram of zeros,
- * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
-cprof_status cprof_snapshot_shapes_merge(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
-                                         cprof_snapshot_shapes **merged);
 
 /* What a table needs room for: no more than this. */
 typedef struct {

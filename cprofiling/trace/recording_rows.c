@@ -36,7 +36,9 @@ static uint32_t add_label(cprof_labels *labels, cprof_names names)
     return (uint32_t)labels->names.count;
 }
 
-uint32_t cprof_labels_find(const cprof_labels *labels, cprof_names names)
+/* The number of a name, or, past the limits, of the label that stands for all further ones; 0: there is none yet.
+ */
+static uint32_t find_label(const cprof_labels *labels, cprof_names names)
 {
     uint32_t number = number_of(labels, names);
     return number != 0 || has_room(labels, names) ? number : number_of(labels, overflow);
@@ -44,7 +46,7 @@ uint32_t cprof_labels_find(const cprof_labels *labels, cprof_names names)
 
 uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names)
 {
-    uint32_t number = cprof_labels_find(labels, names);
+    uint32_t number = find_label(labels, names);
     return number != 0 ? number : add_label(labels, has_room(labels, names) ? names : overflow);
 }
 
@@ -249,7 +251,7 @@ static void collect_open(void *context, cprof_span *span)
     }
     uint32_t label = span->label;
     if (span->accum != NULL) {
-        label = cprof_labels_find(&to->session->labels, cprof_registry_names(span->accum));
+        label = find_label(&to->session->labels, cprof_registry_names(span->accum));
     }
     if (label == 0) { /* there was no memory for it */
         to->table->dropped++;

@@ -21,10 +21,6 @@ typedef struct {
     size_t bytes;            /* of all of them */
 } cprof_labels;
 
-/* The number of a name, or, past the limits, of the label that stands for all further ones; 0: there is none yet.
- */
-uint32_t cprof_labels_find(const cprof_labels *labels, cprof_names names);
-
 /* The same; it is made where there is none. 0 without memory. */
 uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names);
 

@@ -2,7 +2,7 @@
 
 #include "csrc/convert.h"
 
-#include "cprofiling/files/arrow_columns.h"
+#include "cprofiling/files/arrow.h"
 
 static const char capsule_name[] = "arrow_array_stream";
 

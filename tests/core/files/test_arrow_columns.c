@@ -1,5 +1,5 @@
 /* arrow_columns.h, and what it has of arrow.h */
-#include "cprofiling/files/arrow_columns.h"
+#include "cprofiling/files/arrow.h"
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
