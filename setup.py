@@ -1,12 +1,16 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import setuptools
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 # Of a checkout, what was not made in it.
@@ -34,6 +38,21 @@ class SourceDistribution(sdist):
         self.filelist.sort()
         self.filelist.remove_duplicates()
         super().make_distribution()
+
+
+class ParallelBuild(build_ext):
+    """Compile as many files at once as there are processors."""
+
+    def build_extensions(self) -> None:
+        """Have the compiler work in threads."""
+        compile_files = self.compiler.compile
+
+        def compile_each(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                return list(chain.from_iterable(pool.map(lambda file: compile_files([file], **options), sources)))
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
 
 
 def is_made(name: str) -> bool:
@@ -66,7 +85,7 @@ if os.environ.get("CPROFILING_COVERAGE"):
 setup(
     # Before setuptools 77 the one was not known, and since then the other is no longer meant for it.
     **{"license_expression" if int(setuptools.__version__.split(".")[0]) >= 77 else "license": "MIT"},
-    cmdclass={"sdist": SourceDistribution},
+    cmdclass={"build_ext": ParallelBuild, "sdist": SourceDistribution},
     ext_modules=[
         Extension(
             "cprofiling._core",
