@@ -15,7 +15,8 @@ import pytest
 
 import cprofiling as cp
 from calls import mapped
-from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages, sorted_by
+from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, sorted_by
+from cprofiling.analysis.grouping import key_averages
 from cprofiling.analysis.stacks import export_stacks
 from cprofiling.recording.columns import ANNOTATIONS, device_name
 from cprofiling.recording.result import Recording

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.findings import findings
 from cprofiling.analysis.findings.change import more_calls, more_copies, slower, slower_calls
 from cprofiling.analysis.findings.content import float64, gradients, memory_growth
 from cprofiling.analysis.findings.device import copies, launch_bound
-from cprofiling.analysis.findings.evidence import Evidence
-from cprofiling.analysis.findings.finding import Finding, Findings, findings
+from cprofiling.analysis.findings.finding import Finding, Findings
 from cprofiling.analysis.findings.host import (
     data_loading,
     dominant_operator,

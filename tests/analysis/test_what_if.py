@@ -18,8 +18,8 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling.analysis.inference_reports import percentile
-from cprofiling.analysis.node_graph import Graph, checked_edges
 from cprofiling.nodes import profiler as control
+from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.report import insight_sections
 from recordings import NODE, RECORD, STEP, US, Row, host, made
 

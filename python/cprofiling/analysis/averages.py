@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
-from cprofiling.recording.columns import Recording, drop_notes, has
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TWO_KINDS = (
-    "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes of "
-    "the framework's allocator."
-)
 # What the figures of a device are called in torch's words, and older ones.
 _DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
 _FIGURES = (
@@ -262,54 +257,4 @@ def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
         averages,
         key=lambda average: (getattr(average, name), getattr(average, on_host), average.cpu_time_total),
         reverse=True,
-    )
-
-
-def key_averages(
-    recording: Recording,
-    group_by_input_shape: bool = False,
-    group_by_stack_n: int = 0,
-    group_by_node: bool = False,
-) -> KeyAverages:
-    """Return the figures of all rows that have a duration, by name.
-
-    Rows of nodes, of labelled blocks, of operators, of calls of a device's runtime, of Python frames (where a profiler
-    recorded them) and of devices count, as in torch.profiler, whose words and rules these are. It differs from
-    torch.profiler in this: where rows of a thread overlap, the time belongs to the one that began last, so that no self
-    time is negative and none counts twice; a call of a node inside itself is a call; waits for the device
-    (``cuda_sync``), ranges of its profiler (``cuda_profiler_range``: kernels with the time of the whole range, so that
-    their sum means nothing) and annotations mirrored on it are rows, but no part of the device's total, nor of an
-    operator's device time.
-
-    With ``profile_memory=True``, memory on the host is of two kinds: of nodes and labelled blocks it is the change of
-    the process's resident memory, of operators the bytes of the framework's allocator. The table says so where it has
-    both.
-
-    Args:
-        recording: A finished recording.
-        group_by_input_shape: Tell rows apart that have other ``input_shapes``; a RuntimeWarning where there are none.
-        group_by_stack_n: Tell rows apart that differ in this many innermost frames of their Python stack; 0: do not.
-        group_by_node: Tell rows apart that were inside other profiled nodes: ``node`` is the innermost one's name.
-
-    Raises:
-        TypeError: ``group_by_stack_n`` is no integer.
-        ValueError: It is negative.
-    """
-    frames = arguments.index_between("group_by_stack_n", group_by_stack_n, 0)
-    from cprofiling.analysis.grouping import Grouping
-
-    grouping = Grouping(recording)
-    if group_by_input_shape:
-        if len(recording) > 0 and not has(recording, "shapes"):
-            warn("group_by_input_shape=True changes nothing: no shapes were recorded; record_shapes=True records them")
-        grouping.split_by_shapes()
-    if frames > 0:
-        grouping.split_by_stack(frames)
-    if group_by_node:
-        grouping.split_by_node()
-    return KeyAverages(
-        grouping.averages(),
-        use_device=grouping.use_device,
-        has_memory=grouping.memory.is_known,
-        notes=([_TWO_KINDS] if grouping.memory.is_mixed else []) + drop_notes(recording),
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import first_rows, html_table
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.analysis.averages import KeyAverage, KeyAverages
+
+if TYPE_CHECKING:
+    from cprofiling.analysis.averages import KeyAverage, KeyAverages
 
 _WIDTH = 12  # of a column of figures
 _GAP = "  "

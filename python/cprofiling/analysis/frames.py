@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal.arguments import checked_count, index_between, number_between
 from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.inference_reports import INFERENCE, percentile
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.stats import ExecutionStage

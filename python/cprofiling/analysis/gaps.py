@@ -9,7 +9,7 @@ from typing import NamedTuple
 from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.row_kinds import SUSPENDABLE
 from cprofiling._internal.text import counted
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.frames import RecordedFrames
 from cprofiling.analysis.inference_reports import percentile
 from cprofiling.analysis.insight_table import Insight, column

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from cprofiling._internal import arguments
+from cprofiling._internal.messages import warn
 from cprofiling._internal.row_kinds import DEVICE, INSTANT, NODE
-from cprofiling.analysis.averages import KeyAverage
+from cprofiling.analysis.averages import KeyAverage, KeyAverages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
     MEMORY,
@@ -20,11 +22,17 @@ from cprofiling.recording.columns import (
     Recording,
     column,
     device_name,
+    drop_notes,
     has,
     known_args,
     texts_of,
 )
 from cprofiling.recording.tree import HostTree, Stacks, device_owners, host_tree, nodes_around, self_times, sum_up
+
+_TWO_KINDS = (
+    "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes of "
+    "the framework's allocator."
+)
 
 _STEPS = STEP_PREFIX[:-1] + "*"
 
@@ -255,3 +263,51 @@ def _without_children(sums: Sequence[int], parents: Sequence[int]) -> list[int]:
         if parent >= 0:
             own[parent] -= sums[row]
     return own
+
+
+def key_averages(
+    recording: Recording,
+    group_by_input_shape: bool = False,
+    group_by_stack_n: int = 0,
+    group_by_node: bool = False,
+) -> KeyAverages:
+    """Return the figures of all rows that have a duration, by name.
+
+    Rows of nodes, of labelled blocks, of operators, of calls of a device's runtime, of Python frames (where a profiler
+    recorded them) and of devices count, as in torch.profiler, whose words and rules these are. It differs from
+    torch.profiler in this: where rows of a thread overlap, the time belongs to the one that began last, so that no self
+    time is negative and none counts twice; a call of a node inside itself is a call; waits for the device
+    (``cuda_sync``), ranges of its profiler (``cuda_profiler_range``: kernels with the time of the whole range, so that
+    their sum means nothing) and annotations mirrored on it are rows, but no part of the device's total, nor of an
+    operator's device time.
+
+    With ``profile_memory=True``, memory on the host is of two kinds: of nodes and labelled blocks it is the change of
+    the process's resident memory, of operators the bytes of the framework's allocator. The table says so where it has
+    both.
+
+    Args:
+        recording: A finished recording.
+        group_by_input_shape: Tell rows apart that have other ``input_shapes``; a RuntimeWarning where there are none.
+        group_by_stack_n: Tell rows apart that differ in this many innermost frames of their Python stack; 0: do not.
+        group_by_node: Tell rows apart that were inside other profiled nodes: ``node`` is the innermost one's name.
+
+    Raises:
+        TypeError: ``group_by_stack_n`` is no integer.
+        ValueError: It is negative.
+    """
+    frames = arguments.index_between("group_by_stack_n", group_by_stack_n, 0)
+    grouping = Grouping(recording)
+    if group_by_input_shape:
+        if len(recording) > 0 and not has(recording, "shapes"):
+            warn("group_by_input_shape=True changes nothing: no shapes were recorded; record_shapes=True records them")
+        grouping.split_by_shapes()
+    if frames > 0:
+        grouping.split_by_stack(frames)
+    if group_by_node:
+        grouping.split_by_node()
+    return KeyAverages(
+        grouping.averages(),
+        use_device=grouping.use_device,
+        has_memory=grouping.memory.is_known,
+        notes=([_TWO_KINDS] if grouping.memory.is_mixed else []) + drop_notes(recording),
+    )

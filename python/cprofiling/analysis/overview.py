@@ -5,9 +5,9 @@ from __future__ import annotations
 from cprofiling._internal import arguments
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, NODE
 from cprofiling._internal.text import counted
-from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times
-from cprofiling.analysis.findings.finding import findings
+from cprofiling.analysis.findings import findings
+from cprofiling.analysis.grouping import key_averages
 from cprofiling.analysis.inference_reports import INFERENCE, device_operators, summary
 from cprofiling.recording.columns import Recording, column, texts_of
 

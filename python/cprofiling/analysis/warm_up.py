@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal.row_kinds import CUT, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed
 from cprofiling.analysis import steady_state
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.analysis.steady_state import Level, steadiness
 from cprofiling.recording.columns import Recording, drop_notes

@@ -16,11 +16,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of
 from cprofiling.analysis.inference_reports import percentile
 from cprofiling.analysis.insight_table import Insight, column
-from cprofiling.analysis.node_graph import Graph, checked_edges
+from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.nodes.summary_table import by_stage, calls_of, frames_of_stage, own_ms
 from cprofiling.recording.columns import Recording
 from cprofiling.recording.intervals import Interval, common, length, union

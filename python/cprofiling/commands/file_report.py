@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.report import ROWS
+from cprofiling.commands.parsing import ROWS
 
 if TYPE_CHECKING:
     from cprofiling.recording.result import Recording

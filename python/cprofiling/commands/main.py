@@ -16,7 +16,16 @@ from collections.abc import Sequence
 from cprofiling import __version__
 from cprofiling.commands.count import add_count
 from cprofiling.commands.nsight import add_ncu, add_nsys
-from cprofiling.commands.parsing import EXIT_FAILURE, INT64_MAX, CommandError, Parser, fail, whole_number, write
+from cprofiling.commands.parsing import (
+    EXIT_FAILURE,
+    INT64_MAX,
+    CommandError,
+    Parser,
+    fail,
+    node_glob,
+    whole_number,
+    write,
+)
 from cprofiling.commands.report import add_report
 from cprofiling.commands.serve import SERVE_OPTIONS, add_control, add_serve
 from cprofiling.commands.stage_commands import add_compare, add_harness, add_merge
@@ -201,16 +210,6 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made = commands.add_parser("doctor", help="tell what works here", description=text, epilog=example)
     made.add_argument("--json", action="store_true", help="print all of it as JSON")
     made.set_defaults(run=doctor)
-
-
-def node_glob(text: str) -> str:
-    """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
-    from cprofiling.nodes.from_patterns.patterns import Pattern
-
-    try:
-        return Pattern(text).text
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def demo(options: argparse.Namespace) -> str:

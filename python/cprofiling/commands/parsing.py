@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
+ROWS = 20  # of a trace's tables, unless told
+
 EXIT_FAILURE = 1
 INT64_MAX = 2**63 - 1
 
@@ -149,3 +151,13 @@ def not_empty(text: str) -> str:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"expected a text that is not empty and has no NUL, got {text!a}")
     return text
+
+
+def node_glob(text: str) -> str:
+    """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
+    from cprofiling.nodes.from_patterns.patterns import Pattern
+
+    try:
+        return Pattern(text).text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

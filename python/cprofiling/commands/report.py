@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.commands.parsing import INT64_MAX, CommandError, compared, not_empty, whole_number
+from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, compared, not_empty, whole_number
 from cprofiling.report.formats import FORMATS, find
-
-ROWS = 20
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

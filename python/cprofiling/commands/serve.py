@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, files
-from cprofiling.commands.parsing import CommandError, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, node_glob, not_empty, whole_number
 
 ADDRESS = "127.0.0.1:0"
 TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``serve``. What comes after its own options is not parsed here."""
-    from cprofiling.commands.main import node_glob  # which imports this module
-
     made = commands.add_parser(
         "serve",
         help="run a program that can be controlled from outside",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text
-from cprofiling.analysis.averages import key_averages
+from cprofiling.analysis.grouping import key_averages
 from cprofiling.recording.columns import RUNTIME, column, texts_of
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from cprofiling.nodes.decorators import (
 )
 from cprofiling.nodes.decorators import instrument as _instrument
 from cprofiling.nodes.decorators import profile_node as _profile_node
+from cprofiling.nodes.graph import checked_edges
 from cprofiling.nodes.in_stage import wrap_in_stage
 from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
@@ -165,8 +166,6 @@ class Profiler(_core.Profiler, _NodeMaker):
         TypeError for what is no iterable of pairs of str; ValueError for what is no node's name, and for a cycle, which
         it names.
         """
-        from cprofiling.analysis.node_graph import checked_edges
-
         known = () if edges is None else checked_edges(edges)
         key = id(self)
         _GRAPHS.pop(key, None)

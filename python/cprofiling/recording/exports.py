@@ -48,9 +48,9 @@ class RecordingExports(Viewable):
             group_by_stack_n: Separate rows by this many innermost frames of their Python stack; 0 for none.
             group_by_node: Separate rows by the innermost node around them.
         """
-        from cprofiling.analysis import averages
+        from cprofiling.analysis import grouping
 
-        return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
+        return grouping.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
 
     def _repr_html_(self) -> str:
         """Return the table of averages that notebooks show."""
@@ -186,7 +186,7 @@ class RecordingExports(Viewable):
         It is of the calls that the recording has: it is to begin before the first of them.
         """
         from cprofiling.analysis import warm_up
-        from cprofiling.analysis.findings.evidence import Evidence
+        from cprofiling.analysis.evidence import Evidence
 
         return warm_up.of_recording(Evidence(self._finished()))
 
@@ -255,7 +255,7 @@ class RecordingExports(Viewable):
 
         baseline: another recording of the same program; then also what has changed since. TypeError for what is none.
         """
-        from cprofiling.analysis.findings import finding as findings
+        from cprofiling.analysis import findings
 
         return findings.findings(self._finished(), _baseline(baseline))
 

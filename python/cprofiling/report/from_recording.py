@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
 from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows
-from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
-from cprofiling.analysis.findings.finding import findings
+from cprofiling.analysis.findings import findings
+from cprofiling.analysis.grouping import key_averages
 from cprofiling.nodes.buckets import histogram_of
 from cprofiling.recording.columns import column
 from cprofiling.recording.tree import host_tree, self_times

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import MOST_ROWS
 from cprofiling.analysis import frames, gaps, warm_up, what_if
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Section

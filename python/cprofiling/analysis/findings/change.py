@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.device import started_by
-from cprofiling.analysis.findings.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
 from cprofiling.recording.columns import COPIES, texts_of

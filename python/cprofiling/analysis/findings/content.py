@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from cprofiling._internal.row_kinds import INSTANT, RECORD, STEP
 from cprofiling._internal.text import counted
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import BACKWARD, LEAST_NS, longest, milliseconds, percent
 from cprofiling.recording import intervals

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind, launches
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
 from cprofiling.recording.columns import COPIES, column, texts_of

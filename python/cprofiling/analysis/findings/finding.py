@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import frame_of, html_list, short_repr
 from cprofiling._internal.text import shown_text
-from cprofiling.recording.columns import Recording, drop_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,27 +79,3 @@ class Findings(list[Finding]):
         """Return the findings as numbered paragraphs."""
         paragraphs = [f"{number}. {finding}" for number, finding in enumerate(self, 1)] or [_NOTHING]
         return "\n".join(("Findings", *paragraphs, *self.notes))
-
-
-def findings(recording: Recording, baseline: Recording | None = None) -> Findings:
-    """Return what a recording shows about where its time goes, the largest share first.
-
-    Args:
-        recording: A finished recording.
-        baseline: Another recording of the same program: then what became slower, or happens more often, is found, too.
-    """
-    from cprofiling.analysis.findings.change import CHANGE_RULES
-    from cprofiling.analysis.findings.content import CONTENT_RULES
-    from cprofiling.analysis.findings.device import DEVICE_RULES
-    from cprofiling.analysis.findings.evidence import Evidence
-    from cprofiling.analysis.findings.host import HOST_RULES
-
-    evidence = Evidence(recording)
-    found = [finding for rule in (*HOST_RULES, *CONTENT_RULES, *DEVICE_RULES) for finding in rule(evidence)]
-    if baseline is not None:
-        other = Evidence(baseline)
-        found += [finding for change in CHANGE_RULES for finding in change(evidence, other)]
-    notes = drop_notes(recording)
-    if baseline is not None:
-        notes += [f"Of the baseline: {note}" for note in drop_notes(baseline)]
-    return Findings(found, notes=notes)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from cprofiling._internal.row_kinds import STEP
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
-from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import COPIES, SETS, has, texts_of
