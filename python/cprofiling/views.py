@@ -5,9 +5,10 @@ report as ``cprofiling.layers.get_timing_report`` returns it.
 """
 
 from cprofiling._internal.faces import adopt
+from cprofiling._internal.formats import Format
 from cprofiling.report.formats import FORMATS
 from cprofiling.report.view import View
 
-__all__ = ["FORMATS", "View"]
+__all__ = ["FORMATS", "Format", "View"]
 
 adopt(globals())

@@ -178,6 +178,27 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in documents.anchors_of(target), link
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=documents.name_of)
+def test_files_of_the_repository_are_there(document: Path) -> None:
+    paths = re.findall(r"`((?:cprofiling|csrc|python|tests|\.ci|\.github)/[\w./-]*)`", documents.prose_of(document))
+    for path in paths:
+        places = [ROOT / path, ROOT / "python" / path, ROOT / f"{path}.c"]
+        assert any(place.exists() for place in places) or path.startswith(".ci/work"), path
+
+
+def test_messages_in_troubleshooting_are_in_the_sources() -> None:
+    files = (path for room in ("cprofiling", "csrc", "python/cprofiling") for path in (ROOT / room).rglob("*.*"))
+    text = "".join(path.read_text(encoding="utf-8") for path in files if path.suffix in {".py", ".c", ".h"})
+    sources = re.sub(r"\"\s*\n\s*f?\"", "", text)  # texts that go on in the next line
+    page = documents.text_of(documents.PAGES_FOLDER / "guides" / "troubleshooting.md")
+    messages = [
+        code for row in re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE) for code in re.findall("`(.+?)`", row)
+    ]
+    parts = [part.strip() for message in messages for part in message.split("...") if part.strip()]
+    assert len(parts) > 80
+    assert [part for part in parts if part not in sources] == []
+
+
 def test_the_readme_leads_to_the_documentation() -> None:
     assert "python/docs/pages/index.md" in {link.partition("#")[0] for link in documents.links_of(documents.README)}
 

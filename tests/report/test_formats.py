@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from cprofiling._internal.formats import Format
 from cprofiling.commands.main import main
-from cprofiling.views import FORMATS, View
+from cprofiling.views import FORMATS, Format, View
 
 
 class Names(Format):
