@@ -29,7 +29,6 @@ from cprofiling import _core
 from cprofiling._internal import environment, log
 from cprofiling.layers import context as layers
 from cprofiling.layers.memory import MemoryReader, StageMemory
-from cprofiling.layers.registry import Registry
 from fakes.fake_torch import forget_devices, torch_loader
 
 Context = layers.ProfilingContext
@@ -123,16 +122,6 @@ def test_a_function_is_measured_and_stays_itself() -> None:
     assert (measured.__name__, measured.__doc__) == ("decode", "Decode.")
     assert inspect.signature(measured) == inspect.signature(decode)
     assert counts() == {"decode": 1}
-
-
-def test_a_method_is_measured() -> None:
-    class Stage:
-        @Context("method")
-        def process(self, x: int) -> int:
-            return x + 1
-
-    assert Stage().process(1) == 2
-    assert layers.get_io_signatures()["method"].input_signatures == {"x": 1}
 
 
 def test_methods_of_all_kinds_are_measured() -> None:
@@ -355,16 +344,6 @@ def test_strange_names_are_names(name: str, caplog: pytest.LogCaptureFixture) ->
     assert list(json.loads(Path("timing.json").read_text())["stages"]) == [name]
 
 
-def test_a_fork_begins_anew() -> None:
-    registry = Registry()
-    registry.add_fault("x", 1, is_cancelled=False)
-    registry.add_signature("x", ({}, {}), None)
-    records = registry.records
-    registry._after_fork_in_child()
-    assert registry.records is not records
-    assert (registry.is_empty(), registry.signatures()) == (True, {})
-
-
 def test_a_stage_that_is_open_at_a_fork_is_the_parents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     layers.enable_profiler_for_names("outer")
 
@@ -435,12 +414,6 @@ def test_a_line_for_each_use(caplog: pytest.LogCaptureFixture) -> None:
         caplog.messages, [("vae_decode", ""), ("fails", r" \(PlannedError\)")], strict=True
     ):
         assert re.match(line.format(name, end), message)
-
-
-def test_nothing_is_logged_where_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "cprofiling"), Context("quiet"):
-        pass
-    assert caplog.messages == []
 
 
 def test_a_line_without_memory(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import random
 import sys
 import types
 import zlib
@@ -279,14 +277,6 @@ def test_any_order_of_the_files_gives_the_same_bytes(three: list[Path], tmp_path
     assert Snapshot.merge(parts) == merged
 
 
-def test_batches_do_not_show(three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = merge_parts(map(part_of_file, map(str, three)))
-    monkeypatch.setattr(merge_statistics, "_BATCH", 2)
-    assert merge_parts(map(part_of_file, map(str, reversed(three)))) == whole
-    assert whole.labels == ("0", "1", "2")
-    assert whole.refused == {}
-
-
 def test_what_the_command_prints(three: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, errors = run(capsys, *three, "-o", tmp_path / "all\n.cprof")
     assert (status, errors) == (0, [])
@@ -365,14 +355,6 @@ def test_the_later_one_of_two_snapshots_of_a_profiler_counts(tmp_path: Path) -> 
             f"{early} is not merged: it has data of the same Profiler as {late}, and is not counted again",
         )
         assert Snapshot.from_bytes((tmp_path / "out").read_bytes()).stats()[0].count == 2
-
-
-def test_the_same_file_by_two_names(three: list[Path], tmp_path: Path) -> None:
-    link = tmp_path / "another"
-    link.symlink_to(three[0])
-    (complaint,) = merge_files([link, *three]).complaints
-    assert complaint.endswith(f"it was given more than once, also as {link}")
-    assert complaint.startswith(f"{three[0]} is not merged: ")
 
 
 def test_a_file_that_changes_meanwhile_is_named(three: list[Path]) -> None:
@@ -495,23 +477,6 @@ def test_the_output_is_none_of_the_files(three: list[Path], capsys: pytest.Captu
     assert (status, errors) == (1, ["cannot write /nowhere/at/all: No such file or directory"])
 
 
-def test_a_file_that_cannot_be_read_when_it_is_its_turn_is_named(
-    three: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(path: str) -> merge_statistics.Part:
-        if path == str(three[0]):
-            raise MemoryError
-        if path == str(three[1]):
-            three[1].unlink()
-        return part_of_file(path)
-
-    monkeypatch.setattr(merge_statistics, "part_of_file", read)
-    assert merge_files(three).complaints == (
-        f"{three[0]} is not merged: there is not enough memory",
-        f"{three[1]} is not merged: No such file or directory",
-    )
-
-
 # ---- Skew
 
 
@@ -541,19 +506,6 @@ def test_a_straggler_is_one_by_the_rule() -> None:
     assert (found[1].slowest, found[1].slowest_ms, found[1].ratio) == ("2", 1200.0, 1.2)
 
 
-def test_skew_does_not_depend_on_the_order() -> None:
-    rng = random.Random(5)
-    parts = [(str(rank), "s", f"n{node}", rng.random()) for rank in range(12) for node in range(4) for _ in range(3)]
-    texts = set()
-    for _ in range(5):
-        rng.shuffle(parts)
-        builder = SkewBuilder()
-        for label, stage, node, total in parts:
-            builder.add(label, [(stage, node, total)])
-        texts.add(builder.build().text(None))
-    assert len(texts) == 1
-
-
 def test_skew_shows_itself() -> None:
     many = {str(rank): {"n": [1.0]} for rank in range(60)} | {f"host:{rank}": {"n": [9.0]} for rank in range(25)}
     found = skew_of(many)
@@ -567,11 +519,3 @@ def test_skew_shows_itself() -> None:
     frame = found.to_pandas()
     assert list(frame.columns)[:4] == ["node_name", "stage", "ranks", "slowest"]
     assert frame["ranks"].tolist() == [85]
-
-
-def test_a_snapshot_tells_its_sources() -> None:
-    a, b = snapshot_of({"a": [1.0]}), snapshot_of({"b": [1.0]})
-    ((identity, generation),) = a._sources()
-    assert (len(identity), generation >= 0) == (16, True)
-    assert Snapshot.merge([a, b])._sources() == tuple(sorted(a._sources() + b._sources()))
-    assert json.dumps(generation)

@@ -232,11 +232,6 @@ def test_a_recording_counts_once_and_bad_files_are_named(tmp_path: Path, capsys:
     assert [each.name for each in cp.load_trace(tmp_path / "out").events()] == ["a", "n", "b"]
 
 
-def test_one_rank_on_several_machines_is_said(tmp_path: Path) -> None:
-    paths = [written(tmp_path, 0, [event(host)], process(host)) for host in "ba"]
-    assert "\nRank 0 is of several machines, and adds up: a, b\n" in merge_files(paths, tmp_path / "out.json").text
-
-
 def test_what_is_merged_already_or_of_another_version_is_named(tmp_path: Path) -> None:
     """In a merged trace nobody finds out what is there twice."""
     paths = [written(tmp_path, rank, [event(f"e{rank}")], process(pid=rank), size=2) for rank in range(2)]
@@ -340,8 +335,3 @@ def test_dropped_events_add_up(tmp_path: Path) -> None:
                     pass
     content, recording = merged(paths, tmp_path / "out.json")
     assert content["droppedEvents"] == recording.dropped == 4
-
-
-def test_facts_that_are_no_json_are_none() -> None:
-    assert module._parsed("{") is None
-    assert module._parsed("[" * 100_000) is None

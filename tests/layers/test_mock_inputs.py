@@ -309,22 +309,6 @@ def test_a_device_may_be_named_for_what_was_on_an_accelerator(torch: Any) -> Non
             made(inputs, device=device)
 
 
-def test_values_are_moved_where_none_can_be_drawn(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = torch.Generator
-
-    def generator(device: Any = None) -> Any:
-        if device is not None:
-            raise RuntimeError("no generator there")
-        return make()
-
-    monkeypatch.setattr(torch, "Generator", generator)
-    assert one(described([2], "float32")).device.type == "cpu"
-    values = mock_inputs._TorchValues(None, 0)
-    moved = SimpleNamespace(device="cpu", to=lambda device: f"on {device}")
-    monkeypatch.setattr(values, "_values", lambda *_: moved)
-    assert values._filled([1], torch.float32, torch.device("cpu", 0), None) == "on cpu:0"
-
-
 @pytest.mark.parametrize("dtype", ["float31", "nn", "", "FloatTensor", "qint8"])
 def test_types_that_there_are_not_are_named(torch: Any, dtype: str) -> None:
     with pytest.raises(ValueError, match=r"input /x: no such tensor can be made here"):

@@ -223,14 +223,6 @@ def test_the_object_is_no_input_whatever_it_is_called(tmp_path: Path) -> None:
     layers.reset_timing_registry()
 
 
-def test_a_function_of_another_name_in_the_class_is_not_its_method() -> None:
-    capture = Capture(lambda this: None)
-    capture._function, capture.measured = "plain_of_another", print
-    assert capture.inputs((Heir(),), {})[0] == {"this": "Heir"}
-    capture.measured = Owner.plain_of_another
-    assert capture.inputs((Heir(),), {})[0] == {}
-
-
 def test_metadata_are_numbers_and_texts() -> None:
     inputs = Capture(lambda a, b, c, d, e: None).inputs((1, "x", float("inf"), [1], None), {"f/g": b""})
     signature = StageIOSignature.of_call("stage", inputs, None)

@@ -9,13 +9,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cprofiling._internal import environment, process
 from cprofiling.layers import context, output_folder, workers
-from cprofiling.layers.ending import Ending
 from cprofiling.layers.memory import StageMemory
 from cprofiling.layers.registry import Registry
 
@@ -312,20 +310,6 @@ def test_children_that_are_no_workers_write_their_own_reports(tmp_path: Path, me
     assert done.stderr.count("[Profiler] Timing report saved to: ") == 3, "each is written once"
 
 
-def test_the_end_comes_with_the_finalizers_of_multiprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from multiprocessing import util
-
-    told: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(util, "register_after_fork", lambda *arguments: told.append(arguments))
-    monkeypatch.setattr(util, "Finalize", lambda *arguments, exitpriority: told.append((*arguments, exitpriority)))
-    monkeypatch.setattr(workers, "is_child", lambda: True)
-    end = Ending(lambda: told.append(("end",)))
-    for _ in range(2):
-        end.watch_multiprocessing()
-        end.come()
-    assert told == [(end, Ending.add_finalizer), (None, end.come, -1000), ("end",)]
-
-
 # ---- Folders
 
 
@@ -430,15 +414,6 @@ def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pyte
     assert caplog.messages[1:] == ["[Profiler] Further records of this worker are lost: No space left on device"]
 
 
-def test_a_line_that_is_written_in_part_is_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer = workers.WorkerWriter(str(tmp_path))
-    monkeypatch.setattr("cprofiling.layers.workers.os.write", lambda _fd, line: len(line) - 1)
-    writer.use("x", 1.0, None)
-    assert caplog.messages == ["[Profiler] Further records of this worker are lost: there is no room"]
-
-
 def test_a_worker_that_nobody_reads_is_a_worker_all_the_same(tmp_path: Path) -> None:
     program = (
         "import os\nfrom cprofiling.layers import context as layers\nlayers._folder_of_main = None\n"
@@ -501,10 +476,3 @@ def test_the_rank_is_that_of_the_process_group(monkeypatch: pytest.MonkeyPatch) 
     assert (process.rank(), process.world_size()) == (5, 8)
     monkeypatch.setenv("RANK", "none")
     assert process.rank() == 0
-
-
-def test_a_fork_is_not_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process.is_main()
-    monkeypatch.setattr(process, "_IMPORTED_IN", 1)
-    assert not process.is_main()
-    assert output_folder.named(Path("x"), "timing", ".json") == Path(f"x/timing_rank0_{os.getpid()}.json")

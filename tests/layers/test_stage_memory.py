@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling.layers.memory import MemoryReader, StageMemory
+from cprofiling.layers.memory import MemoryReader
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
@@ -31,13 +31,6 @@ def reader() -> MemoryReader:
     return MemoryReader()
 
 
-def test_figures_are_in_units_of_1024_times_1024() -> None:
-    memory = StageMemory(1 << 20, 3 << 19, 2 << 20, 5 << 20)
-    assert memory.as_mb() == {
-        "allocated_mb": 1.0, "reserved_mb": 1.5, "peak_allocated_mb": 2.0, "peak_reserved_mb": 5.0,
-    }  # fmt: skip
-
-
 def test_a_host_has_what_is_resident(reader: MemoryReader) -> None:
     memory = reader.read(1)
     assert memory is not None
@@ -49,14 +42,6 @@ def test_a_host_is_asked_once_in_a_millisecond(reader: MemoryReader) -> None:
     assert reader.read(6 * MS - 1) is first
     assert reader.read(6 * MS) is not first
     assert reader.read_anew() is not reader.read_anew()
-
-
-def test_a_host_that_does_not_tell(reader: MemoryReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent:
-        memory = "nobody knows"
-
-    monkeypatch.setattr(reader, "_cpu", Silent)
-    assert (reader.read(1), reader.read_anew()) == (None, None)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu", "mps"])
@@ -113,17 +98,6 @@ def test_a_peak_that_cannot_be_counted_anew(use: Callable[..., FakeTorch], reade
     use("mps").allocate(5)
     assert reader.uses_device(5)
     assert reader.begin_peak() is None
-
-
-def test_a_device_that_stops_telling(
-    use: Callable[..., FakeTorch], reader: MemoryReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use("cuda")
-    assert reader.uses_device(5)
-    begun = reader.begin_peak()
-    assert begun is not None
-    monkeypatch.setattr(reader, "_device_memory", lambda: None)
-    assert reader.end_peak(begun) is None
 
 
 def test_a_fork_knows_nothing_of_the_device(use: Callable[..., FakeTorch], reader: MemoryReader) -> None:

@@ -18,8 +18,7 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling.counting import CallCount, count_calls
-from cprofiling.testing.counting import patches
+from cprofiling.counting import count_calls
 from cprofiling.testing.counting.tally import Tally
 
 pytestmark = pytest.mark.native
@@ -460,27 +459,3 @@ assert calls.native_calls == 1
 """
     done = run_python("import math, os, threading\n" + script, "-W", "ignore::DeprecationWarning")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_locks_are_new_in_a_forked_child() -> None:
-    from cprofiling.testing.counting import operators, patches
-
-    before = patches._lock, operators._counting._lock
-    patches._after_fork_in_child()
-    operators._counting.after_fork_in_child()
-    assert not {id(patches._lock), id(operators._counting._lock)} & set(map(id, before))
-
-
-def test_an_unused_count_is_empty() -> None:
-    calls = count_calls("math:sin")
-    assert isinstance(calls, CallCount)
-    assert (calls.native_calls, dict(calls), calls.by_node) == (0, {}, {})
-
-
-def test_threads_that_a_fork_leaves_behind_are_forgotten() -> None:
-    """Their numbers may be those of other threads of the child, whose calls count."""
-    with patches.own_calls(), patches.own_calls():
-        patches._own[-1] = 1
-        patches._after_fork_in_child()
-        assert list(patches._own) == [threading.get_ident()]
-    assert not patches._own

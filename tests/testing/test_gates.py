@@ -17,7 +17,6 @@ import cprofiling_pytest
 from cprofiling.commands import main
 from cprofiling.testing.counting import operators
 from cprofiling.testing.gates import baseline, fixtures, limits, series, verdicts
-from cprofiling.testing.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
 from cprofiling.testing.gates import plugin as plugin  # noqa: PLC0414
 from cprofiling.testing.gates.bootstrap import Rule
 from cprofiling.testing.gates.limits import Limits, complaints, limits_of

@@ -348,11 +348,6 @@ def made(times: list[float], cpu: list[float] | None = None, *, computes: bool =
     return series.Series(computes, {"": series.Row(times, cpu, nothing, nothing, beside, beside)})
 
 
-def test_series_are_told_as_json_and_back() -> None:
-    some = made([1.0, 2.0], [0.5, 1.0])
-    assert series.Series.from_dict(some.to_dict()) == some
-
-
 def test_series_of_two_runs_are_compared() -> None:
     before, after = made([10.0] * 30, [8.0] * 30), made([11.0] * 20, [12.0] * 20)
     rule = Rule("mean", 5)
@@ -446,21 +441,6 @@ def test_load_excuses_what_it_explains_and_nothing_else() -> None:
     assert series.change(waits(10, computes=True), waits(200, 4, 2, computes=True), "", rule).verdict == "same"
 
 
-def test_a_node_has_its_part_of_the_time_in_line() -> None:
-    rows = {
-        timed_call.CALL: timed_call.Times(10.0, 2.0),
-        "node": timed_call.Times(5.0, 1.0),
-        "busy": timed_call.Times(1.0, 1.0),
-    }
-    turn = timed_call.Turn(rows, 4.0, 4.0)
-    assert [series._in_line_ms(turn, name) for name in rows] == [4.0, 2.0, 0.0]
-    assert series._in_line_ms(turn._replace(in_line_ms=None), "node") is None
-    assert (
-        series._in_line_ms(timed_call.Turn({timed_call.CALL: timed_call.Times(2.0, 2.0)}, 0.0, 0.1), timed_call.CALL)
-        == 0
-    )
-
-
 def test_runs_differ_by_more_than_their_calls_the_more_the_machine_does() -> None:
     def computes(time: float, beside: float) -> series.Series:
         times, besides, nothing = [time] * 20, [beside] * 20, [0.0] * 20
@@ -505,11 +485,6 @@ def test_planted_regressions_are_found_under_load_and_nothing_else_is(monkeypatc
     assert sum(fails(1.0) for _ in range(40)) <= 2
 
 
-def test_the_mean_of_a_side_is_no_mean_of_quotients() -> None:
-    side = [(10.0, 1.0), (10.0, 4.0)]
-    assert (series._figure(side, "mean"), series._figure(side, "median")) == (4.0, 6.25)
-
-
 def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer]) -> None:
     fake.times = {old: noisy(10, 0.5), series.reference_work: noisy(1, 0.001, 1, node=None)}
     found = series.measured(old, 20, 1)
@@ -524,10 +499,6 @@ def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer])
     assert not series.measured(old, 20, 0).computes
     fake.times = {old: noisy(10, 0.001), series.reference_work: noisy(0, 0)}
     assert len(series.measured(old, 20, 0).rows[""].wall_ms) == 20
-
-
-def test_the_work_beside_is_always_the_same() -> None:
-    assert series.reference_work() == series.reference_work() > 0
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def compare(options: argparse.Namespace) -> str | None:
     from cprofiling.commands.file_report import ReportError, load_file
     from cprofiling.report.against import comparison_of
     from cprofiling.report.view import View
-    from cprofiling.testing.gates.file_comparison import compare_files
+    from cprofiling.testing.gates.verdicts import compare_files
 
     sides = [options.baseline, *options.more_baseline], [options.new, *options.more_new]
     try:

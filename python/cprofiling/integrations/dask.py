@@ -20,7 +20,7 @@ from distributed import Client, WorkerPlugin
 from cprofiling._core import FormatError
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks import rank_snapshot
-from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
+from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.nodes import profiler
 

@@ -16,7 +16,7 @@ from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks import rank_snapshot
-from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
+from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_snapshot
 
 if TYPE_CHECKING:

@@ -1,4 +1,6 @@
-"""Reports of a pipeline's stages that are always at hand: times, memory, signatures, and traces of chosen stages.
+"""Reports of the stages of a pipeline, always on.
+
+They have times, memory, signatures, and traces of chosen stages.
 
 ``ProfilingContext`` measures a stage each time that it is used, and logs a line. ``get_timing_report`` tells what all
 uses have taken, ``enable_profiler_for_names`` has stages recorded, ``dump_io_signatures`` writes what they were given,

@@ -1,4 +1,4 @@
-"""What of a recording took the most time, as the breakdown file of a stage has it."""
+"""Breakdown of a stage by the time of its kernels or operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cprofiling.recording.columns import RUNTIME, column, texts_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from cprofiling.analysis.averages import KeyAverage
     from cprofiling.recording.result import Reports
 
 MOST_KERNELS = 50
@@ -25,7 +24,7 @@ _PYTHON = "python_function"
 
 
 def breakdown_of(recording: Reports, name: str, rank: int | None = None) -> dict[str, Any]:
-    """Return the breakdown of a stage: what took the most time in a recording, as a value for JSON.
+    """Return the names that took the most time in a recording.
 
     Args:
         recording: The recording, or the ``profile`` that made it.
@@ -48,7 +47,11 @@ def breakdown_of(recording: Reports, name: str, rank: int | None = None) -> dict
     note = None
     if not rows:
         other = _names_of_no_operators(finished)
-        rows = [_row(each.key, 0.0, each.self_cpu_time_total) for each in averages if _is_operator(each, other)]
+        rows = [
+            _row(each.key, 0.0, each.self_cpu_time_total)
+            for each in averages
+            if each.device_type == "cpu" and not each.is_user_annotation and each.key not in other
+        ]
         note = STAND_IN if rows else NOTHING
     rows.sort(key=lambda row: (-row["ms"], row["name"]))
     found: dict[str, Any] = {"name": text}
@@ -69,12 +72,8 @@ def _row(name: str, device_us: float, host_us: float) -> dict[str, Any]:
     return {"name": name, "ms": max(device_ms, host_ms), "cuda_ms": device_ms, "cpu_ms": host_ms}
 
 
-def _is_operator(average: KeyAverage, other: set[str]) -> bool:
-    return average.device_type == "cpu" and not average.is_user_annotation and average.key not in other
-
-
 def _names_of_no_operators(recording: Any) -> set[str]:
-    """The names of what is on the host beside operators and nodes: Python's frames, calls of a device's runtime."""
+    """Return the names of Python frames and of calls of a device's runtime."""
     cats = texts_of(recording, _PYTHON, *RUNTIME)
     if not cats:
         return set()

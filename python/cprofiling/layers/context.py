@@ -1,12 +1,14 @@
-"""Stages: the context that measures them, and their reports; ``cprofiling.layers`` describes the whole."""
+"""Contexts that measure stages, and the reports on them."""
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import datetime
 from fnmatch import fnmatchcase
 from logging import INFO
 from pathlib import Path
@@ -15,14 +17,15 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
+from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling._internal.text import shown_value
 from cprofiling.layers import output_folder, workers
 from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
-from cprofiling.layers.ending import Ending
 from cprofiling.layers.memory import MemoryReader
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import STAGE, Registry, checked_name, json_value
 from cprofiling.layers.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
+from cprofiling.layers.timing_table import timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.recording import profile as session
 
@@ -75,7 +78,7 @@ _innermost: ContextVar[_Use | None] = ContextVar("cprofiling_stage", default=Non
 
 
 class ProfilingContext:
-    """Measures a stage: the time and memory of each use, as a context manager, an async one, or a decorator.
+    """Measure the time and memory of each use of a stage.
 
     As ``with ProfilingContext("vae_decode"):``, ``async with``, or ``@ProfilingContext("vae_decode")`` on a function,
     method or coroutine function; a decorated one also keeps what it is given and gives back (``get_io_signatures``).
@@ -107,7 +110,8 @@ class ProfilingContext:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies are new ones."""
-        return _made_again, (type(self), self.name, self.reset_peak_memory, self.capture_memory)
+        options = {"reset_peak_memory": self.reset_peak_memory, "capture_memory": self.capture_memory}
+        return functools.partial(type(self), self.name, **options), ()
 
     def __repr__(self) -> str:
         return f"ProfilingContext({self.name!r})"
@@ -151,7 +155,7 @@ class ProfilingContext:
             _end_use(self, use, end_ns, kind)
 
     def _take_out(self, use: _Use | None) -> _Use | None:
-        """Find the use that ends, where it is not the innermost: blocks may end out of order, or in another task."""
+        """Find the ending use where it is not the innermost."""
         inner = []
         while use is not None and use[0] is not self:
             inner.append(use)
@@ -173,7 +177,7 @@ class ProfilingContext:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: F) -> F:
-        """Return a function that measures each call of the one given, or of that in a static or class method."""
+        """Return a function that measures each call of the given one."""
         if isinstance(function, (staticmethod, classmethod)):
             return type(function)(self(function.__func__))
         if isinstance(function, type) or not callable(function):
@@ -211,10 +215,6 @@ class ProfilingContext:
         return measured
 
 
-def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: bool) -> ProfilingContext:
-    return kind(name, reset_peak_memory=reset, capture_memory=capture)
-
-
 _context: Any = ProfilingContext if log.debug else _core.IdleContext
 ProfilingContextDebug: type[ProfilingContext] = _context
 """``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
@@ -225,7 +225,7 @@ returns the function itself, at which it does not look."""
 
 
 class _Beyond:
-    """What a use takes part in beyond the time."""
+    """Parts of a use other than its time."""
 
     __slots__ = ("label", "peak", "recording")
 
@@ -279,7 +279,7 @@ def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseE
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """Tell of what goes wrong in the profiler; the stage is to run, and its result or exception is what counts."""
+    """Log faults of the profiler, which must not stop the stage."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 for that
@@ -298,7 +298,7 @@ def _checkpoint(name: str) -> None:
 
 
 def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[BaseException] | None) -> str:
-    """Return what is logged of a use. Of the name, control characters are escaped."""
+    """Return the log line of a use, with the name escaped."""
     shown = name if name.isprintable() else ascii(name)[1:-1]
     failed = "" if kind is None else f" ({kind.__name__})"
     line = f"[Rank {process.rank()}] [Timing] {shown}: {elapsed_ns / 1e6:.2f} ms{failed}"
@@ -312,7 +312,7 @@ def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[Bas
 
 
 def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
-    """Return the signatures of a call's arguments; None where code of theirs raises."""
+    """Return the signatures of arguments, None where their code raises."""
     if not args and not kwargs:
         return NO_INPUTS
     try:
@@ -336,7 +336,7 @@ def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any
 
 
 def enable_profiler_for_names(names: str) -> None:
-    """Have the stages of these names recorded, each time that they are used, and their traces written.
+    """Record the stages of these names at each use and write traces.
 
     names: Names with commas between them, with wildcards as in a shell (``dit_*``); ``*`` is all, an empty text none.
         Child processes that start later do likewise.
@@ -359,17 +359,23 @@ def _patterns(names: str) -> tuple[str, ...]:
 
 
 def is_enabled(name: str) -> bool:
-    """Whether a stage of this name is recorded."""
+    """Tell whether stages of this name are recorded."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in _names)
 
 
 def set_pipeline_name(name: str) -> None:
-    """Name the pipeline: the folder of its runs is called so. TypeError and ValueError for what is no name."""
+    """Name the pipeline, and so the folder of its runs.
+
+    Raises TypeError and ValueError for an invalid name.
+    """
     _set_environment(environment.PIPELINE, checked_name(name))
 
 
 def set_profiler_output_dir(path: StrPath) -> None:
-    """Have files written into this folder itself, which is made; TypeError and ValueError for what is no path."""
+    """Write files into this folder, which is made.
+
+    Raises TypeError and ValueError for an invalid path.
+    """
     _set_environment(environment.OUTPUT_DIR, arguments.path("path", path))
 
 
@@ -383,7 +389,7 @@ def get_profiler_output_dir() -> Path:
 
 
 def _set_environment(variable: str, value: str) -> None:
-    """Set a variable, for this process and those that it starts. ValueError for what the system does not take."""
+    """Set a variable for this process and its children."""
     try:
         os.environ[variable] = value
     except ValueError as error:  # a NUL, or surrogates that are no bytes
@@ -406,17 +412,15 @@ def reset_timing_registry(request_id: str = "", metadata: Mapping[str, Any] | No
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping or None, got {shown_value(metadata)}")
     checked = json_value("metadata", dict(metadata or {}))
-    _registry.reset(request_id or _request_of_now(), checked, perf_counter_ns())
-
-
-def _request_of_now() -> str:
-    from datetime import datetime
-
-    return f"req_{datetime.now():%Y%m%d_%H%M%S_%f}"  # noqa: DTZ005 for people, in their time
+    now = f"{datetime.now():%Y%m%d_%H%M%S_%f}"  # noqa: DTZ005 for people, in their time
+    _registry.reset(request_id or f"req_{now}", checked, perf_counter_ns())
 
 
 def set_timing_metadata(key: str, value: Any) -> None:
-    """Add something that the report is to say. TypeError for a key that is no str, and for what JSON cannot say."""
+    """Add an entry to the metadata of the report.
+
+    Raises TypeError and ValueError for a key that is no str and a value that JSON cannot express.
+    """
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {shown_value(key)}")
     _registry.set_metadata(key, value)
@@ -450,13 +454,11 @@ def dump_timing_report(path: StrPath | None = None) -> Path:
 
 def print_timing_summary() -> None:
     """Print the timing report as a table."""
-    from cprofiling.layers.timing_table import timing_table
-
     print(timing_table(_registry.report()))
 
 
 def get_io_signatures() -> dict[str, StageIOSignature]:
-    """Return what each decorated stage was given and gave back in its latest use, by name."""
+    """Return the signatures of each decorated stage's latest use, by name."""
     return _registry.signatures()
 
 
@@ -484,7 +486,7 @@ def _signature_path(report: Path) -> Path:
 
 
 def mark_as_worker_process() -> None:
-    """Say that this process works for another one, which started it: it writes no report when it ends.
+    """Mark this process as a worker of the one that started it.
 
     What it uses from now on is in the report of the main process, if that has imported this module too: times, memory,
     faults and signatures, up to the last use if it is killed.
@@ -498,14 +500,18 @@ def mark_as_worker_process() -> None:
 
 
 class _Automatic:
-    """What happens by itself: the report at the end of the process."""
+    """Report at the end of the process."""
 
     is_worker = False
     is_wanted = False  # in any case
+    _ended_in = 0  # the number of the process
 
     @classmethod
     def at_exit(cls) -> None:
-        """Write the report where that is asked for, and remove what workers have left."""
+        """Write the report, if it is wanted, once in each process."""
+        if cls._ended_in == os.getpid():
+            return
+        cls._ended_in = os.getpid()
         try:
             wanted = log.debug or cls.is_wanted or environment.text(environment.TIMING_REPORT) is not None
             if wanted and not cls.is_worker and not _registry.is_empty():
@@ -521,4 +527,6 @@ class _Automatic:
 _names = _patterns(environment.text(environment.NAMES) or "")
 if not workers.is_child():
     _registry.records.open()
-Ending(_Automatic.at_exit).watch()
+atexit.register(_Automatic.at_exit)
+call_before_worker_ends(_Automatic.at_exit)
+os.register_at_fork(after_in_child=functools.partial(call_before_worker_ends, _Automatic.at_exit))

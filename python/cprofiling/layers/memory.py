@@ -1,4 +1,4 @@
-"""The memory of a stage: that of the accelerator in use as its framework tells it, else that of the process."""
+"""Memory of a stage, on the accelerator in use or in the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOOD_FOR_NS = 1_000_000  # the kernel takes some microseconds to tell of the pr
 
 
 class StageMemory(NamedTuple):
-    """Bytes in use, and the most there were. On a host what is reserved is what is resident."""
+    """Bytes in use and at most. On a host the reserved ones are resident."""
 
     allocated: int
     reserved: int
@@ -24,7 +24,7 @@ class StageMemory(NamedTuple):
     peak_reserved: int
 
     def as_mb(self) -> dict[str, float]:
-        """The figures as reports have them, in units of 1024 * 1024 bytes."""
+        """Return the figures in MiB, as reports have them."""
         return {f"{name}_mb": round(value / _MEBIBYTE, 2) for name, value in zip(self._fields, self, strict=True)}
 
     def with_peaks_of(self, other: StageMemory) -> StageMemory:
@@ -36,7 +36,7 @@ class StageMemory(NamedTuple):
 
 
 class MemoryReader:
-    """Reads the memory of the accelerator that this process uses through PyTorch, or of the process.
+    """Read the memory of the accelerator in use, or of the process.
 
     What the process has is read at most once in a millisecond: stages that take less cost less, and share a reading.
     There may be no accelerator in use yet; that is looked at as often. Times are those of ``perf_counter_ns``.
@@ -54,14 +54,14 @@ class MemoryReader:
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Know nothing, as in a forked child, which cannot use the accelerator of its parent."""
+        """Forget everything, as in a forked child."""
         self._row: DeviceOperations | None = None
         self._open: list[DevicePeak] = []
         self.look_ns = self.stale_ns = 0
         self.host: StageMemory | None = None
 
     def uses_device(self, now_ns: int) -> bool:
-        """Whether an accelerator is in use, as it was seen lately."""
+        """Tell whether an accelerator was seen in use lately."""
         if self._row is None and now_ns >= self.look_ns:
             self.look_ns = now_ns + _GOOD_FOR_NS
             row = in_use()
@@ -71,7 +71,7 @@ class MemoryReader:
         return self._row is not None
 
     def read(self, now_ns: int) -> StageMemory | None:
-        """Return the memory in use; None where neither framework nor kernel tells. Raises what the framework raises."""
+        """Return the memory in use, None where nobody tells it."""
         if self.uses_device(now_ns):
             return self._device_memory()
         if now_ns >= self.stale_ns:
@@ -80,7 +80,7 @@ class MemoryReader:
         return self.host
 
     def read_anew(self) -> StageMemory | None:
-        """Return the memory in use now; None and errors as ``read``."""
+        """Return the memory in use now, read anew."""
         return self._device_memory() if self.uses_device(self.look_ns) else self._host_memory()
 
     def _host_memory(self) -> StageMemory | None:
@@ -107,7 +107,7 @@ class MemoryReader:
     # ---- Peaks from a stage's start on
 
     def begin_peak(self) -> DevicePeak | None:
-        """Have the device's peak counted anew; that of the stages around is kept for them. None: it cannot be."""
+        """Reset the device's peak, keeping that of outer stages."""
         row = self._row
         before = self._device_memory()
         if row is None or before is None or isinstance(row.memory_reset_peak, str):
@@ -128,12 +128,12 @@ class MemoryReader:
 
 
 class DevicePeak:
-    """The highest figures inside a stage, as far as stages inside it have had them counted anew."""
+    """Highest figures inside a stage, over resets by inner stages."""
 
     __slots__ = ("highest",)
 
     def __init__(self, highest: StageMemory) -> None:
-        """``highest``: at the start."""
+        """Take the figures at the start."""
         self.highest = highest
 
     def raise_to(self, memory: StageMemory) -> None:

@@ -1,4 +1,4 @@
-"""Where the files of a run go: ``work_dirs/profiler_output/{pipeline}/{YYYYMMDD_HHMM}/``, or what the caller says.
+"""Folders and names of the files of a run.
 
 The main process of rank 0 has a folder of its own for each run, and the plain names in it. Other ranks and processes
 join it, and add their rank and number to each name.
@@ -55,7 +55,7 @@ def forget() -> None:
 
 
 def _made(pipeline: str) -> Path:
-    """Make a folder for this minute, or join one, and tell child processes of it."""
+    """Make or join a folder for this minute and tell child processes."""
     parent = Path(*_TREE, pipeline).absolute()
     make_folders(parent)
     minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
@@ -68,7 +68,7 @@ def _made(pipeline: str) -> Path:
 
 
 def _joined(pipeline: str) -> Path | None:
-    """Return the folder that the main process of this run has, where this is a child of it."""
+    """Return the folder of the run's main process, in a child of it."""
     if process.is_main():
         return None
     try:
@@ -85,7 +85,7 @@ def _numbered(parent: Path, minute: str) -> Iterator[Path]:
 
 
 def _claimed(parent: Path, minute: str) -> Path:
-    """Make a folder that no other run has. One that another rank has made early is taken over, by one process only."""
+    """Make a folder that no other run has, or take over an early one."""
     return next(path for path in _numbered(parent, minute) if _is_claimed(path))
 
 
@@ -101,7 +101,7 @@ def _is_claimed(path: Path) -> bool:
 
 
 def _shared(parent: Path, minute: str) -> Path:
-    """Return the latest folder of this minute, which is made if rank 0 has none yet."""
+    """Return the latest folder of this minute, made where there is none."""
     latest = parent / minute
     try:
         latest.mkdir(_MODE)
@@ -115,7 +115,7 @@ def _shared(parent: Path, minute: str) -> Path:
 
 
 def named(where: Path, stem: str, ending: str) -> Path:
-    """Return the path of a file that a run has once: rank 0's main process has the plain name."""
+    """Return the path of a run's file, with a rank but for the main process."""
     rank = process.rank()
     if process.is_main() and rank == 0:
         return where / f"{stem}{ending}"
@@ -123,7 +123,7 @@ def named(where: Path, stem: str, ending: str) -> Path:
 
 
 def reserved(where: Path, stem: str, ending: str) -> tuple[Path, str]:
-    """Return the path of a new, empty file, and its stem, with ``-2`` or a higher number where the name is taken."""
+    """Return the path and stem of a new file, numbered where it is taken."""
     stems = chain([stem], (f"{stem}-{number}" for number in count(2)))
     return next((where / f"{each}{ending}", each) for each in stems if _is_new(where / f"{each}{ending}"))
 
@@ -137,7 +137,7 @@ def _is_new(path: Path) -> bool:
 
 
 def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write a JSON file, complete or not at all; its folder is made. Raises as ``files.atomic_writer``."""
+    """Write a JSON file completely or not at all, and make its folder."""
     text = json.dumps(content, indent=2, allow_nan=False)
     parent = Path(path).parent
     if not parent.exists():

@@ -1,4 +1,4 @@
-"""The recording of one use of a stage, and the files that come of it."""
+"""Recording of one use of a stage, and its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def options() -> dict[str, Any]:
-    """Return what a stage's recording is asked for, as the environment says: all, unless it says otherwise."""
+    """Return the options of recordings from the environment."""
     return {
         "record_shapes": environment.boolean(environment.SHAPES, default=True),
         "profile_memory": environment.boolean(environment.MEMORY, default=True),
@@ -36,14 +36,14 @@ class StageRecording:
     chosen = options()  # read once: a value that makes no sense is warned of once
 
     def __init__(self, name: str, prof: profile) -> None:
-        """``prof``: is running."""
+        """Take the running recording."""
         self._name = name
         self.profile = prof
         self._process = os.getpid()
 
     @classmethod
     def begin(cls, name: str) -> StageRecording | None:
-        """Start one; None, and a line in the log, where another recording is running."""
+        """Start a recording, or log a line where another one runs."""
         prof = profile(**cls.chosen)
         try:
             prof.start()
@@ -53,7 +53,7 @@ class StageRecording:
         return cls(name, prof)
 
     def end(self, rank: int) -> None:
-        """Stop, and write the trace and the breakdown. OSError where they cannot be written.
+        """Stop, and write trace and breakdown. Raises OSError.
 
         In a forked child there is nothing to do: the recording is its parent's.
         """

@@ -1,4 +1,4 @@
-"""What is known of the stages of a run: their times, memory and signatures, those of worker processes among them."""
+"""Times, memory and signatures of a run's stages, with those of workers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from cprofiling import _core
 from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.report_figures import RankUse, ms, times_of
 from cprofiling.layers.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
 from cprofiling.layers.signatures import StageIOSignature
-from cprofiling.layers.workers import WorkerRecords, WorkerWriter
+from cprofiling.layers.workers import RankUse, WorkerRecords, WorkerWriter, ms, times_of
 from cprofiling.nodes.profiler import Profiler
+from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from cprofiling.layers.memory import StageMemory
     from cprofiling.layers.signatures import Inputs
-    from cprofiling.nodes.stats import NodeProfilingStats
 
 SCHEMA_VERSION = 1
 
 STAGE = "inference"  # of the Profiler that adds up; nobody sees it
 _NS_PER_MS = 1e6
+_NO_TIMES = (0.0,) * 7  # of a stage that never succeeded
 _NEVER = 2**63 - 1  # later than any time
 
 
@@ -49,7 +49,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        """Know nothing; the request has no name."""
+        """Know nothing of a nameless request."""
         self._lock = threading.RLock()
         self._profiler = Profiler()
         self._profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
@@ -77,7 +77,7 @@ class Registry:
         self.made_signatures: dict[str, StageIOSignature] = {}
 
     def reset(self, request_id: str, metadata: Mapping[str, Any], now_ns: int) -> None:
-        """Forget everything, and begin with a request. What is being measured meanwhile belongs to neither."""
+        """Forget everything, and begin with a request."""
         with self._lock:
             self._profiler.reset_profiling()
             self._begin(request_id, metadata)
@@ -86,7 +86,7 @@ class Registry:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Keep nothing of the uses that begin meanwhile, in any thread: they are no part of the request."""
+        """Ignore the uses that begin meanwhile, in any thread."""
         before, self.reset_ns = self.reset_ns, _NEVER
         try:
             yield
@@ -95,7 +95,7 @@ class Registry:
                 self.reset_ns = before
 
     def _after_fork_in_child(self) -> None:
-        """The child has done nothing yet; what its parent has, and has begun, is the parent's."""
+        """Begin anew in the child."""
         self._lock = threading.RLock()
         self.reset_ns = perf_counter_ns()
         self.worker = None
@@ -123,7 +123,7 @@ class Registry:
             self.worker.use(name, elapsed_ms, memory)
 
     def add_fault(self, name: str, start_ns: int, *, is_cancelled: bool) -> None:
-        """Add a use that an exception has left; it has no time."""
+        """Count a use that an exception ended."""
         with self._lock:
             if start_ns < self.reset_ns:
                 return
@@ -132,7 +132,7 @@ class Registry:
             self.worker.fault(name, is_cancelled=is_cancelled)
 
     def add_checkpoint(self, name: str, memory: StageMemory) -> None:
-        """Keep the memory at a moment, under a name; a later one of that name takes its place."""
+        """Keep the memory at a moment, the latest under each name."""
         with self._lock:
             if self.reset_ns == _NEVER:
                 return
@@ -141,7 +141,7 @@ class Registry:
             self.worker.checkpoint(name, memory)
 
     def checkpoints(self) -> dict[str, StageMemory]:
-        """Return the memory that was kept, by name: of this process, else the highest that a worker has of it."""
+        """Return the kept memory by name, of this process before workers'."""
         made: dict[str, StageMemory] = {}
         for each in self.records.read().processes:
             for name, memory in each.checkpoints.items():
@@ -157,13 +157,13 @@ class Registry:
                 each.checkpoints.clear()
 
     def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
-        """Keep a stage's signature; the latest counts."""
+        """Keep a stage's latest signature."""
         self._signatures[name] = (inputs, output)
         if self.worker is not None:
             self.worker.signature(StageIOSignature.of_call(name, inputs, output))
 
     def set_metadata(self, key: str, value: Any) -> None:
-        """Keep something that the report is to say. TypeError and ValueError for what JSON cannot say."""
+        """Keep an entry for the report's metadata."""
         checked = json_value(f"metadata {key!a}", value)
         with self._lock:
             self.metadata[key] = checked
@@ -171,11 +171,11 @@ class Registry:
     # ---- Telling
 
     def is_empty(self) -> bool:
-        """Whether no stage was used."""
+        """Tell whether no stage was used."""
         return not (self._profiler.get_profiling_summary() or self._faults or self.records.read())
 
     def signatures(self) -> dict[str, StageIOSignature]:
-        """Return the signatures, by stage: those of this process before those of workers."""
+        """Return the signatures by stage, of this process before workers'."""
         own = dict(self._signatures)
         made = self.records.read().signatures
         made.update((name, StageIOSignature.of_call(name, *call)) for name, call in own.items())
@@ -215,12 +215,12 @@ class Registry:
             return made
 
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:
-        """From the reset, or the first use, to the end of the last; at least the longest stage, which a worker had."""
+        """Return the time from the reset or first use to the last end."""
         own = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
         return ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
 
     def _uses(self) -> Iterator[StageUse]:
-        """Each stage once, in the order of first use, with the figures of the process in which it took longest."""
+        """Yield each stage once, with the figures of its slowest process."""
         own = {row.node_name: row for row in self._profiler.get_profiling_summary()}
         workers = self.records.read().processes
         of_workers = (name for each in workers for name in (*each.rows, *each.faults))
@@ -229,7 +229,8 @@ class Registry:
             row = own.get(name)
             if ranks and row is not None:
                 ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
-            rows = [each.row for each in ranks] or [row if row is not None else _unused(name)]
+            row = NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES) if row is None else row
+            rows = [each.row for each in ranks] or [row]
             slowest = max(rows, key=lambda each: each.total_ms)
             faults = [each.get(name, (0, 0)) for each in (self._faults, *(each.faults for each in workers))]
             errors, cancelled = map(sum, zip(*faults, strict=True))
@@ -241,7 +242,9 @@ class Registry:
         for key, number in (("error_count", use.errors), ("cancelled_count", use.cancelled)):
             if number:
                 made[key] = number
-        memory = self._memories.get(use.name) or _highest(use.workers)
+        known = [each.memory for each in use.workers if each.memory is not None]
+        highest = max(known, key=lambda each: each.peak_reserved, default=None)
+        memory = self._memories.get(use.name) or highest
         if memory is not None:
             made["memory"] = memory.as_mb()
         if use.workers:
@@ -254,7 +257,7 @@ class Registry:
 
 
 class StageUse(NamedTuple):
-    """A stage with the figures that count, and those of each process where workers had a part in it."""
+    """Figures of a stage, and of each process that took part."""
 
     name: str
     row: NodeProfilingStats
@@ -264,7 +267,7 @@ class StageUse(NamedTuple):
 
 
 def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:
-    """Return memory at several moments as reports have it, with the highest of them."""
+    """Return memory at several moments, and the highest of them."""
     highest = max(checkpoints.values(), key=lambda each: each.peak_reserved).as_mb()
     return {
         "peak_reserved_mb": highest["peak_reserved_mb"],
@@ -274,24 +277,15 @@ def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]
 
 
 def json_value(parameter: str, value: Any) -> Any:
-    """Return a copy of a value that JSON can say. TypeError and ValueError, naming the parameter, for another one."""
+    """Return a copy of a value in JSON.
+
+    Raises TypeError and ValueError, naming the parameter, where JSON cannot express it.
+    """
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{parameter} must be a value that JSON can say, got {shown_value(value)}: {error}") from None
-
-
-def _highest(ranks: list[RankUse]) -> StageMemory | None:
-    known = [each.memory for each in ranks if each.memory is not None]
-    return max(known, key=lambda each: each.peak_reserved, default=None)
-
-
-def _unused(name: str) -> NodeProfilingStats:
-    """The figures of a stage that never succeeded."""
-    from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
-
-    return NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""What a stage was given and gave back: shapes and types of tensors, values of numbers and texts, names of other types.
+"""Signatures of the calls of stages.
 
 A signature is made of plain lists, dicts and values, so that it can be written as JSON; it keeps nothing alive. Where a
 value is not what plain JSON says, ``types`` has a word for it, by its JSON pointer (RFC 6901) into the inputs.
@@ -35,13 +35,13 @@ NO_INPUTS: Inputs = ({}, {})
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value of a signature describes a tensor, which has a shape, a dtype and a device, and little else."""
+    """Tell whether a value of a signature describes a tensor."""
     return type(value) is dict and _TENSOR_NEEDS <= value.keys() <= _TENSOR_HAS
 
 
 @dataclasses.dataclass(frozen=True)
 class StageIOSignature:
-    """The signature of one call of a stage.
+    """Signature of one call of a stage.
 
     Attributes:
         stage_name: The stage's name.
@@ -62,7 +62,7 @@ class StageIOSignature:
 
     @classmethod
     def of_call(cls, name: str, inputs: Inputs, output: Any) -> StageIOSignature:
-        """Return the signature of a call, of which inputs and output are as captured."""
+        """Return the signature of a call with captured inputs and output."""
         given, types = inputs
         return cls(name, given, output, metadata_of(given, types), types)
 
@@ -88,7 +88,7 @@ class Capture:
     __slots__ = ("_function", "_gathers", "_names", "measured")
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Look at the function's parameters. One whose parameters are not known has ``arg0``, ``arg1`` and so on."""
+        """Take a function's parameters, ``arg0``, ``arg1`` where unknown."""
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
@@ -100,7 +100,7 @@ class Capture:
         self.measured: Callable[..., Any] | None = None  # what takes the function's place
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-        """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
+        """Return the signatures of arguments, and words for their types."""
         encoding = _Encoding()
         made = {}
         names = self._names
@@ -116,7 +116,7 @@ class Capture:
         return made, encoding.types
 
     def _is_method_of(self, value: Any) -> bool:
-        """Whether the function is a method of a value, or of a value that is a class."""
+        """Tell whether the function is a method of a value or class."""
         for base in (value if issubclass(type(value), type) else type(value)).__mro__:
             found = base.__dict__.get(self._function)
             if found is not None:
@@ -157,7 +157,7 @@ def unescaped(part: str) -> str:
 
 
 class _Encoding:
-    """The signature of one call in the making."""
+    """Encoder of one call's signature."""
 
     __slots__ = ("left", "types")
 
@@ -188,7 +188,7 @@ class _Encoding:
         return int(value) if value.bit_length() <= _INT_BITS else self._named(value, where, "other")
 
     def real(self, value: Any, where: str, _depth: int) -> Any:
-        """Return a float; JSON has no word for some."""
+        """Return a float, as a text where JSON has none."""
         if math.isfinite(value):
             return float(value)
         self.types[where] = "float"
@@ -203,7 +203,7 @@ class _Encoding:
         return self._named(value, where, "other")
 
     def list_(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a list's items; of a long one its type."""
+        """Return the signatures of a list's items, or a long one's type."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
@@ -220,7 +220,7 @@ class _Encoding:
         return self.list_(value, where, depth)
 
     def mapping(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a mapping's values by its keys, or of its pairs; of a long one its type."""
+        """Return the signatures of a mapping's values or pairs."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         keys = list(value)
@@ -246,7 +246,7 @@ class _Encoding:
         }
 
     def array(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
-        """Return the description of a NumPy array; strides are in elements, as PyTorch's."""
+        """Return the description of a NumPy array, with strides in elements."""
         size = max(value.itemsize, 1)
         return {
             "shape": list(value.shape),
@@ -261,7 +261,7 @@ class _Encoding:
         return self.of(value.item(), where, depth + 1)
 
     def tensor(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
-        """Return the description of a tensor. One whose elements are not laid out in strides has none."""
+        """Return the description of a tensor."""
         return {
             "shape": [int(size) for size in value.shape],
             "dtype": _text_of(value.dtype),
@@ -283,7 +283,7 @@ class _Encoding:
 
 @functools.lru_cache(maxsize=256)
 def _text_of(value: Any) -> str:
-    """Return the text of a type of elements, a device or a layout of PyTorch's, of which there are few."""
+    """Return the text of a dtype, device or layout of PyTorch."""
     return str(value).removeprefix("torch.")
 
 
@@ -309,7 +309,8 @@ def _encoder_for(value: Any) -> Encoder:
         loaded = sys.modules.get(module)
         if loaded is not None:
             for name, encode in kinds:
-                if _is_a(value, loaded, name):
+                kind = getattr(loaded, name, None)  # missing while half imported, or in another module of the name
+                if isinstance(kind, type) and isinstance(value, kind):
                     return encode
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _Encoding.dataclass_
@@ -321,9 +322,3 @@ _BY_CLASS: tuple[tuple[str, tuple[tuple[str, Encoder], ...]], ...] = (
     (NUMPY, (("ndarray", _Encoding.array), ("number", _Encoding.scalar), ("bool_", _Encoding.scalar))),
 )
 _SUBCLASSED: tuple[type, ...] = (str, int, float, list, tuple, set, frozenset, dict)
-
-
-def _is_a(value: Any, module: Any, name: str) -> bool:
-    """Whether a value is of a class of a module, which may be half imported, or only bear the name."""
-    kind = getattr(module, name, None)
-    return isinstance(kind, type) and isinstance(value, kind)

@@ -1,4 +1,4 @@
-"""The timing report as a table."""
+"""Table of a timing report."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _HEAD = (
 
 
 def timing_table(report: Mapping[str, Any]) -> str:
-    """Return a report, as ``get_timing_report`` gives it, as a table: a row a stage, and one a rank.
+    """Return a timing report as a table with a row per stage and rank.
 
     The peaks are those of what was reserved, in units of 1024 * 1024 bytes.
     """
+    request = shown_text("request_id", report["request_id"])
     lines = [
-        f"Pipeline timing{_of_request(report['request_id'])}",
+        f"Pipeline timing of {request}" if request else "Pipeline timing",
         f"Wall clock: {report['wall_clock_ms']:.2f} ms, stages: {report['total_stages_ms']:.2f} ms",
         _HEAD,
         "-" * len(_HEAD),
     ]
     for name, stage in report["stages"].items():
-        lines.append(_row(shown_text("name", name), stage, stage["percentage"], _peak_mb(stage)))
+        peak_mb = stage["memory"]["peak_reserved_mb"] if stage.get("memory") is not None else None
+        lines.append(_row(shown_text("name", name), stage, stage["percentage"], peak_mb))
         for rank in stage.get("parallel_info", {}).get("ranks", ()):
             peak = rank["peak_memory_gb"]
             lines.append(_row(f"  rank {rank['rank']}", rank, None, None if peak is None else peak * 1024))
@@ -37,15 +39,6 @@ def timing_table(report: Mapping[str, Any]) -> str:
         lines.append("Memory checkpoints (MB): in use / reserved (peaks)")
         lines += [_checkpoint(shown_text("name", name), each) for name, each in report["memory"]["snapshots"].items()]
     return "\n".join(lines)
-
-
-def _of_request(request_id: str) -> str:
-    return f" of {shown_text('request_id', request_id)}" if request_id else ""
-
-
-def _peak_mb(stage: Mapping[str, Any]) -> float | None:
-    memory = stage.get("memory")
-    return None if memory is None else float(memory["peak_reserved_mb"])
 
 
 def _row(name: str, of: Mapping[str, Any], percentage: float | None, peak_mb: float | None) -> str:

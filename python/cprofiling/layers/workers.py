@@ -1,4 +1,4 @@
-"""Records of worker processes: each writes its own file in a folder of the main process, which reads what is there.
+"""Records of worker processes, in files that the main process reads.
 
 A file has a JSON text a line, and each line is written at once, so that what a killed worker has written can be read;
 a last line that is not whole is passed over until it is.
@@ -13,13 +13,12 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import make_folders
 from cprofiling._internal.log import complain
 from cprofiling.layers.memory import StageMemory
-from cprofiling.layers.report_figures import RankUse
 from cprofiling.layers.signatures import StageIOSignature
 from cprofiling.nodes.profiler import Profiler
 
@@ -32,12 +31,45 @@ _FOLDER = "_CPROFILING_WORKER_FOLDER"  # in the environment: where the workers o
 _ENDING = ".jsonl"
 _STAGE = "inference"
 
+_GIBIBYTE = 1024**3
+_DIGITS = 6  # of milliseconds: nanoseconds
+
+
+class RankUse(NamedTuple):
+    """What one process has of a stage."""
+
+    rank: int
+    row: NodeProfilingStats
+    memory: StageMemory | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as reports have them, with the peak in GiB."""
+        peak = round(self.memory.peak_reserved / _GIBIBYTE, 4) if self.memory is not None else None
+        return {"rank": self.rank, **times_of(self.row), "peak_memory_gb": peak}
+
+
+def times_of(row: NodeProfilingStats) -> dict[str, Any]:
+    """Return the times of a stage as reports have them, in ms."""
+    return {
+        "count": row.count,
+        "duration_ms": ms(row.total_ms),
+        "mean_ms": ms(row.mean_ms),
+        "min_ms": ms(row.min_ms),
+        "max_ms": ms(row.max_ms),
+        "std_ms": ms(row.std_ms),
+    }
+
+
+def ms(value: float) -> float:
+    """Return milliseconds as reports have them."""
+    return round(value, _DIGITS)
+
 
 class WorkerWriter:
-    """Writes the records of this process, which is a worker, to where the main process reads them."""
+    """Write the records of a worker for its main process."""
 
     def __init__(self, folder: str) -> None:
-        """``folder``: that of the main process. What cannot be written is complained of once, and left out."""
+        """Open a file in the main process's folder, or log why not."""
         self._signatures: dict[str, Any] = {}
         self._descriptor = -1
         try:
@@ -81,10 +113,10 @@ class WorkerWriter:
 
 
 class WorkerProcess:
-    """What one worker has written so far."""
+    """Records of one worker so far."""
 
     def __init__(self, path: Path, begin: int) -> None:
-        """``begin``: where in its file the records begin that count."""
+        """Begin to read at a place of the file."""
         self.rank = 0
         self.memories: dict[str, StageMemory] = {}
         self.signatures: dict[str, StageIOSignature] = {}
@@ -144,7 +176,7 @@ class WorkerRecords:
         self._begins: dict[str, int] = {}
 
     def open(self) -> None:
-        """Have a folder of this process's own, which child processes find; it is made by the first of them to write."""
+        """Choose a folder, which child processes find and make."""
         if self._folder is None:
             self._folder = Path(tempfile.gettempdir(), f"cprofiling-workers-{os.getuid()}-{os.urandom(16).hex()}")
             os.environ[_FOLDER] = str(self._folder)
@@ -159,17 +191,17 @@ class WorkerRecords:
         return self
 
     def __bool__(self) -> bool:
-        """Whether workers have used a stage."""
+        """Tell whether workers have used a stage."""
         return bool(self.processes)
 
     @property
     def processes(self) -> list[WorkerProcess]:
-        """The workers that have used a stage, by rank."""
+        """Workers that have used a stage, by rank."""
         return sorted((each for each in self._files.values() if each.rows or each.faults), key=lambda each: each.rank)
 
     @property
     def signatures(self) -> dict[str, StageIOSignature]:
-        """The signatures by stage; of several workers, that of the lowest rank."""
+        """Signatures by stage, of the lowest rank among workers."""
         made: dict[str, StageIOSignature] = {}
         for each in sorted(self._files.values(), key=lambda each: -each.rank):
             made.update(each.signatures)
@@ -196,11 +228,11 @@ class WorkerRecords:
 
 
 def folder_of_main() -> str | None:
-    """Return where the main process of this worker reads; None where nobody does."""
+    """Return the folder that the main process reads, if any."""
     return environment.text(_FOLDER)
 
 
 def is_child() -> bool:
-    """Whether this process was started by multiprocessing, whose environment is that of its parent."""
+    """Tell whether multiprocessing started this process."""
     module = sys.modules.get("multiprocessing.process")
     return module is not None and module.parent_process() is not None

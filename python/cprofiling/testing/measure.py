@@ -56,7 +56,7 @@ _CPU_FOLDER = "/sys/devices/system/cpu"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What :func:`measure` found out. All times are in milliseconds, none is corrected.
+    """Result of :func:`measure`, in uncorrected milliseconds.
 
     Percentiles, the median among them, interpolate linearly between the order statistics: with the samples sorted and
     counted from 0, the q-th percentile lies at position ``(count - 1) * q / 100`` (definition 7 of Hyndman and Fan,
@@ -105,7 +105,7 @@ class Measurement:
         return "\n".join(shown_text("line", line) for line in lines)
 
     def warm_up(self) -> WarmUp:
-        """Where the timed calls become steady; see ``Recording.warm_up``. ``warmup=0`` shows the first ones, too."""
+        """Find the call from which times are steady, as ``Recording.warm_up``."""
         from cprofiling.analysis import warm_up
 
         return warm_up.of_measurement(self)
@@ -146,7 +146,7 @@ def measure(
     synchronize: _Synchronize = "auto",
     **unknown: NoReturn,
 ) -> Measurement:
-    """Call ``fn(*args)`` ``warmup`` times untimed, then ``repeat`` times, each call timed by itself.
+    """Time each of ``repeat`` calls of ``fn(*args)``, after a warm-up.
 
     Garbage collection stays as the caller set it. Exceptions of ``fn`` and of the wait for a device pass through
     untouched, and no result is made.
@@ -250,7 +250,7 @@ def _warm_up(fn: Callable[..., object], args: tuple[object, ...], warmup: int) -
 
 
 def _is_wave(value: object) -> bool:
-    """Tell whether a value is one of TorchFX's waves, of which ``wave | chain`` runs nothing."""
+    """Tell whether a value is a wave of TorchFX, where ``|`` runs nothing."""
     torchfx = sys.modules.get("torchfx")
     return torchfx is not None and isinstance(value, getattr(torchfx, "Wave", ()))
 
@@ -334,7 +334,7 @@ def _accelerators_held_by(torch: Any, fn: Callable[..., object], args: tuple[obj
 
 
 def _reachable(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[object]:
-    """``fn``, ``args`` and what they hold, each object once, nearest first, at most so many that it takes no time."""
+    """Yield ``fn``, ``args`` and a limited number of objects in them."""
     pending: deque[object] = deque((fn, *args))
     seen: set[int] = set()
     while pending:
@@ -410,7 +410,7 @@ def _all_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object] | Non
 def _late_device_warnings(
     synchronize: _Synchronize, wait: _Wait, fn: Callable[..., object], args: tuple[object, ...]
 ) -> tuple[str, ...]:
-    """Say so if the timed calls were the first to use a device: the search for it had come too early."""
+    """Warn of a device that came into use during the timed calls."""
     if wait.call is not None or synchronize is None or synchronize is False:
         return ()
     late = _find_device_wait(fn, args)
@@ -437,7 +437,7 @@ def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
 
 
 def _drift_ns(samples_ns: list[int]) -> float:
-    """The shift of the median from the first half of the calls to the second; 0 if the noise could have made it.
+    """Return the shift between the halves' medians, 0 if within the noise.
 
     The noise is taken within each half, where a drift does not inflate it as it does that of the whole.
     """

@@ -1,4 +1,4 @@
-"""How a comparison of timing reports is written: as Markdown, and as a table for terminals."""
+"""Comparisons of timing reports as Markdown and as text tables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def columns(comparison: TimingComparison) -> tuple[str, ...]:
 
 
 def cells(comparison: TimingComparison) -> list[tuple[str, ...]]:
-    """Return the rows as texts, names as they are; the last row is the total."""
+    """Return the rows as texts, the total last."""
     return [_cells(row) for row in (*comparison.stages, comparison.total)]
 
 
 def markdown(comparison: TimingComparison) -> str:
-    """Return the comparison as GitHub's Markdown. Names are shown as they are, whatever is in them."""
+    """Return the comparison in GitHub's Markdown, with names escaped."""
     rows = cells(comparison)
     names = [_code(row[0]) for row in rows[:-1]] + ["**Total**"]
     lines = ["### Timing comparison", "", f"**{headline(comparison)}**", ""]
@@ -95,7 +95,7 @@ def _known(count: int | None) -> str:
 
 
 def _ms(value: float | None, sign: str = "") -> str:
-    """Return milliseconds with three decimals, or three digits where that is more; ``sign``: "+" for differences."""
+    """Format milliseconds with three decimals, small ones with three digits."""
     if value is None:
         return _UNKNOWN
     return format(value, f"{sign}.3f" if abs(value) >= 0.1 or value == 0 else f"{sign}.3g")
@@ -112,7 +112,7 @@ def _legend(comparison: TimingComparison) -> str:
 
 
 def in_cell(name: str) -> str:
-    """Return a name for a cell of a table: plain ones as they are, others so that nothing in them means anything."""
+    """Return a name for a table cell, escaped where it has Markdown signs."""
     shown = shown_text("name", name)
     return shown if _PLAIN.fullmatch(shown) and not _EMPHASIS.search(shown) else literal(shown)
 
@@ -124,6 +124,6 @@ def _code(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return text in which nothing means anything to Markdown or HTML; plain sentences stay as they are."""
+    """Escape text for Markdown and HTML."""
     signs = shown_text("text", text)
     return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]<>#|~&@$!" else sign for sign in signs)

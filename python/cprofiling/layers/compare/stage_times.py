@@ -1,4 +1,4 @@
-"""What timing reports tell of the time that one call of a stage takes, and how sure that is."""
+"""Time per call of a stage in the reports of one side, with its spread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 
 class StageTimes:
-    """What the reports of one side tell of a stage.
+    """Figures of a stage in the reports of one side.
 
     Attributes:
         is_there: Whether any report has the stage.
@@ -28,7 +28,7 @@ class StageTimes:
     """
 
     def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
-        """``told``: the stage's part of each report that has it. One without counts has the last call only."""
+        """Take the stage's part of each report that has it."""
         self.is_there = bool(told)
         counts = [figures.get("count") for figures in told]
         self.count: int | None = None if None in counts or not told else sum(filter(None, counts))
@@ -43,12 +43,12 @@ class StageTimes:
 
     @property
     def lack(self) -> str:
-        """Why there is no sample, if there is none."""
+        """Reason why there is no sample, or an empty text."""
         return "" if self.sample is not None else "only one call" if self.count == 1 else "no spread known"
 
 
 def interval_between(old: StageTimes, new: StageTimes, confidence: float) -> Interval | None:
-    """Return the interval for the difference of a call's time; None where a spread is not known.
+    """Return the interval for the difference of a call's time, if any.
 
     Of one report against several the spread from run to run is taken to be the same, as calls do not tell it.
     """
@@ -85,7 +85,10 @@ def _range(ranges: Sequence[Interval | None]) -> Interval | None:
 
 
 def _sample_of(figures: Mapping[str, Any], mean_ms: float) -> Sample | None:
-    """Return the sample of repeated calls; the report's standard deviation is that of a population."""
+    """Return the sample of repeated calls.
+
+    The standard deviation of a report is that of a population.
+    """
     count, deviation = figures.get("count"), figures.get("std_ms")
     if count is None or count < 2 or deviation is None:
         return None

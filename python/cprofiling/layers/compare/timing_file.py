@@ -1,4 +1,4 @@
-"""Timing reports from files and dicts, this package's and telefuser's, and their checks."""
+"""Timing reports from files and dicts, ours and telefuser's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDING_MS = 0.01  # telefuser rounds to two decimals, and so may others
 
 
 def load_timing_report(path: StrOrBytesPath) -> dict[str, Any]:
-    """Read a timing report of ``cprofiling.layers``, ``cprofiling merge`` or telefuser.
+    """Read a timing report of this package or of telefuser.
 
     Those of telefuser lack ``schema_version``, ``process``, and ``count``, mean, least, largest and spread of calls.
     The published JSON schema is ``cprofiling/schemas/timing.schema.json``. Keys that it does not name are passed on.
@@ -51,7 +51,10 @@ def checked_timing_report(report: Mapping[str, Any], source: str) -> dict[str, A
 
 
 def processes_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the processes with records in a report, none for one of telefuser."""
+    """Return the processes with records in a report.
+
+    A report of telefuser does not name any.
+    """
     return list(report.get("processes") or [report[key] for key in ("process",) if key in report])
 
 
@@ -68,7 +71,7 @@ def _checked(value: Any, source: str) -> dict[str, Any]:
 
 
 def _check_order(stage: dict[str, Any], place: str) -> None:
-    """Check that the mean lies between least and most, and the spread within them."""
+    """Check that least, mean, most and spread fit together."""
 
     def slack(value: float) -> float:
         return _ROUNDING_MS + 1e-9 * value

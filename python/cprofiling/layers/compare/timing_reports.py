@@ -1,4 +1,4 @@
-"""Runs side by side: which rows became slower, by how much, and whether the calls' noise explains it.
+"""Comparison of runs, with a verdict on each row.
 
 A run is what a timing report tells of its stages, or statistics and recordings of their nodes.
 
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import interval_of
+from cprofiling._internal.tables import html_table
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.layers.compare.comparison_text import markdown, text
+from cprofiling.layers.compare.comparison_text import cells, columns, markdown, text
 from cprofiling.layers.compare.stage_times import StageTimes, interval_between
 from cprofiling.layers.compare.timing_file import checked_timing_report, load_timing_report, processes_of
 from cprofiling.layers.compare.verdict import (
@@ -74,7 +75,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class StageComparison:
-    """One stage in two reports. Times are milliseconds per call; None is what is not known.
+    """One stage in two reports, in milliseconds per call, None if unknown.
 
     Attributes:
         name: The stage's.
@@ -107,7 +108,7 @@ class StageComparison:
 
 @dataclass(frozen=True)
 class TimingComparison:
-    """What ``compare_timing_reports`` found out. ``str()`` is Markdown, as for a pull request.
+    """Result of ``compare_timing_reports``. ``str()`` is Markdown.
 
     Attributes:
         stages: One row per stage, in the baseline's order; then those that are only in the new report.
@@ -129,17 +130,20 @@ class TimingComparison:
 
     @property
     def has_regressed(self) -> bool:
-        """Whether a stage, or the total, is slower, or a stage is missing in the new report."""
+        """Whether a row is slower, or a stage is missing in the new report."""
         return any(row.verdict == "slower" or row.is_missing for row in (*self.stages, self.total))
 
     @property
     def has_verdict(self) -> bool:
-        """Whether there were figures by which any stage, or the total, could be judged."""
+        """Whether any row could be judged."""
         return any(row.verdict not in UNJUDGED for row in (*self.stages, self.total))
 
     @property
     def exit_status(self) -> int:
-        """A gate's: 3 where something ``has_regressed``; 1 where nothing could be judged, which is no pass; else 0."""
+        """Exit status of a gate.
+
+        3 where something ``has_regressed``, 1 where nothing could be judged, else 0.
+        """
         return exit_status((row.verdict for row in (*self.stages, self.total)), has_regressed=self.has_regressed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,8 +162,6 @@ class TimingComparison:
         return markdown(self)
 
     def _repr_html_(self) -> str:
-        from cprofiling._internal.tables import html_table
-        from cprofiling.layers.compare.comparison_text import cells, columns
 
         return html_table(columns(self), cells(self), self.notes, None)
 
@@ -167,7 +169,7 @@ class TimingComparison:
 def compare_timing_reports(
     baseline: Reports, new: Reports, *, min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
 ) -> TimingComparison:
-    """Compare the times of stages in two timing reports, of ``cprofiling.layers`` or of telefuser, or several a side.
+    """Compare the times of stages in two timing reports, or several a side.
 
     A stage is slower (or faster) where all of the interval for the difference of the two means lies beyond the smallest
     change that counts. It is the same where all of it lies within, and unclear where neither is so. The intervals hold
@@ -200,7 +202,10 @@ def compare_timing_reports(
 def compare_runs(
     old: Sequence[Run], new: Sequence[Run], min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
 ) -> TimingComparison:
-    """Compare runs of any kind; see ``compare_timing_reports``. ValueError for a side without runs, or one twice."""
+    """Compare runs of any kind, as ``compare_timing_reports`` does.
+
+    Raises ValueError for a side without runs, or with one run twice.
+    """
     smallest_pct = arguments.number_between("min_change_pct", min_change_pct, 0.0, 1e6)
     level = arguments.number_between("confidence", confidence, 1e-6, 0.999999)
     for parameter, runs in (("baseline", old), ("new", new)):
@@ -220,7 +225,7 @@ def compare_runs(
 
 
 class _Rule(NamedTuple):
-    """How each row is judged."""
+    """Rule by which each row is judged."""
 
     smallest_pct: float
     confidence: float  # of its interval alone
@@ -228,12 +233,12 @@ class _Rule(NamedTuple):
     common: float  # what the two runs differ by for another reason than the code, in parts of the baseline
 
     def widened(self, interval: tuple[float, float], baseline_ms: float) -> tuple[float, float]:
-        """Return the interval of a difference, made wider by what the runs differ by anyway."""
+        """Return an interval, widened by the usual difference between runs."""
         return interval[0] - baseline_ms * self.common, interval[1] + baseline_ms * self.common
 
 
 def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> tuple[float, str]:
-    """Return what two single runs differ by for another reason than the code, and the note that says so.
+    """Return the difference of two single runs that is not the code's.
 
     The calls of one run do not tell how runs differ, but its rows do, as a busier machine slows most of them down. It
     is the median of what they changed by and the median deviation from that, up to twice the time, as more is no
@@ -264,7 +269,10 @@ def _check_side(parameter: str, runs: Sequence[Run]) -> None:
 
 
 def run_of_report(report: Mapping[str, Any]) -> Run:
-    """Return what a timing report that was checked tells; older ones of telefuser call the sum ``total_ms``."""
+    """Return the run of a checked timing report.
+
+    Older ones of telefuser call the sum ``total_ms``.
+    """
     told = report.get("total_stages_ms", report.get("total_ms"))
     total_ms = math.fsum(stage["duration_ms"] for stage in report["stages"].values()) if told is None else float(told)
     processes = processes_of(report)
@@ -306,7 +314,8 @@ def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> Stage
     difference = new.mean_ms - old.mean_ms
     limit = old.mean_ms * rule.smallest_pct / 100
     interval = interval_between(old, new, rule.confidence)
-    verdict, reason = _verdict_without_interval(old, new)
+    verdict: Verdict = NOT_ENOUGH if 1 in counts else "unknown"
+    reason = _lacks(old.lack, new.lack)
     if interval is not None:
         interval = rule.widened(interval, old.mean_ms)
         verdict, reason = verdict_of(interval, limit), ""
@@ -323,18 +332,13 @@ def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> Stage
 
 
 def _percent(difference: float, baseline: float) -> float | None:
-    """Return a change in percent; None where the baseline is 0, or so near to it that there is none."""
+    """Return a change in percent, None for a baseline of nearly 0."""
     percent = difference / baseline * 100 if baseline else math.inf
     return percent if math.isfinite(percent) else None
 
 
-def _verdict_without_interval(old: StageTimes, new: StageTimes) -> tuple[Verdict, str]:
-    verdict: Verdict = NOT_ENOUGH if 1 in (old.count, new.count) else "unknown"
-    return verdict, _lacks(old.lack, new.lack)
-
-
 def _lie_apart(old: StageTimes, new: StageTimes, family: int) -> bool:
-    """Tell whether the calls of two runs lie so that chance does not explain it."""
+    """Tell whether chance does not explain how two runs' calls lie apart."""
     if old.range_ms is None or new.range_ms is None or old.count is None or new.count is None:
         return False
     if old.runs > 1 or new.runs > 1 or not can_lie_apart(old.count, new.count, family):
@@ -365,7 +369,7 @@ def _compared_totals(old: Sequence[Run], new: Sequence[Run], rule: _Rule) -> Sta
 
 
 def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[float, int]], str]:
-    """Return variance and degrees of freedom of each stage's sum, or why the totals cannot be judged.
+    """Return each sum's variance and freedom, or a reason not to judge.
 
     Of several reports there are none: their totals have a spread of their own.
     """
@@ -392,7 +396,10 @@ def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison
     wide = [row.name for row in stages if row.verdict == "unclear" and _is_wide(row, rule)]
     for names, sentence in (
         ([row.name for row in stages if row.is_missing], "Missing in the new report"),
-        ([row.name for row in stages if _is_added(row)], "Without times in the baseline"),
+        (
+            [row.name for row in stages if row.baseline_ms is None and row.new_ms is not None],
+            "Without times in the baseline",
+        ),
         (
             [row.name for row in stages if _failures(new, row.name) > _failures(old, row.name)],
             "More calls failed than in the baseline",
@@ -400,12 +407,10 @@ def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison
         (wide, f"Times spread so much that a change of {_WIDE_PCT:g} % could be hidden; more calls or runs tell more"),
     ):
         if names:
-            notes.append(f"{sentence}: {_listed(names)}.")
+            named = ", ".join(shown_text("name", name) for name in names[:10])
+            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+            notes.append(f"{sentence}: {named}{more}.")
     return notes
-
-
-def _is_added(row: StageComparison) -> bool:
-    return row.baseline_ms is None and row.new_ms is not None
 
 
 def _failures(runs: Sequence[Run], name: str) -> float:
@@ -414,7 +419,7 @@ def _failures(runs: Sequence[Run], name: str) -> float:
 
 
 def _is_wide(row: StageComparison, rule: _Rule) -> bool:
-    """Whether it is the spread of the calls that could hide much, and not what the runs differ by anyway."""
+    """Tell whether the spread of the calls alone could hide much."""
     if row.interval_ms is None or row.baseline_ms is None:
         return False
     anyway, limit = row.baseline_ms * rule.common, row.baseline_ms * rule.smallest_pct / 100
@@ -429,19 +434,10 @@ def _notes_on_origin(old: Sequence[Run], new: Sequence[Run]) -> list[str]:
     identities = [{run.identity for run in side} - {None} for side in (old, new)]
     notes = []
     if all(hosts) and set(hosts[0]) != set(hosts[1]):
-        named = "; ".join(", ".join(map(_shown, side)) for side in hosts)
+        named = "; ".join(", ".join(shown_text("host", host) for host in side) for side in hosts)
         notes.append(f"The reports are from different machines: {named}.")
     if len(sizes) > 1:
         notes.append(f"The reports are of different numbers of ranks: {', '.join(map(str, sizes))}.")
     if identities[0] & identities[1]:
         notes.append("A report is on both sides.")
     return notes
-
-
-def _listed(names: list[str]) -> str:
-    shown = [_shown(name) for name in names[:10]]
-    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _shown(name: str) -> str:
-    return shown_text("name", name)

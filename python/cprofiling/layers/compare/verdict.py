@@ -1,4 +1,4 @@
-"""The verdict on times that changed: one rule for reports, statistics, traces and gates.
+"""One verdict on changed times, for reports, statistics and gates.
 
 The rows of a comparison are judged together. Each gets an interval that is wide enough for all of them to hold at the
 confidence that was asked for (C. E. Bonferroni's correction), so that many rows raise no more false alarms than one.
@@ -25,7 +25,7 @@ _MANY = 30  # samples a side, of which more make no difference
 
 
 def verdict_of(interval: tuple[float, float], limit: float) -> Verdict:
-    """Return the verdict on a change by its interval and the limit up to which a change does not count.
+    """Return the verdict on a change by its interval and limit.
 
     All of it above the limit is slower, all of it below the negative limit faster, all of it between them the same.
     """
@@ -38,12 +38,12 @@ def verdict_of(interval: tuple[float, float], limit: float) -> Verdict:
 
 
 def row_confidence(confidence: float, rows: int) -> float:
-    """Return the confidence for each interval with which all rows together hold at ``confidence``."""
+    """Return the confidence of each row's interval for all rows together."""
     return 1 - (1 - confidence) / max(1, rows)
 
 
 def can_lie_apart(old: int, new: int, rows: int) -> bool:
-    """Tell whether so many samples a side are enough for chance not to part them.
+    """Tell whether there are enough samples to rule out chance.
 
     Of equal distributions all new samples lie above all old ones in one of ``comb(old + new, old)`` cases. With so
     many rows this must happen in fewer than 1 of 1,000 comparisons.
@@ -52,7 +52,7 @@ def can_lie_apart(old: int, new: int, rows: int) -> bool:
 
 
 def exit_status(verdicts: Iterable[Verdict], *, has_regressed: bool = False) -> int:
-    """Return 3 where something is slower, 1 where nothing could be judged, which is no pass, else 0."""
+    """Return the exit status, 3 for slower, 1 for no verdict, else 0."""
     found = set(verdicts)
     if has_regressed or "slower" in found:
         return EXIT_REGRESSED

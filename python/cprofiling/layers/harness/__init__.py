@@ -1,1 +1,1 @@
-"""The harness that runs one stage alone."""
+"""Harness that runs one stage alone."""

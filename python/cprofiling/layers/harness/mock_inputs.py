@@ -1,4 +1,4 @@
-"""Inputs made up from a signature: tensors of the recorded shapes and types with random values, the rest as recorded.
+"""Inputs made from a signature, with random tensors.
 
 Numbers come from generators of our own, so that two runs have equal inputs and the program's own random state stays as
 it is. Nothing is imported but PyTorch and NumPy, and these only where the signature has something of theirs.
@@ -49,7 +49,7 @@ class MockInputs(dict[str, "Any"]):
         self.given: frozenset[str] = frozenset()
 
     def for_a_run(self) -> MockInputs:
-        """Return the inputs for one run, which may change what is in its lists, dicts, sets and dataclasses.
+        """Return the inputs for one run, with containers of its own.
 
         Tensors and arrays are the same in each run, without the gradients of earlier ones, and so are given inputs.
         """
@@ -116,7 +116,7 @@ def make_inputs(
 
 
 def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
-    """Return the ranges by JSON pointer, as ``make_inputs`` takes them too. TypeError and ValueError as it says."""
+    """Return ranges by JSON pointer, checked as ``make_inputs`` says."""
     if ranges is None:
         return {}
     if not hasattr(ranges, "items"):
@@ -213,7 +213,7 @@ class _Maker:
             raise ValueError(f"input {_shown(pointer)}: no such tensor can be made here ({shown}): {error}") from None
 
     def _limits(self, pointer: str) -> Range | None:
-        """The range that is nearest: of the value itself, of what it is in, of the parameter."""
+        """Return the nearest range of a value, its containers or parameter."""
         while pointer:
             if pointer in self._ranges:
                 self._unused_ranges.discard(pointer)
@@ -240,7 +240,7 @@ class _Maker:
 
 
 def _as_set(items: list[Any]) -> Any:
-    """A set; a list where an item, such as a dict, cannot be in one."""
+    """Return a set, or the list where an item cannot be in one."""
     try:
         return set(items)
     except TypeError:
@@ -287,7 +287,7 @@ def _shown(text: str) -> str:
 
 
 def _integers(limits: Range | None) -> tuple[int, int]:
-    """The limits of integers, from the first to below the second; ValueError where there is no integer between."""
+    """Return limits of integers, the second one excluded."""
     low, high = map(math.ceil, limits or INTEGERS)
     if low == high:
         raise ValueError(f"there is no integer from {limits} on")
@@ -295,7 +295,7 @@ def _integers(limits: Range | None) -> tuple[int, int]:
 
 
 def _check_reach(limits: Range, most: float) -> None:
-    """Raise ValueError for limits of floating numbers which are, or are apart, more than the largest number."""
+    """Check that limits of floats are within what the type can hold."""
     if max(*map(abs, limits), limits[1] - limits[0]) > most:
         raise ValueError(f"its values, and the distance of the limits, are at most {most:g}")
 
@@ -312,12 +312,12 @@ def _contiguous(shape: list[int]) -> list[int]:
 
 
 def _storage(shape: list[int], steps: list[int]) -> int:
-    """The elements from the first to the last that a view of the memory has."""
+    """Return the number of elements from a view's first to its last."""
     return 1 + sum((length - 1) * step for length, step in zip(shape, steps, strict=True))
 
 
 def _steps(tensor: dict[str, Any]) -> list[int] | None:
-    """The strides to make; None: those of a contiguous tensor, which the recorded ones are, or cannot be made."""
+    """Return the strides to make, None for those of a contiguous tensor."""
     shape, steps = tensor["shape"], tensor.get("stride")
     if not steps or 0 in shape or min(steps) < 0:
         return None

@@ -1,4 +1,4 @@
-"""The program ``profile_{stage}.py``: a fixed text in which only constants differ from stage to stage.
+"""Text of the program ``profile_{stage}.py``.
 
 Whatever a stage is called and was given, the program's syntax tree is that of the template with other constants: the
 names and values are in strings, of which only the program's own code makes anything.
@@ -361,7 +361,7 @@ def program_for(stage_name: str, signature: dict[str, Any], options: dict[str, A
 
 
 def _laid_out(value: Any) -> str:
-    """A value as the literals of its JSON, a line of which has a line in the program, or several."""
+    """Return a value as string literals of its JSON, cut into lines."""
     text = _NUMBERS.sub(lambda found: f"[{', '.join(re.findall('-?[0-9]+', found[0]))}]", json.dumps(value, indent=1))
     lines = text.splitlines(keepends=True)
     pieces = [line[start : start + _WIDTH] for line in lines for start in range(0, len(line), _WIDTH)]

@@ -1,9 +1,10 @@
-"""How a stage is run: its entry, or a single denoising step of a stage that has a ``dit`` and a ``scheduler``."""
+"""Ways to run a stage, such as a single denoising step."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
 from collections.abc import Coroutine
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -35,25 +36,25 @@ _MU = 0.5  # where neither the inputs nor the scheduler's configuration have one
 
 
 class Step:
-    """One run of a stage, to be repeated: ``step(inputs)``.
+    """One repeatable run of a stage, called with its inputs.
 
     Attributes:
         name: What is run, in words: ``"process()"``, ``"a single denoising step"``, ...
     """
 
     def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
-        """``changed``: the objects whose state a run changes, and which ``restored()`` puts back."""
+        """Take the objects as ``changed`` that ``restored()`` puts back."""
         self.name = name
         self._run = run
         self._changed = changed
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
-        """Run the stage with inputs by parameter, of which it gets those that it accepts; return what it gives back."""
+        """Run the stage with those of the inputs that it accepts."""
         return self._run(inputs)
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Have the state of scheduler and sparse attention afterwards as it was before, also after an exception."""
+        """Restore scheduler and sparse attention afterwards."""
         states = [_State(each) for each in self._changed]
         try:
             yield
@@ -104,7 +105,7 @@ def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _ended(result: Any) -> Any:
-    """What a call gives back; of a coroutine, or a generator, what it does once it has run to its end."""
+    """Run a coroutine or generator to its end and return the result."""
     if isinstance(result, Coroutine):
         import asyncio
 
@@ -116,7 +117,7 @@ def _ended(result: Any) -> Any:
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The parameters of a callable by name; None: nobody knows them."""
+    """Return a callable's parameters by name, None where unknown."""
     known: Any = getattr(function, "_orig_mod", function)  # of torch.compile
     is_module = hasattr(known, "forward") and hasattr(known, "_parameters")  # whose __call__ takes anything
     if is_module and hasattr(getattr(known, "module", None), "forward"):  # for data-parallel work
@@ -128,7 +129,7 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] 
 
 
 def accepts(function: Callable[..., Any], name: str) -> bool:
-    """Whether a callable takes an argument of a name, as one of its parameters or by ``**kwargs``."""
+    """Tell whether a callable takes an argument by name."""
     parameters = parameters_of(function)
     if parameters is None:
         return True
@@ -139,7 +140,9 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return those of the inputs that a callable accepts, as its arguments; TypeError for what it lacks, by name.
+    """Return those inputs as arguments that a callable accepts.
+
+    Raises TypeError, with its name, for one that is missing.
 
     An input of ``MockInputs`` of which only the type is known is left out where there is a default for it.
     """
@@ -147,13 +150,16 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
     if parameters is None:
         return [], dict(inputs)
     unknown = getattr(inputs, "unknown", {})
-    rest = {name: value for name, value in inputs.items() if name not in unknown or _is_required(parameters, name)}
+    required = {name for name, each in parameters.items() if each.default is each.empty}
+    rest = {name: value for name, value in inputs.items() if name not in unknown or name in required}
     gathers = next((each.name for each in parameters.values() if each.kind is each.VAR_POSITIONAL), "")
     gathered = rest.pop(gathers, None) or ()
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        by_place = parameter.kind is parameter.POSITIONAL_ONLY or (gathered and _is_by_place(parameter))
+        by_place = parameter.kind is parameter.POSITIONAL_ONLY or (
+            gathered and parameter.kind is not parameter.KEYWORD_ONLY
+        )
         if parameter.kind is parameter.VAR_KEYWORD:
             kwargs.update(rest)
         elif parameter.kind is parameter.VAR_POSITIONAL:
@@ -162,31 +168,19 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
             value = rest.pop(name)
             args.append(value) if by_place else kwargs.update({name: value})
         elif parameter.default is parameter.empty:
-            _refuse(function, name, inputs)
+            known = ", ".join(map(repr, inputs)) or "none"
+            called = getattr(function, "__qualname__", None) or type(function).__name__
+            raise TypeError(f"{called} needs {name!r}, which is not among the inputs ({known})")
         elif by_place:
             args.append(parameter.default)
     return args, kwargs
-
-
-def _is_required(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
-    return name in parameters and parameters[name].default is inspect.Parameter.empty
-
-
-def _is_by_place(parameter: inspect.Parameter) -> bool:
-    return parameter.kind is not parameter.KEYWORD_ONLY
-
-
-def _refuse(function: Callable[..., Any], name: str, inputs: Mapping[str, Any]) -> None:
-    known = ", ".join(map(repr, inputs)) or "none"
-    called = getattr(function, "__qualname__", None) or type(function).__name__
-    raise TypeError(f"{called} needs {name!r}, which is not among the inputs ({known})")
 
 
 # --- A denoising step -----------------------------------------------------------------------------
 
 
 class DenoisingStep:
-    """A single denoising step of a stage that has a ``dit`` and a ``scheduler``.
+    """Single denoising step of a stage with ``dit`` and ``scheduler``.
 
     The scheduler is set to two steps, of which the first is taken: one call of the stage's ``predict_noise_with_cfg``,
     or, where it has none, of ``dit``; then, unless the noise is None, one of ``scheduler.step``. What the recorded
@@ -195,11 +189,11 @@ class DenoisingStep:
     """
 
     def __init__(self, stage: Any) -> None:
-        """``stage``: the stage; nothing of it is changed, but what its methods change."""
+        """Take the stage, which is left as it is."""
         self._stage = stage
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
-        """Run one step; return the latents after it."""
+        """Run one step and return the latents after it."""
         latents = _first(inputs, _LATENTS)
         if latents is None:
             return self._run_whole(inputs)
@@ -252,7 +246,7 @@ class DenoisingStep:
         set_timesteps(STEPS, **arguments)
 
     def _as_a_model_sees(self, latents: Any, timestep: Any) -> Any:
-        """The latents, scaled where the scheduler scales them for a bare model; a stage's own predicting does it."""
+        """Return the latents, scaled by the scheduler for a bare model."""
         scale = getattr(self._stage.scheduler, "scale_model_input", None)
         return scale(latents, timestep) if self._is_model_called() and callable(scale) else latents
 
@@ -287,7 +281,7 @@ class DenoisingStep:
         return _result(dit(*args, **kwargs), "sample")
 
     def _with_attributes(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, and for required ones that are not among them the stage's attributes of the same name."""
+        """Add the stage's attributes for required arguments."""
         found = dict(arguments)
         for name, parameter in (parameters_of(function) or {}).items():
             is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
@@ -297,23 +291,23 @@ class DenoisingStep:
 
 
 def _first(inputs: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """The first input that has one of the names and is known; None: there is none."""
+    """Return the first known input that has one of the names."""
     return next((inputs[name] for name in names if inputs.get(name) is not None), None)
 
 
 def _name_for(function: Callable[..., Any], names: tuple[str, ...]) -> str:
-    """The name that a callable has for something; the first of its names where it has none, or nobody knows."""
+    """Return a callable's name for something, by default the first one."""
     return next((name for name in names if name in (parameters_of(function) or {})), names[0])
 
 
 def _moved(value: Any, **wanted: Any) -> Any:
-    """A tensor with another type of elements, or on another device, where one is named and it is not there."""
+    """Return a tensor with the wanted type and device."""
     arguments = {name: each for name, each in wanted.items() if each is not None}
     return value.to(**arguments) if arguments and hasattr(value, "to") else value
 
 
 def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
-    """The timestep as loops give it to a model: a U-Net one number, others one per sample."""
+    """Return a model's timestep, a number for a U-Net, else one per sample."""
     if name == _OF_A_UNET:
         return timestep
     shape: tuple[int, ...] = getattr(latents, "shape", ())
@@ -321,7 +315,7 @@ def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
 
 
 def _result(value: Any, attribute: str) -> Any:
-    """What a model or a scheduler gives back: it, its first part, or its attribute."""
+    """Return a result's attribute, its first part, or itself."""
     found = getattr(value, attribute, None)
     if found is not None:
         return found
@@ -346,7 +340,7 @@ def _without_gradients(torch: Any, inputs: Mapping[str, Any], scheduler: Any) ->
 
 @contextmanager
 def _autocast(torch: Any, stage: Any) -> Iterator[None]:
-    """Cast as the stage's loop does: where it names a kind of device, and half as its type of elements."""
+    """Cast as the stage's own loop does."""
     kind, dtype = getattr(stage, "device_type", None), getattr(stage, "torch_dtype", None)
     with ExitStack() as stack:
         if torch is not None and isinstance(kind, str) and dtype in (torch.float16, torch.bfloat16):
@@ -358,14 +352,14 @@ def _autocast(torch: Any, stage: Any) -> Iterator[None]:
 
 
 class _State:
-    """The attributes of an object as they are now: lists, dicts and sets with items, tensors with values."""
+    """Copy of an object's attributes and of their contents."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
         self._attributes = {name: (value, _contents(value)) for name, value in _attributes(owner).items()}
 
     def restore(self) -> None:
-        """Have everything as it was; what was added is gone."""
+        """Put everything back as it was."""
         for name in _attributes(self._owner).keys() - self._attributes.keys():
             object.__delattr__(self._owner, name)
         now = _attributes(self._owner)
@@ -386,8 +380,8 @@ def _attributes(owner: Any) -> dict[str, Any]:
 
 
 def _contents(value: Any) -> Any:
-    """What in a value may change while it stays the same object; None: nothing that is known."""
-    if type(value) in (list, dict, set) or _is_deque(value):
+    """Return a copy of a value's mutable contents, None without any."""
+    if type(value) in (list, dict, set, deque):
         return value.copy()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "meta":
@@ -396,12 +390,8 @@ def _contents(value: Any) -> Any:
 
 
 def _version_of(tensor: Any) -> int | None:
-    """Return the only sign of a change in place; None for a tensor made in inference mode, which has none."""
+    """Return a tensor's version, None for one of inference mode."""
     return None if tensor.is_inference() else tensor._version  # noqa: SLF001 there is no public one
-
-
-def _is_deque(value: Any) -> bool:
-    return type(value).__name__ == "deque" and hasattr(value, "extendleft")
 
 
 def _put_back(value: Any, contents: Any) -> None:

@@ -37,7 +37,7 @@ _TYPE_NAME = re.compile(
 
 
 def load_signatures(path: StrOrBytesPath) -> dict[str, StageIOSignature]:
-    """Read a file of signatures, by the names of the stages in the file's order.
+    """Read a file of signatures, by the names of its stages.
 
     The file is one of this package, or of telefuser, whose tensors have no ``stride`` and whose files neither
     ``schema_version`` nor ``types``; of a text in such a file that looks like a type's name, the value is not known.
@@ -58,7 +58,7 @@ def load_signatures(path: StrOrBytesPath) -> dict[str, StageIOSignature]:
 
 
 def checked_signature(parameter: str, value: Any) -> StageIOSignature:
-    """Return a signature that was given as one, its dict, or an object with ``to_dict()``.
+    """Return a signature from one, its dict, or an object with ``to_dict()``.
 
     Raises TypeError for anything else, FormatError, naming the parameter, for one that makes no sense.
     """
@@ -153,7 +153,7 @@ def _check_tensor(tensor: dict[str, Any], where: str) -> None:
 
 
 def element_size(dtype: str) -> int:
-    """Return the bytes of an element, by the first number in the name of its type.
+    """Return the bytes of an element, by the number in its type's name.
 
     It is 1 where there is no number, and 16 where it is too long to be one of bits.
     """
@@ -184,10 +184,6 @@ def _check_type(inputs: dict[str, Any], pointer: str, kind: Any, where: str) -> 
         raise Fault(where, f"{shown(word)} must stand for {noun}, got {shown(value)}")
 
 
-def _is_pairs(value: Any) -> bool:
-    return type(value) is list and all(type(pair) is list and len(pair) == 2 for pair in value)
-
-
 def _of(kind: type) -> Callable[[Any], bool]:
     return lambda value: type(value) is kind
 
@@ -195,7 +191,10 @@ def _of(kind: type) -> Callable[[Any], bool]:
 _FITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("tuple", "set", "namedtuple"), ("a list", _of(list))),
     **dict.fromkeys(("dtype", "device", "other", "truncated"), ("a text", _of(str))),
-    "dict": ("a list of pairs", _is_pairs),
+    "dict": (
+        "a list of pairs",
+        lambda value: type(value) is list and all(type(pair) is list and len(pair) == 2 for pair in value),
+    ),
     "dataclass": ("an object", _of(dict)),
     "float": ("nan, inf or -inf", lambda value: value in ("nan", "inf", "-inf")),
 }

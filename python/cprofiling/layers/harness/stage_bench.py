@@ -1,4 +1,4 @@
-"""One stage of a pipeline alone under a profiler, with inputs made up from its recorded signature.
+"""Harness of one stage, with inputs made from its signature.
 
 The signatures are in a file that stage reports have written (``timing_io_signature.json``); see ``cprofiling.layers``.
 """
@@ -51,7 +51,7 @@ _SPARED = (("Python's frames", "with_stack"), ("events of memory", "profile_memo
 
 @dataclass
 class HarnessConfig:
-    """How a stage is run.
+    """Settings of a harness.
 
     Attributes:
         warmup: Runs before the recorded ones, 0 or more.
@@ -76,7 +76,7 @@ class HarnessConfig:
 
 
 class StageBenchHarness:
-    """Runs one stage alone: ``StageBenchHarness.from_signature_file(path, name, stage).profile()``.
+    """Run one stage alone, under a profiler.
 
     Inputs are made as ``cprofiling.layers.harness.mock_inputs.make_inputs`` says: equal ones in each process. Each run
     has lists and dicts of its own; what it changes in a tensor, the next one finds.
@@ -135,7 +135,7 @@ class StageBenchHarness:
         config: HarnessConfig | None = None,
         **options: Any,
     ) -> StageBenchHarness:
-        """Make a harness for a stage of a file of signatures; ``options``: those of the class.
+        """Make a harness for a stage of a file, with options of the class.
 
         Raises as the class, FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a
         stage that it does not have; the message lists those that it has.
@@ -149,7 +149,10 @@ class StageBenchHarness:
         return cls(stage_name, signatures[stage_name], stage_instance, config, **options)
 
     def setup(self) -> None:
-        """Make the inputs, and see how the stage is run, if there is one. Raises as ``make_inputs`` and ``step_of``."""
+        """Make the inputs and find how the stage is run.
+
+        Raises as ``make_inputs`` and ``step_of``.
+        """
         made = make_inputs(
             self._signature, value_ranges=self._ranges, device=self._device, seed=self._seed, given=self._given
         )
@@ -174,7 +177,7 @@ class StageBenchHarness:
         return self._step[2]
 
     def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:
-        """Run the stage once and return what it gives back; ``inputs``: by parameter, in the place of those made up.
+        """Run the stage once, with made or given inputs, and return its result.
 
         RuntimeError without a stage; what the stage raises is passed on.
         """
@@ -196,7 +199,7 @@ class StageBenchHarness:
     def profile(
         self, warmup: int | None = None, profile_steps: int | None = None, output_suffix: str = ""
     ) -> dict[str, Any]:
-        """Run the stage under ``cprofiling.profile``, and write trace, breakdown and program into ``output_dir``.
+        """Record the stage, and write trace, breakdown and program.
 
         Args:
             warmup: Runs before, 0 or more; None: as configured.
@@ -303,7 +306,7 @@ class _Recorder:
         self.output: Any = None
 
     def record_to(self, path: Path) -> None:
-        """Record the runs and write their trace; while it is too large, do it again with less in it."""
+        """Record the runs, with fewer details while the trace is too large."""
         log.say(f"[Harness] Running {self._runs} profile iteration(s)...")
         self._record_once(path)
         for what, option in _SPARED:
@@ -330,7 +333,7 @@ class _Recorder:
 
 
 def call_factory(spec: str) -> Any:
-    """Call a function without arguments, and return the stage, or callable, that it returns.
+    """Return the stage or callable that a factory makes.
 
     spec: ``module:function``; the function may be one of an object in the module, as in ``module:Class.method``.
 
@@ -345,7 +348,7 @@ def call_factory(spec: str) -> Any:
 
 
 def factory_of(spec: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names. Raises as ``call_factory``, which calls it."""
+    """Return the function at ``module:function``, as ``call_factory``."""
     module_name, _, name = checked_text("factory", spec).partition(":")
     if not module_name or module_name.startswith(".") or not name:
         raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
@@ -364,7 +367,7 @@ def factory_of(spec: str) -> Callable[..., Any]:
 
 
 def synchronize(inputs: Mapping[str, Any]) -> None:
-    """Wait for the work of the device in use, and of those where inputs are; where none is in use, do nothing."""
+    """Wait for the devices in use and those of the inputs."""
     from cprofiling.devices.operations import DeviceOperations, in_use
 
     row = in_use()
@@ -380,13 +383,13 @@ def synchronize(inputs: Mapping[str, Any]) -> None:
 
 
 def _unreported() -> AbstractContextManager[None]:
-    """Have stages leave nothing in the reports of ``cprofiling.layers``: what runs is no pipeline."""
+    """Keep stages out of the reports of ``cprofiling.layers``."""
     layers = sys.modules.get("cprofiling.layers.context")
     return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
 
 
 def _is_running(path: Path) -> bool:
-    """Whether a file is the program that runs now."""
+    """Tell whether a file is the program that runs now."""
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     try:
         return program is not None and os.path.samefile(program, path)
@@ -395,7 +398,7 @@ def _is_running(path: Path) -> bool:
 
 
 def folder_for(output_dir: StrPath | None) -> Path:
-    """Return the folder that files go to, which is made; None: that of the pipeline's reports. Raises OSError."""
+    """Return the folder for files, made, by default that of reports."""
     from pathlib import Path
 
     if output_dir is None:
@@ -413,7 +416,7 @@ def _named(folder: Path, name: str, ending: str) -> Path:
 
 
 def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
-    """Where an output's signature is not the recorded one, in its structure, shapes and types of elements."""
+    """Return where two signatures of an output differ."""
     if is_tensor(made) and is_tensor(recorded):
         return [
             f"{where}: {key} is {made[key]}, was {recorded[key]}"

@@ -1,1 +1,1 @@
-"""Many ranks: snapshots, merging, skew."""
+"""Snapshots of many ranks, merged and compared."""

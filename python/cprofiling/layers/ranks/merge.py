@@ -1,4 +1,4 @@
-"""The command ``merge``: what many ranks wrote, as one.
+"""Merging the files of many ranks, as the command ``merge`` does.
 
 The files are of one kind: statistics (live files, and ``Snapshot.to_bytes()``, with or without the record of a rank),
 timing reports, or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty,
@@ -8,13 +8,13 @@ files means nothing.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
-from cprofiling._internal import arguments
-from cprofiling._internal.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
+from cprofiling._internal import arguments, file_kinds
 from cprofiling._internal.files import atomic_writer, open_regular
 from cprofiling._internal.tables import text_table
 from cprofiling._internal.text import counted, shown_text
@@ -27,7 +27,7 @@ from cprofiling.nodes.summary_table import format_profiling_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     from _typeshed import StrOrBytesPath
 
@@ -37,15 +37,12 @@ if TYPE_CHECKING:
 STATISTICS, TIMING, TRACES = "statistics", "timing reports", "traces"
 NOTHING = "there is nothing to merge"
 _KINDS = (STATISTICS, TIMING, TRACES)
-_GZIP_MAGIC = b"\x1f\x8b"
-_HEAD = 4096  # bytes by which a file is told
 _MOST_NAMED = 100  # ranks that are missing
 _MOST_HOSTS = 10
-_TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
 
 
 class MergeError(Exception):
-    """Nothing is merged, for the reason that it says; ``complaints``: lines that tell what is wrong with the files."""
+    """Reason why nothing was merged, with ``complaints`` on the files."""
 
     def __init__(self, message: str, complaints: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -53,7 +50,7 @@ class MergeError(Exception):
 
 
 class Outcome:
-    """What came of merging files.
+    """Result of merging files.
 
     Attributes:
         text: What was merged, and the ranks compared, to be printed.
@@ -118,19 +115,19 @@ def _of_one_kind(files: Sequence[str], refused: dict[str, str]) -> tuple[str, li
 
 
 def _kind_of(path: str) -> str:
-    """Return what a file is by its first bytes; whether it is damaged shows later."""
+    """Return the kind of a file by its first bytes."""
     with open_regular(path) as file:
-        head = file.read(_HEAD)
+        head = file.read(file_kinds.HEAD)
     if not head:
         raise FormatError("it is empty")
-    if head.startswith((*STATISTICS_MAGICS, LIVE_MAGIC)):
+    kind = file_kinds.kind_of(head)
+    if kind in (file_kinds.STATISTICS, file_kinds.LIVE):
         return STATISTICS
-    text = head.lstrip()
-    if head.startswith(_GZIP_MAGIC) or text.startswith(b"[") or any(key in head for key in _TRACE_KEYS):
+    if kind is file_kinds.TRACE:
         return TRACES
-    if text.startswith(b"{"):
+    if head.lstrip().startswith(b"{"):
         return TIMING
-    raise FormatError(NEITHER)
+    raise FormatError(file_kinds.NEITHER)
 
 
 def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[str, str]) -> Merged:
@@ -150,7 +147,7 @@ def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[st
 
 
 def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:
-    """Read files; those that cannot be read are noted."""
+    """Yield what is read of files, and note those that cannot be."""
     for path in files:
         try:
             yield read(path)
@@ -171,14 +168,12 @@ def _write_traces(traces: Sequence[merge_traces.Trace], target: str) -> MergedTr
     if not target.endswith(".gz"):
         with atomic_writer(target) as file:
             return _some(merge_traces.merge_traces(traces, file.write))
-    import gzip
-
     with atomic_writer(target) as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         return _some(merge_traces.merge_traces(traces, packed.write))
 
 
 def _some(merged: MergedTraces) -> MergedTraces:
-    """Return what was merged; where it is nothing, no file appears."""
+    """Return the merged traces, or raise where there are none."""
     if not merged.labels:
         raise MergeError(NOTHING, [_complaint(path, reason) for path, reason in merged.refused.items()])
     return merged
@@ -198,7 +193,7 @@ def _complaint(path: str, reason: str) -> str:
 
 
 def _missing(labels: Sequence[str], expected: int | None) -> list[str]:
-    """Return a line that names the ranks that are missing, or says how many they are, or none."""
+    """Return a line on missing ranks, if any."""
     if expected is None:
         return []
     missing, first = missing_ranks(labels, expected, _MOST_NAMED)
@@ -220,7 +215,7 @@ def _described(kind: str, merged: Merged, target: str | None) -> str:
 
 
 def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line that tells of ranks that several machines say they are, if there are any: of two jobs, perhaps."""
+    """Return a line on ranks that several machines claim, if any."""
     hosts_of: dict[str, set[str]] = {}
     for label, host in hosts:
         if host:
@@ -234,32 +229,18 @@ def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _tables(merged: Merged) -> list[str]:
-    """Return the table of what was merged; traces have none."""
+    """Return the table of merged statistics or times."""
     if isinstance(merged, MergedStatistics):
         assert merged.snapshot is not None  # noqa: S101 there are ranks
         stats = merged.snapshot.stats()
-        reasons = [*stats.reasons, *merged.notes]
-        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *_reasons(reasons)]
+        reasons = "\n".join(shown_text("reason", reason) for reason in (*stats.reasons, *merged.notes))
+        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *([reasons] if reasons else [])]
     if isinstance(merged, MergedTiming):
         assert merged.report is not None  # noqa: S101 there are ranks
-        return [_timing_table(merged.report)]
+        columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
+        rows = []
+        for name, stage in merged.report["stages"].items():
+            ranks = stage["parallel_info"]["num_ranks"]
+            rows.append((name, ranks, stage.get("count"), f"{stage['duration_ms']:.3f}", stage["percentage"]))
+        return [text_table(columns, rows)]
     return []
-
-
-def _reasons(reasons: Sequence[str]) -> list[str]:
-    return ["\n".join(shown_text("reason", reason) for reason in reasons)] if reasons else []
-
-
-def _timing_table(report: dict[str, Any]) -> str:
-    columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
-    rows = [
-        (
-            name,
-            stage["parallel_info"]["num_ranks"],
-            stage.get("count"),
-            f"{stage['duration_ms']:.3f}",
-            stage["percentage"],
-        )
-        for name, stage in report["stages"].items()
-    ]
-    return text_table(columns, rows)

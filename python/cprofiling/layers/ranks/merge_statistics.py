@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal.file_kinds import LIVE_MAGIC
 from cprofiling._internal.files import open_to_read, read_whole
+from cprofiling._internal.text import counted
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
 _BATCH = 256  # snapshots that are in memory at once
 _OVERFLOW = "with it, a count would exceed 2**63-1"
@@ -24,7 +26,7 @@ CHANGED = "it was changed while it was read"
 
 @dataclass(frozen=True)
 class Part:
-    """Statistics that may be merged: what is known of them before they are, so that they need not stay in memory.
+    """Statistics that may be merged, described without keeping them.
 
     Attributes:
         name: What messages call them: a path, a rank, an address.
@@ -51,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class MergedStatistics:
-    """The statistics of several ranks as one.
+    """Statistics of several ranks as one.
 
     Attributes:
         snapshot: All of them, each call counted once; None where there are none.
@@ -78,7 +80,10 @@ def part_of_snapshot(name: str, taken: RankedSnapshot, label: str) -> Part:
 
 
 def part_of_file(path: str) -> Part:
-    """Read a file and return what may be merged. OSError where it cannot be read, FormatError for a damaged one."""
+    """Read a file of statistics.
+
+    Raises OSError where it cannot be read, FormatError where it is damaged.
+    """
     with open_to_read(path) as file:
         if file.read(len(LIVE_MAGIC)) == LIVE_MAGIC:
             return _part_of_live_file(path)
@@ -99,7 +104,7 @@ def part_of_file(path: str) -> Part:
 
 
 def _part_of_live_file(path: str) -> Part:
-    """Read a live file, whose statistics are kept in memory, as it may be written meanwhile."""
+    """Read a live file and keep its statistics, as they may change."""
     from cprofiling.nodes.live_file import reading
 
     statistics = reading.read(path)
@@ -120,7 +125,7 @@ def _part(name: str, taken: RankedSnapshot, label: str, digest: bytes, load: Cal
 
 
 def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
-    """Merge statistics, in any order; the result is the same to the bit.
+    """Merge statistics in any order, with the same result to the bit.
 
     Where two have data in common, that which counts more calls is merged, as it was taken later; of equal ones the
     first by their bytes, then by their names. The others are among ``refused``, as is what cannot be loaded.
@@ -176,7 +181,7 @@ class _Merger:
             self.join()
 
     def join(self) -> None:
-        """Merge those that wait; one with which a count would be too large is left out."""
+        """Merge those that wait, but for those with too large counts."""
         waiting, self._waiting = self._waiting, []
         try:
             self._merge(waiting)
@@ -194,11 +199,8 @@ class _Merger:
         self.merged = Snapshot.merge([*before, *(snapshot for _, snapshot in waiting)])
         for part, snapshot in waiting:
             self.parts.append(part)
-            self.skew.add(part.label, _totals(snapshot))
-
-
-def _totals(snapshot: Snapshot) -> list[tuple[str, str, float]]:
-    return [(str(stats.stage), stats.node_name, stats.total_ms) for stats in snapshot.stats() if stats.count]
+            rows = [(str(row.stage), row.node_name, row.total_ms) for row in snapshot.stats() if row.count]
+            self.skew.add(part.label, rows)
 
 
 def reason_of(error: Exception) -> str:
@@ -207,8 +209,47 @@ def reason_of(error: Exception) -> str:
 
 
 def missing_ranks(labels: Iterable[str], expected: int, most: int) -> tuple[int, list[str]]:
-    """Return how many ranks below ``expected`` are not among the labels, and the first of them, ``most`` at most."""
+    """Return the number of missing ranks, and the first ``most`` of them."""
     known = {int(label) for label in labels if label.isdecimal()}
     count = expected - sum(rank < expected for rank in known)
     missing = (str(rank) for rank in range(expected) if rank not in known)
     return count, list(islice(missing, min(count, most)))
+
+
+@dataclass(frozen=True, repr=False)
+class GatheredStatistics:
+    """Statistics of many processes, by rank or by address of a worker.
+
+    Attributes:
+        snapshot: Those of all of them, each call counted once; None where nobody answered.
+        ranks: Those of each.
+        missing: The processes that did not answer in time, or whose answer was of no use, with the reason.
+        refused: Those whose statistics are another one's, which are not counted again, with the reason.
+    """
+
+    snapshot: Snapshot | None
+    ranks: Mapping[Any, RankedSnapshot]
+    missing: Mapping[Any, str]
+    refused: Mapping[Any, str]
+    _skew: Skew
+
+    def skew(self) -> Skew:
+        """Return how unevenly the processes share the work."""
+        return self._skew
+
+    def __repr__(self) -> str:
+        missing = f", missing: {', '.join(map(str, self.missing))}" if self.missing else ""
+        return f"<GatheredStatistics of {counted(len(self.ranks), 'process', 'processes')}{missing}>"
+
+
+def gathered(taken: Mapping[Any, RankedSnapshot], missing: Mapping[Any, str]) -> GatheredStatistics:
+    """Merge the statistics of processes, by their ranks or addresses.
+
+    missing: The processes without an answer, with the reason.
+    """
+    names = {str(key): key for key in sorted(taken)}
+    parts = [part_of_snapshot(name, taken[key], label=name) for name, key in names.items()]
+    merged = merge_parts(parts)
+    refused = {names[name]: reason for name, reason in merged.refused.items()}
+    kept = {key: taken[key] for key in names.values() if key not in refused}
+    return GatheredStatistics(merged.snapshot, kept, dict(sorted(missing.items())), refused, merged.skew)

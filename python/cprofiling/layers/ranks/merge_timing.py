@@ -1,4 +1,4 @@
-"""Merging the timing reports of many ranks into one: a stage lasts as long as on its slowest rank.
+"""Merging the timing reports of many ranks into one.
 
 In a merged report ``count, duration_ms, mean_ms, std_ms`` of a stage are those of its slowest rank, ``min_ms`` and
 ``max_ms`` those of all ranks, ``error_count`` and ``cancelled_count`` sums, memory the most on any rank;
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class MergedTiming:
-    """Timing reports of several ranks as one: see the attributes of MergedStatistics; ``report`` is the JSON object."""
+    """Timing reports as one, with the attributes of MergedStatistics."""
 
     report: dict[str, Any] | None
     labels: tuple[str, ...]
@@ -57,17 +57,15 @@ class MergedTiming:
 
 
 def read_report(path: str) -> Report:
-    """Read a timing report, ours or one of telefuser. OSError where it cannot be read, FormatError for what is none."""
+    """Read a timing report.
+
+    Raises OSError where it cannot be read, FormatError where it is none.
+    """
     content = load_timing_report(path)
     rank = content.get("rank", rank_of_name(path))
     label = path if rank is None else str(int(rank))
-    return Report(path, label, content, _identities(content))
-
-
-def _identities(content: dict[str, Any]) -> tuple[str, ...]:
-    """What tells the data of a report: of whose records it is made, or the whole of it where that is not said."""
     named = tuple(f"{process['id']} {process['request_id']}" for process in _processes(content))
-    return named or (json.dumps(content, sort_keys=True),)
+    return Report(path, label, content, named or (json.dumps(content, sort_keys=True),))
 
 
 def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
@@ -77,7 +75,7 @@ def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def merge_reports(reports: Iterable[Report]) -> MergedTiming:
-    """Merge timing reports, in any order; the result is the same.
+    """Merge timing reports in any order, with the same result.
 
     Of two with records of one process and request, that with the longer time, of all its ranks, is merged; the other
     is refused.
@@ -128,7 +126,7 @@ def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
 
 
 def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of a stage by rank: those that it lists, or the report's own."""
+    """Return the figures of a stage by rank."""
     ranks = stage.get("parallel_info", {}).get("ranks")
     if not ranks:
         return [(label, _figures(stage))]
@@ -144,7 +142,7 @@ def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, An
 
 
 def _figures(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what counts of the figures of a stage, or of a rank there; without a call there are no times of calls."""
+    """Return the figures of a stage or rank that are merged."""
     times = () if told.get("count") == 0 else _TIMES
     keys = ("duration_ms", "count", *_FAULTS, *times, "peak_memory_gb", "memory")
     figures = {key: told[key] for key in keys if told.get(key) is not None}
@@ -155,7 +153,7 @@ def _figures(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of two processes of one rank together; what only one of them knows is left out."""
+    """Add the figures of two processes of one rank that both have."""
     both = a.keys() & b.keys()
     total = {"duration_ms": a["duration_ms"] + b["duration_ms"], **_faults((a, b)), **_range((a, b))}
     if "count" in both:
@@ -164,7 +162,9 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         total["mean_ms"] = total["duration_ms"] / total["count"]
         called = [each for each in (a, b) if each["count"]]
         if all({"mean_ms", "std_ms"} <= each.keys() for each in called):
-            total["std_ms"] = _pooled(called, total["mean_ms"])
+            mean_ms = total["mean_ms"]
+            squares = (each["count"] * (each["std_ms"] ** 2 + (each["mean_ms"] - mean_ms) ** 2) for each in called)
+            total["std_ms"] = math.sqrt(math.fsum(squares) / total["count"])
     if "peak_memory_gb" in both:
         total["peak_memory_gb"] = max(a["peak_memory_gb"], b["peak_memory_gb"])
     if "memory" in both:
@@ -173,24 +173,18 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def _faults(parts: Collection[dict[str, Any]]) -> dict[str, int]:
-    """Return how many calls failed or were cancelled; where there were none, nothing is said of it."""
+    """Return the sums of failed and cancelled calls, where there are any."""
     return {key: sum(part.get(key, 0) for part in parts) for key in _FAULTS if any(key in part for part in parts)}
 
 
 def _range(parts: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Return the shortest and the longest call, where all parts with calls tell theirs."""
+    """Return the shortest and longest call, where all parts tell theirs."""
     called = [part for part in parts if part.get("count") != 0]
     return {
         key: pick(part[key] for part in called)
         for key, pick in (("min_ms", min), ("max_ms", max))
         if called and all(key in part for part in called)
     }
-
-
-def _pooled(parts: Sequence[dict[str, Any]], mean_ms: float) -> float:
-    """Return the standard deviation of sets of samples together."""
-    squares = (part["count"] * (part["std_ms"] ** 2 + (part["mean_ms"] - mean_ms) ** 2) for part in parts)
-    return math.sqrt(math.fsum(squares) / sum(part["count"] for part in parts))
 
 
 def _most(*memories: dict[str, float]) -> dict[str, float]:
@@ -210,15 +204,19 @@ def _merged(
     for stage in stages.values():
         stage["percentage"] = round(100 * stage["duration_ms"] / total_ms, 2) if total_ms else 0.0
     contents = [report.content for report in reports]
+    requests = {each.get("request_id", "merged") for each in contents}
+    first, *others = (each.get("metadata", {}) for each in contents)
     merged: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "request_id": _common(contents, "request_id", "merged"),
+        "request_id": requests.pop() if len(requests) == 1 else "merged",
         "timestamp": max(each.get("timestamp", "") for each in contents),
         "wall_clock_ms": max(each.get("wall_clock_ms", 0.0) for each in contents),
         "total_stages_ms": total_ms,
         "num_stages": len(stages),
         "stages": stages,
-        "metadata": _common_metadata(contents),
+        "metadata": {
+            key: value for key, value in first.items() if all(key in each and each[key] == value for each in others)
+        },
         "rank": min((int(label) for label in labels if label.isdecimal()), default=0),
         "world_size": max(len(labels), *(each.get("world_size", 1) for each in contents)),
         "processes": [process for content in contents for process in _processes(content)],
@@ -229,7 +227,7 @@ def _merged(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Return a rank for each label: those that have none come after the others."""
+    """Return a rank for each label, new ones for those without."""
     known = {label: int(label) for label in labels if label.isdecimal()}
     free = max(known.values(), default=-1) + 1
     return {**known, **{label: free + place for place, label in enumerate(sorted(set(labels) - known.keys()))}}
@@ -260,14 +258,3 @@ def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict
         rank.pop("memory", None)
     stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": ranks}
     return stage
-
-
-def _common(contents: Sequence[dict[str, Any]], key: str, otherwise: str) -> str:
-    values = {each.get(key, otherwise) for each in contents}
-    return values.pop() if len(values) == 1 else otherwise
-
-
-def _common_metadata(contents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what all of them say alike."""
-    first, *others = (each.get("metadata", {}) for each in contents)
-    return {key: value for key, value in first.items() if all(key in each and each[key] == value for each in others)}

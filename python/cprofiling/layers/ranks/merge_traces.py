@@ -1,4 +1,4 @@
-"""Merging the traces of many ranks into one, with rows of its own for each rank, on a common clock.
+"""Merging the traces of many ranks into one, on a common clock.
 
 Times of traces of one boot of one machine are brought to its CLOCK_MONOTONIC, which all its processes share: their
 uncertainty is that of the clock's calibration, about a microsecond. Between machines, and for traces that do not tell
@@ -42,7 +42,7 @@ _BASE = "baseTimeNanoseconds"
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace that may be merged: what is known of it before it is.
+    """Trace that may be merged, described without its rows.
 
     Attributes:
         path: Its file.
@@ -77,7 +77,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class MergedTraces:
-    """What was merged: see the attributes of MergedStatistics; ``clock`` is what the times are, and how certain."""
+    """Merged traces. See MergedStatistics. ``clock`` tells the certainty."""
 
     labels: tuple[str, ...]
     skew: Skew
@@ -127,13 +127,13 @@ def _parsed(text: str) -> Any:
 
 
 def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return an object of what is known; an empty one where it is none."""
+    """Return an object of the facts, or an empty one."""
     value = known.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def _check_own(own: dict[str, Any]) -> None:
-    """Refuse what is written by rules that are not known here, and what would hide that a recording is there twice."""
+    """Refuse other format versions and merged traces."""
     version = own.get("format_version", FORMAT_VERSION)
     if version != FORMAT_VERSION:
         raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
@@ -146,7 +146,7 @@ def _is_index(value: Any) -> bool:
 
 
 def _clock(process: dict[str, Any]) -> tuple[str | None, int]:
-    """Which CLOCK_MONOTONIC a process has, if it is known, and what its times are ahead of that."""
+    """Return the CLOCK_MONOTONIC of a process and the offset to its times."""
     clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
     if isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62:
         return clock, since_epoch_ns
@@ -154,7 +154,7 @@ def _clock(process: dict[str, Any]) -> tuple[str | None, int]:
 
 
 def _rank(distributed: dict[str, Any], path: str) -> int | None:
-    """The rank that a trace tells, where it is one of several; else that of its name."""
+    """Return the rank of a trace, from its facts or its name."""
     rank: Any = distributed.get("rank")
     size: Any = distributed.get("world_size")
     if _is_index(rank) and _is_index(size) and size > 1:
@@ -164,7 +164,7 @@ def _rank(distributed: dict[str, Any], path: str) -> int | None:
 
 
 class _Survey:
-    """What a trace is when it is written: a hash of it, and what its times are counted from.
+    """Hash of a written trace, and the base of its times.
 
     FormatError where its events cannot be told apart: somebody has hidden some in others.
     """
@@ -193,7 +193,7 @@ class _Survey:
 
 
 def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
-    """The total time of each node, in ms."""
+    """Return the total time of each node, in ms."""
     sums: dict[tuple[int, int], int] = {}
     names = ("kind", "name", "start_ns", "end_ns")
     kinds, texts, starts, ends = (recording.column(name) or () for name in names)
@@ -206,7 +206,7 @@ def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
 
 
 def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
-    """Merge traces, in any order, into one, which goes through ``write`` piece by piece; the result is the same.
+    """Merge traces in any order, with the same result, through ``write``.
 
     At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
     refused; so is one that cannot be read again. Raises what ``write`` raises.
@@ -254,7 +254,7 @@ def _chosen(traces: Iterable[Trace]) -> tuple[list[Trace], dict[str, str]]:
 
 
 def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
-    """Return what is to be added to the times of each trace, in ns, and what the common clock is.
+    """Return the shift of each trace in ns, and the common clock.
 
     Of each machine the trace of the lowest rank keeps its times of day, and the others of that machine follow it.
     """
@@ -268,7 +268,7 @@ def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
 
 
 def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
-    """What the merged trace says of itself."""
+    """Return the facts of the merged trace."""
     ranks = [
         {"rank": trace.label, "where": trace.where, "shift_ns": shifts[trace.path], "events": trace.events}
         for trace in traces

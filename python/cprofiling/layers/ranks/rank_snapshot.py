@@ -1,4 +1,4 @@
-"""Which process statistics are of: a rank, a host, a process, written down beside a snapshot's bytes.
+"""Snapshots with the rank, host and process that they come from.
 
 The bytes (integers little-endian)::
 
@@ -75,13 +75,13 @@ class RankedSnapshot:
 
     @property
     def label(self) -> str:
-        """What tables call it: ``3`` of rank 3; else host and process, as far as they are known."""
+        """Name in tables, the rank, else host and process."""
         if self.rank is not None:
             return str(self.rank)
         return ":".join(str(part) for part in (self.host, self.pid) if part not in ("", None))
 
     def to_bytes(self) -> bytes:
-        """Return all of it as bytes, for ``from_bytes`` and for ``cprofiling merge``."""
+        """Return the bytes for ``from_bytes`` and ``cprofiling merge``."""
         known = {"rank": self.rank, "world_size": self.world_size, "host": self.host or None, "pid": self.pid}
         record = json.dumps({key: value for key, value in known.items() if value is not None}).encode("ascii")
         sizes = _VERSION.to_bytes(4, "little") + len(record).to_bytes(4, "little")
@@ -90,7 +90,7 @@ class RankedSnapshot:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RankedSnapshot:
-        """Return what ``to_bytes`` wrote; of bytes of ``Snapshot.to_bytes()``, a snapshot of an unknown rank.
+        """Return a snapshot from ``to_bytes``, or one without a rank.
 
         They may come from anywhere. FormatError for what is cut, changed, of another version, or neither of the two.
         """
@@ -121,7 +121,7 @@ def _parts(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _checked_record(record: bytes) -> dict[str, Any]:
-    """Return the keywords of a RankedSnapshot that a record has. ValueError for what is none."""
+    """Return the keywords of a RankedSnapshot in a record."""
     try:
         known = json.loads(record)
     except RecursionError:
@@ -132,14 +132,14 @@ def _checked_record(record: bytes) -> dict[str, Any]:
 
 
 def rank_of_name(path: str) -> int | None:
-    """Return the rank that the name of a file tells: the last ``rank3`` in it, see above; None where there is none."""
+    """Return the last rank in the name of a file, such as ``rank3``."""
     stem = os.path.basename(path)
     found = _NAMED.findall(stem)
     return int(found[-1]) if found else None
 
 
 def own_rank() -> tuple[int | None, int | None]:
-    """Return rank and world size of this process, each None where it is not known.
+    """Return rank and world size of this process, None where unknown.
 
     They are those of torch.distributed where it is in use, else those that the environment tells.
     """
@@ -152,7 +152,7 @@ def own_rank() -> tuple[int | None, int | None]:
 
 
 def take(profiler: Profiler | PipelineProfiling) -> RankedSnapshot:
-    """Return the present statistics of a Profiler, or a pipeline's, and which process this is.
+    """Return the present statistics of a Profiler, with this process.
 
     TypeError for what is neither.
     """
@@ -165,7 +165,7 @@ def take(profiler: Profiler | PipelineProfiling) -> RankedSnapshot:
 def write_rank_snapshot(
     profiler: Profiler | PipelineProfiling, folder: StrOrBytesPath, name: str = "statistics"
 ) -> str:
-    """Write the present statistics into a folder, for ``cprofiling merge``, and return the path.
+    """Write the statistics for ``cprofiling merge`` and return the path.
 
     The file is called ``{name}_rank{rank}_{id}.cprof``, without the rank where there is none; ``id`` is that of the
     Profiler, so that no two ranks, processes or machines have one name. Written again it is replaced: a rank that

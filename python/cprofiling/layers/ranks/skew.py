@@ -1,4 +1,4 @@
-"""How unevenly ranks share the work: each node's slowest rank, and those that are slow by a stated rule.
+"""Uneven work of ranks, with the stragglers in each node.
 
 A straggler in a node is a rank whose total time there is at least 1.2 times the median of the ranks that ran the node,
 and beyond it by at least 1 % of a rank's time in all nodes (the median of the ranks).
@@ -55,13 +55,13 @@ class NodeSkew:
 
 
 class Skew(Tabular, list[NodeSkew]):
-    """The nodes over the ranks, the most uneven first: by what the slowest rank is beyond the median.
+    """Nodes over the ranks, the most uneven first.
 
     It is text when it is printed, and has ``to_pandas()``.
     """
 
     def stragglers(self) -> dict[str, tuple[int, float]]:
-        """Return the ranks that are stragglers anywhere: in how many nodes, and how many ms beyond the medians there.
+        """Return the straggling ranks, with their nodes and excess in ms.
 
         The slowest come first.
         """
@@ -76,7 +76,10 @@ class Skew(Tabular, list[NodeSkew]):
         return Table(_COLUMNS, [_shown(row) for row in self], self._notes())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the nodes as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        """Return a pandas DataFrame.
+
+        Raises ImportError, with the extra, where pandas is missing.
+        """
         names = tuple(NodeSkew.__dataclass_fields__)
         return frame_of(names, [tuple(getattr(row, name) for name in names) for row in self])
 
@@ -103,13 +106,13 @@ def _shown(row: NodeSkew) -> tuple[object, ...]:
 
 
 def label_order(label: str) -> tuple[bool, int, str]:
-    """The key by which labels of ranks are sorted: numbers first, by their value."""
+    """Return a sort key for labels of ranks, numbers first."""
     is_number = label.isdecimal() and label.isascii()
     return (not is_number, int(label) if is_number else 0, label)
 
 
 class SkewBuilder:
-    """Gathers the total times of nodes, rank by rank; the order in which they come does not matter."""
+    """Collect the total times of nodes from each rank, in any order."""
 
     def __init__(self) -> None:
         """Begin without any."""
@@ -117,7 +120,7 @@ class SkewBuilder:
         self._totals: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
 
     def add(self, label: str, totals: Iterable[tuple[str, str, float]]) -> None:
-        """Add what a rank has: stage, node and total time in ms, of each. Of one rank, it adds up."""
+        """Add stage, node and total time in ms of a rank's nodes."""
         number = self._labels.setdefault(label, len(self._labels))
         for stage, node, total_ms in totals:
             ranks, times = self._totals.setdefault((stage, node), (array("q"), array("d")))
@@ -139,7 +142,7 @@ class SkewBuilder:
 
 
 def _summed(labels: Sequence[str], ranks: Sequence[int], times: Sequence[float]) -> dict[str, float]:
-    """Return the total of each rank, in the order of the ranks; sums do not depend on the order of their parts."""
+    """Return the total of each rank, whatever the order of its parts."""
     parts: dict[str, list[float]] = {}
     for rank, time_ms in zip(ranks, times, strict=True):
         parts.setdefault(labels[rank], []).append(time_ms)

@@ -1,4 +1,4 @@
-"""Writing the events of several traces as those of one: processes, times and ids that join events get new values."""
+"""Writing several traces as one, with new processes, times and ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TraceWriter:
     """Writes one trace of many, piece by piece, through ``write``."""
 
     def __init__(self, write: Callable[[bytes], object], facts: dict[str, Any]) -> None:
-        """``facts``: what the trace says of itself, by key."""
+        """Begin the trace with its facts."""
         self._write = write
         self._is_first = True
         self._pids: set[int] = set()
@@ -41,7 +41,7 @@ class TraceWriter:
         self._write(b"\n]}\n")
 
     def add(self, recording: Recording, trace: Trace, place: int, shift_ns: int) -> None:
-        """Add the events of a trace, moved in time by so many ns; ``place``: which of the traces it is."""
+        """Add the events of the trace at a place, shifted by some ns."""
         events = _Events(self, trace, place, shift_ns)
         splitter = Splitter(events.put)
         recording.write_chrome(splitter.take)
@@ -50,12 +50,12 @@ class TraceWriter:
         self.ids_before = events.greatest_id
 
     def put(self, event: bytes) -> None:
-        """Write an event: what follows the beginning that all have."""
+        """Write an event, without its common beginning."""
         self._write((_BEGIN if self._is_first else b"," + _BEGIN) + event)
         self._is_first = False
 
     def pid_of(self, trace: Trace, wanted: bytes) -> int:
-        """Return the number of a process, which no other process of the merged trace has.
+        """Return a number for a process that no other process has.
 
         Several traces of one process, by rank, host and number, have it in common.
         """
@@ -66,7 +66,7 @@ class TraceWriter:
         return pid
 
     def _new_pid(self, wanted: bytes) -> int:
-        """Return a free number: if possible, the one that it had."""
+        """Return a free number, the wanted one if possible."""
         pid = int(wanted) if re.fullmatch(rb"\d{1,9}", wanted) else 0
         if pid == 0 or pid in self._pids:
             while self._next_pid in self._pids:
@@ -77,10 +77,10 @@ class TraceWriter:
 
 
 class Splitter:
-    """Takes a trace as it is written, and gives its events: what follows ``{"ph":"``."""
+    """Split a trace, as it is written, into its events."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
-        """``put``: takes the events, one by one."""
+        """Take a function for the events."""
         self._put = put
         self._rest = b""
         self.head: bytes | None = None  # what comes before the events
@@ -92,7 +92,7 @@ class Splitter:
             self._give(event)
 
     def close(self) -> None:
-        """Give the last event: there are no more pieces."""
+        """Pass on the last event."""
         self._give(self._rest.removesuffix(b"\n]}\n"))
 
     def _give(self, event: bytes) -> None:
@@ -103,7 +103,7 @@ class Splitter:
 
 
 class _Events:
-    """The events of one trace on their way into the merged one."""
+    """Events of one trace on their way into the merged one."""
 
     def __init__(self, writer: TraceWriter, trace: Trace, place: int, shift_ns: int) -> None:
         self._writer = writer
@@ -117,7 +117,7 @@ class _Events:
         self.greatest_id = writer.ids_before
 
     def put(self, event: bytes) -> None:
-        """Put an event into the merged trace. Names of processes wait until the end."""
+        """Put an event into the merged trace, but for names of processes."""
         found = TRACK.search(event)
         assert found is not None  # noqa: S101 the survey has looked
         pid = found[1]
@@ -141,14 +141,14 @@ class _Events:
         return b',"ts":%b%d.%03d' % (b"-" if at_ns < 0 else b"", whole, rest)
 
     def _id(self, number: int) -> int:
-        """Return a number that joins events of this trace, as one that joins none of the others."""
+        """Return an id that is unique among the traces."""
         if not 0 < number < _GREATEST_ID:
             return number
         self.greatest_id = max(self.greatest_id, number + self._offset)
         return number + self._offset
 
     def _keep(self, event: bytes, pid: bytes) -> bool:
-        """Keep what is said of a process. False: it is said of a thread."""
+        """Keep the name of a process, and tell whether it was one."""
         if not event.startswith((b'M","name":"process_name"', b'M","name":"process_sort_index"')):
             return False
         said = json.loads(b'{"ph":"' + event)["args"]
@@ -159,7 +159,7 @@ class _Events:
         return True
 
     def name_processes(self) -> None:
-        """Name the processes by their rank, and put them beneath those of the ranks before."""
+        """Name the processes by rank, below those of earlier ranks."""
         whose = f"rank {self._trace.label}" if self._trace.label.isdecimal() else self._trace.label
         for pid, number in self._pids.items():
             name = self._names.get(pid) or str(json.loads(pid))

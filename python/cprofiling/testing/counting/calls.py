@@ -1,4 +1,4 @@
-"""Counting calls of functions that Python can see, such as those of a library in C++: ``count_calls``."""
+"""Counting calls of functions, those of C++ libraries among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CallCount(Mapping[str, int]):
-    """How often functions were called: ``with count_calls(...) as calls``. The figures are always those of now.
+    """Counts of calls, always those of now.
 
     A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where
     it is not counted. What is one function is counted under one name, the first that a pattern takes.
@@ -41,7 +41,7 @@ class CallCount(Mapping[str, int]):
 
     @property
     def by_node(self) -> dict[str, dict[str, int]]:
-        """For each node that has called one: the functions' names and counts; what nodes inside it call is theirs.
+        """Names and counts of functions for each node that called them itself.
 
         Nodes are known that are measured: their Profiler is on, or a recording runs.
         """
@@ -57,7 +57,10 @@ class CallCount(Mapping[str, int]):
         return len(set(self._names.values()))
 
     def __enter__(self) -> CallCount:
-        """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
+        """Begin to count, on top of earlier blocks.
+
+        Raises RuntimeError while the calls are being counted already.
+        """
         if not self._running.acquire(blocking=False):
             raise RuntimeError("these calls are being counted already")
         try:
@@ -81,7 +84,7 @@ class CallCount(Mapping[str, int]):
 
 
 def count_calls(*patterns: str) -> CallCount:
-    """Count calls of functions while a ``with`` block runs: in all threads, and also calls that an exception ends.
+    """Count calls of functions in all threads while a ``with`` block runs.
 
     Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it,
     and taken away at the end of the block. So calls are counted that look the function up in a module, or in the class

@@ -1,4 +1,4 @@
-"""Counting PyTorch's operators, and launches of work on CUDA devices: ``count_dispatches``."""
+"""Counting PyTorch's operators and launches on CUDA devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class DispatchCount:
-    """How often operators and launches happened: ``with count_dispatches() as d``. The figures are those of now, also
-    afterwards.
-    """  # noqa: D205
+    """Counts of operators and launches, always those of now."""
 
     def __init__(self) -> None:
         """Make one that has counted nothing."""
@@ -35,7 +33,7 @@ class DispatchCount:
 
     @property
     def operators(self) -> dict[str, int]:
-        """Operators by name, without that of an overload: ``{"aten::add": 3, "aten::mm": 1}``, as first met."""
+        """Operators by name, without overloads, in the order first met."""
         return self._tally.by_name()
 
     @property
@@ -45,7 +43,7 @@ class DispatchCount:
 
     @property
     def by_node(self) -> dict[str, dict[str, int]]:
-        """For each node that has called one: operators' names and counts; what nodes inside it call is theirs.
+        """Names and counts of operators for each node that called them itself.
 
         Nodes are known that are measured: their Profiler is on, or a recording runs.
         """
@@ -53,16 +51,19 @@ class DispatchCount:
 
     @property
     def cuda_launches(self) -> int | None:
-        """Calls that launch kernels or graphs of CUDA, by whichever library and thread; None if that is not known."""
+        """Launches of CUDA kernels or graphs by any library, None if unknown."""
         return self._launches.count
 
     @property
     def cuda_launches_reason(self) -> str | None:
-        """Why ``cuda_launches`` is None; None while it is not."""
+        """Reason why ``cuda_launches`` is None."""
         return self._launches.reason
 
     def __enter__(self) -> DispatchCount:
-        """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
+        """Begin to count, on top of earlier blocks.
+
+        Raises RuntimeError while they are being counted already.
+        """
         if not self._running.acquire(blocking=False):
             raise RuntimeError("these dispatches are being counted already")
         try:
@@ -78,7 +79,10 @@ class DispatchCount:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Count no more. Doing so twice changes nothing. RuntimeError in a thread that has not entered the block."""
+        """Stop counting, in the thread that began.
+
+        Doing so twice changes nothing. Raises RuntimeError in another thread.
+        """
         if not self.is_on:
             return
         if threading.get_ident() != self._thread:
@@ -94,7 +98,7 @@ class DispatchCount:
 
 
 def count_dispatches() -> DispatchCount:
-    """Count operators of PyTorch, and launches of CUDA, while a ``with`` block runs.
+    """Count PyTorch's operators and CUDA launches in a ``with`` block.
 
     Operators are counted where they reach the dispatcher's Python level, as a ``TorchDispatchMode`` sees them: after
     autograd, and those that a composite operator is made of in place of it. So a backward pass counts, too; what a

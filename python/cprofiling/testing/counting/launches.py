@@ -1,4 +1,4 @@
-"""Counting launches of work on CUDA devices, through the core's part on CUPTI."""
+"""Counting launches on CUDA devices through CUPTI."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class LaunchCount:
 
     @property
     def count(self) -> int | None:
-        """How many there were up to now; None if that is not known."""
+        """Launches up to now, None if unknown."""
         if self.reason is not None:
             return None
         return self._counted + (0 if self._user is None else _launched() - self._before)
 
     @property
     def reason(self) -> str | None:
-        """Why they are not known; None while they are."""
+        """Reason why they are unknown, None while they are known."""
         return _FORKED if self._user is not None and os.getpid() != self._process else self._reason
 
     def __enter__(self) -> LaunchCount:
-        """Begin, as a user of CUPTI that gathers no times, as nodes with kernels=True do."""
+        """Begin as a user of CUPTI that gathers no times."""
         from cprofiling import Profiler
 
         self._reason = missing_reason()

@@ -1,4 +1,4 @@
-"""Counting PyTorch's operators, through one TorchDispatchMode for each thread that is counted."""
+"""Counting PyTorch's operators by a TorchDispatchMode in each thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _this_thread = threading.local()
 
 @contextmanager
 def counting_operators(tally: Tally) -> Iterator[None]:
-    """Count the operators of this thread, and of those that are started meanwhile, while a block runs."""
+    """Count the operators of this thread and those started meanwhile."""
     if not _has_torch():
         yield
         return
@@ -57,7 +57,8 @@ def _mode_class(has_compiler: bool) -> type[Any]:
     ) -> Any:
         """Count an operator, and have it do what it does."""
         if self.tally is not None and _counting.counts(self.tally):
-            self.tally.add(_name_of(func))
+            schema = getattr(func, "_schema", None)  # which an operator on functions does not have
+            self.tally.add(str(func.name() if schema is None else schema.name))
         return func(*args, **(kwargs or {}))
 
     def init(self: Any, tally: Tally | None) -> None:
@@ -71,15 +72,9 @@ def _mode_class(has_compiler: bool) -> type[Any]:
     return made
 
 
-def _name_of(operator: Any) -> str:
-    """Return an operator's name, such as ``aten::add`` for all that are overloads of it."""
-    schema = getattr(operator, "_schema", None)
-    return str(operator.name() if schema is None else schema.name)  # an operator on functions has no schema
-
-
 @contextmanager
 def _pushed(tally: Tally) -> Iterator[None]:
-    """Count what this thread dispatches in a block, unless it is counted already.
+    """Count this thread's operators in a block, unless it does already.
 
     A mode that is entered as such also sets flags of the whole process, which it sets back to what it found: threads
     that overlap would leave them set for ever.
@@ -110,7 +105,7 @@ class _Counting:
         self._submit: Callable[..., Any] = ThreadPoolExecutor.submit
 
     def counts(self, tally: Tally) -> bool:
-        """Whether a tally's block still runs, which a thread may outlast."""
+        """Tell whether a tally's block still runs."""
         return tally in self._tallies
 
     @contextmanager
@@ -129,7 +124,7 @@ class _Counting:
                     self._end()
 
     def _begin(self) -> None:
-        """Set the process's flags, once for all threads, and have threads and executors tell of what they run."""
+        """Set the process's flags once, and patch threads and executors."""
         from torch.utils import _python_dispatch as dispatch
 
         self._flags = _mode(None)
@@ -148,7 +143,7 @@ class _Counting:
         self._flags.__exit__(None, None, None)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that is counted by all that count now, in whatever thread it runs."""
+        """Return a function that all present tallies count."""
         tallies = self._tallies
 
         @functools.wraps(function, updated=())
@@ -161,7 +156,7 @@ class _Counting:
         return run
 
     def after_fork_in_child(self) -> None:
-        """Have a lock that no thread holds: the one that did is not there."""
+        """Replace the lock, whose holder is not in the child."""
         self._lock = threading.RLock()
 
 

@@ -1,4 +1,4 @@
-"""What stands in the places of functions while their calls are counted: one for each, for all that count it."""
+"""Stand-ins for functions while their calls are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _Patch:
-    """A function, what stands in its place in modules and in classes, and who counts its calls."""
+    """Function with its stand-ins and the tallies of its calls."""
 
     def __init__(self, function: Any) -> None:
         self.original = function
@@ -44,7 +44,7 @@ class _Patch:
         return counted
 
     def _made(self, function: Any) -> tuple[Any, Any]:
-        """Return what is called and bound as the function is: in modules, and in classes."""
+        """Return stand-ins for modules and for classes."""
         counted = self._counted
         if isinstance(function, (staticmethod, classmethod)):
             return function, type(function)(counted)
@@ -56,7 +56,7 @@ class _Patch:
         return in_modules, counted if hasattr(function, "__get__") else staticmethod(in_modules)
 
     def put_into_classes(self, old: Any, new: Any) -> None:
-        """Put one in the places of the other. TypeError if a class cannot be changed."""
+        """Replace a value in classes. Raises TypeError for immutable ones."""
         for owner in self.owners:
             for attribute, value in list(vars(owner).items()):
                 if value is old:
@@ -69,7 +69,7 @@ class _Patch:
 
 
 class _Object:
-    """Stands in the place of an object that is called, and is more than a function."""
+    """Stand-in for a callable object that is more than a function."""
 
     def __init__(self, counted: Callable[..., Any], original: Any) -> None:
         told = {"__module__": counted.__module__, "__doc__": counted.__doc__}
@@ -96,7 +96,7 @@ _own: dict[int, int] = {}  # the threads in which this package itself works, and
 
 @contextmanager
 def own_calls() -> Iterator[None]:
-    """Count no calls of this thread while a block runs, as what it calls is called for the counting itself."""
+    """Ignore calls of this thread while a block runs."""
     thread = get_ident()
     _own[thread] = _own.get(thread, 0) + 1
     try:
@@ -122,7 +122,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def count_into(tally: Tally, found: Iterable[Found]) -> None:
-    """Have calls of functions be counted from now on, up to ``stop_counting``, also where this raises.
+    """Count calls of functions until ``stop_counting``, even if this raises.
 
     TypeError where a class cannot be changed.
     """
@@ -134,7 +134,7 @@ def count_into(tally: Tally, found: Iterable[Found]) -> None:
 
 
 def stop_counting(tally: Tally) -> None:
-    """Have nothing be counted there any more, and put functions back that nobody else counts."""
+    """Stop counting into a tally, and restore functions nobody counts."""
     with _lock:
         for patch in _patches.values():
             patch.tallies = tuple(each for each in patch.tallies if each[0] is not tally)
@@ -148,7 +148,7 @@ def stop_counting(tally: Tally) -> None:
 
 
 def original_of(value: Any) -> Any:
-    """Return the function in whose place a value stands; the value itself if it does in none's."""
+    """Return the function behind a stand-in, else the value."""
     for patch in tuple(_patches.values()):
         if value is patch.in_modules or value is patch.in_classes:
             return patch.original
@@ -164,7 +164,7 @@ def _joined(tally: Tally, found: Found) -> _Patch:
 
 
 def _replace_in_modules(replacements: dict[int, Any]) -> None:
-    """Put other values in the places of some, which are told by their identities, in all modules but our own."""
+    """Replace values, by identity, in all modules but our own."""
     for module_name, module in list(sys.modules.items()):
         if not issubclass(type(module), ModuleType) or module_name.partition(".")[0] == _PACKAGE:
             continue

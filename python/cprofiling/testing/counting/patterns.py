@@ -1,4 +1,4 @@
-"""The functions that patterns such as ``mypkg.native:*`` mean, in the modules that are loaded."""
+"""Functions in loaded modules by patterns such as ``mypkg.native:*``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns as they are. TypeError and ValueError as ``count_calls``."""
+    """Return patterns, checked as ``count_calls`` says."""
     if not patterns:
         raise ValueError("patterns must be at least one, such as 'mypkg.native:*', got none")
     for pattern in patterns:
@@ -40,7 +40,7 @@ def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def functions_of(patterns: tuple[str, ...], original_of: Callable[[Any], Any]) -> list[Found]:
-    """Return the functions that patterns mean, each once. Raises as ``count_calls`` at the beginning of its block.
+    """Return the functions of patterns, each once.
 
     original_of: tells what a value stands in the place of, which is the function that is meant.
     """
@@ -74,13 +74,13 @@ def _taken(pattern: str) -> Iterator[Found]:
 
 
 def namespace_of(module: ModuleType) -> dict[str, Any]:
-    """Return the names of a module; one that is yet to be loaded at its first use is not."""
+    """Return the names of a module without loading a lazy one."""
     names: dict[str, Any] = ModuleType.__getattribute__(module, "__dict__")
     return names
 
 
 def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
-    """Give the function of an exact name, if it is there. TypeError for what is none."""
+    """Yield the function of an exact name. Raises TypeError for another value."""
     *path, attribute = qualname.split(".")
     owner: Any = module
     for part in path:
@@ -98,7 +98,7 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
 
 
 def _holder_of(owner: Any, attribute: str) -> Any:
-    """Return the module, or of a class and its bases the one, that has an attribute itself."""
+    """Return the module or class that has an attribute itself."""
     holders = owner.__mro__ if isinstance(owner, type) else [owner] if isinstance(owner, ModuleType) else []
     return next((holder for holder in holders if attribute in vars(holder)), None)
 
@@ -121,7 +121,7 @@ def _matches(name: str, glob: str) -> bool:
 
 
 def _is_function_of(module: ModuleType, value: Any) -> bool:
-    """Whether a value is a function that a module defines, or has from a library that is not written in Python.
+    """Tell whether a value is a module's own function, or a native one.
 
     An object whose class makes it callable by a method in Python is none: it is there for more than to be called.
     """
@@ -138,12 +138,12 @@ def _looks_at_callers(value: Any) -> bool:
 
 
 def _is_near(module: ModuleType, value: Any) -> bool:
-    """Whether a value is of the same package as a module."""
+    """Tell whether a value is of the same package as a module."""
     return _home_of(value).partition(".")[0] == module.__name__.partition(".")[0]
 
 
 def _home_of(value: Any) -> str:
-    """Return the name of a value's module; empty if it does not tell, as what stands for something else may not."""
+    """Return the name of a value's module, empty if it does not tell."""
     try:
         home = value.__module__
     except Exception:  # noqa: BLE001 a proxy without its object may raise anything

@@ -1,4 +1,4 @@
-"""Counts that any number of threads add to at once, of which none is lost, by what is counted and by node."""
+"""Counts by name and node that threads add to without losing any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _add_one = next  # under a name of our own, as the program may have calls of ``n
 
 
 class Tally:
-    """How often each of some names was met, and in which node.
+    """Counts of names, by node.
 
     Neither adding nor reading takes a lock: either may come while the same thread adds already, from a finaliser or a
     signal's handler, and in a child that was forked meanwhile. What they do are single steps for the interpreter.
@@ -48,7 +48,7 @@ class Tally:
         return total
 
     def by_node(self) -> dict[str, dict[str, int]]:
-        """Return how often each name was met in each node, without those inside it.
+        """Return the counts in each node, without those inside it.
 
         A node's stages are one. What was met outside of nodes is left out.
         """

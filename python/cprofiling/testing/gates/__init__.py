@@ -1,1 +1,1 @@
-"""Gates: tests that fail when a pipeline gets worse."""
+"""Tests that fail when a pipeline gets worse."""

@@ -30,7 +30,10 @@ class Rule(NamedTuple):
 
 
 def rule_of(text: str) -> Rule:
-    """Return what a text such as ``mean:5%`` says. TypeError for no str, ValueError for another form."""
+    """Return the rule in a text such as ``mean:5%``.
+
+    Raises TypeError for no str, ValueError for another form.
+    """
     parts = _RULE.fullmatch(checked_text("fail", text))
     if parts is None or parts[1] not in METRICS or not float(parts[2]) <= 1e6:
         raise ValueError(f"fail must be METRIC:PERCENT%, METRIC one of {', '.join(METRICS)}, got {shown_value(text)}")
@@ -45,7 +48,7 @@ METRICS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
-    """Return the change from one side of pairs to the other in percent, and what draws one of resampled pairs.
+    """Return the change between pairs in percent, and a resampling of it.
 
     Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and
     J. P. Romano, 1992), as what disturbs one pair often disturbs the next.
@@ -64,7 +67,7 @@ def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tu
 def separate_change(
     old: Sequence[_T], new: Sequence[_T], figure: Callable[[Sequence[_T]], float]
 ) -> tuple[float, Draw]:
-    """As ``paired_change``, for two sides that were not measured together, each of which has a figure."""
+    """Return the change between sides that were measured separately."""
 
     def draw(source: random.Random) -> float:
         return (figure(_redrawn(new, source)) / figure(_redrawn(old, source)) - 1) * 100
@@ -82,7 +85,7 @@ def _redrawn(values: Sequence[_T], source: random.Random) -> list[_T]:
 
 
 def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of a change: as many standard deviations of what is drawn as Student's distribution says.
+    """Return the interval of a change, by Student and the bootstrap.
 
     Unlike the percentiles of what is drawn, it reaches as far as the confidence of many rows together needs.
     size: The values on the smaller side, at least 2.

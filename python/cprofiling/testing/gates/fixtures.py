@@ -1,4 +1,4 @@
-"""What the fixtures of the pytest plugin give to tests."""
+"""Fixtures of the pytest plugin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NodeProfiler(Profiler):
-    """The fixture ``node_profiler``: a Profiler that is on, and bound to the test's thread.
+    """Fixture ``node_profiler``, a Profiler bound to the test's thread.
 
     It counts the nodes that belong to no other Profiler. At the beginning of the test's call it is empty.
 
@@ -38,7 +38,7 @@ class NodeProfiler(Profiler):
     def pairs(
         self, function: Callable[[], object], *, repeat: int = 100, warmup: int = 3, name: str | None = None
     ) -> None:
-        """Time a callable, in turns with work that is always the same, for ``--cprofiling-compare`` with another run.
+        """Time a callable for a comparison with another run.
 
         The nodes in it are timed, too.
 
@@ -67,7 +67,7 @@ class NodeProfiler(Profiler):
         warmup: int = 3,
         fail: str = "mean:5%",
     ) -> PairedComparison:
-        """Compare two callables as ``cprofiling.gates.compare_pairs``; if the second one is slower, the test fails."""
+        """Compare two callables, and fail the test if the second is slower."""
         with self.without_counting():
             found = compare_pairs(baseline, new, pairs=pairs, warmup=warmup, fail=fail)
         self.comparisons.append(found)
@@ -75,7 +75,7 @@ class NodeProfiler(Profiler):
 
 
 class CallCounter:
-    """The fixture ``call_counter``: begins to count calls, up to the end of the test."""
+    """Fixture ``call_counter``, which counts calls to the end of the test."""
 
     def __init__(self) -> None:
         """Make one that counts nothing yet."""
@@ -83,7 +83,7 @@ class CallCounter:
         self._started: list[CallCount] = []
 
     def __call__(self, *patterns: str) -> CallCount:
-        """Begin to count as ``cprofiling.counting.count_calls``, and raise as it does; no ``with`` is needed."""
+        """Begin to count without ``with``, as ``cprofiling.counting.count_calls``."""
         calls = _Started(checked_patterns(patterns))
         self._stack.enter_context(calls)
         self._started.append(calls)
@@ -94,7 +94,7 @@ class CallCounter:
         return iter(self._started)
 
     def counts(self) -> dict[str, int] | None:
-        """Return what was counted up to now, by function; None if nothing is."""
+        """Return the counts by function up to now, None if nothing is counted."""
         found: dict[str, int] = {}
         for calls in self._started:
             found.update({name: max(count, found.get(name, 0)) for name, count in calls.items()})
@@ -106,7 +106,7 @@ class CallCounter:
 
 
 class _Started(CallCount):
-    """Counts already; a ``with`` block only ends it earlier."""
+    """Count that has begun, which a ``with`` block ends earlier."""
 
     def __enter__(self) -> CallCount:
         return self if self.is_on else super().__enter__()

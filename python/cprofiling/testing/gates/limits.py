@@ -1,4 +1,4 @@
-"""The marker ``cprofiling_limit``: what it says, and whether a test kept to it."""
+"""Limits of the marker ``cprofiling_limit`` and their check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 12  # names in a message
 
 
 class Limits(NamedTuple):
-    """The most that a test may do: of each a number, or numbers by name; None: no limit."""
+    """Limits of a test, numbers or numbers by name, None without."""
 
     native_calls: int | Mapping[str, int] | None = None
     operators: int | Mapping[str, int] | None = None
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(marks: Iterable[Any], native: Iterable[str]) -> Limits:
-    """Return what a test's markers say, of which those nearer to it come first; ``native``: patterns of the settings.
+    """Return the limits in a test's markers, the nearest first.
 
     Raises TypeError or ValueError for what makes no sense.
     """
@@ -74,7 +74,7 @@ def _times(value: Any) -> float | dict[str, float] | None:
 
 
 def complaints(limits: Limits, measured: Measured) -> list[str]:
-    """Return in what a test went beyond its limits, and which of them cannot be judged, which is no pass."""
+    """Return the limits that a test exceeded or that cannot be judged."""
     found = []
     native = measured.native_calls if measured.limited_calls is None else measured.limited_calls
     for what, most, counts, reason in (

@@ -1,4 +1,4 @@
-"""Two callables timed in turns, so that what disturbs the machine meets both: ``compare_pairs``."""
+"""Comparison of two callables that are timed in turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SMALLEST_MS = 0.05  # below, reading clocks and counters is a part of the time
 
 @dataclass(frozen=True)
 class PairedTimes:
-    """What became of one time.
+    """Comparison of one time.
 
     Attributes:
         name: The node's; empty for the whole call.
@@ -56,7 +56,7 @@ class PairedTimes:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """What ``compare_pairs`` found out. ``str()`` is a line for each time.
+    """Result of ``compare_pairs``. ``str()`` has a line for each time.
 
     Attributes:
         call: The whole call.
@@ -108,7 +108,7 @@ def compare_pairs(
     fail: str = "mean:5%",
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Call two callables in turns, each pair in random order, and judge whether the second one takes longer.
+    """Call two callables in turns, and judge whether the second is slower.
 
     Nodes that run in both are compared, too, each by all of its time in a call; not those that belong to another
     Profiler, such as a pipeline's own. Garbage collection stays as it is.

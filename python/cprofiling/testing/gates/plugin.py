@@ -1,4 +1,4 @@
-"""What the options of the pytest plugin ask for: files of what tests did, and tests that fail where they do more."""
+"""Files of counts and times, and failures, by options of the plugin."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _RUNNING_NOTHING = ("collectonly", "setuponly", "setupplan")
 
 
 class Gate:
-    """A plugin that is registered if there is an option; under xdist in each worker, and in what controls them."""
+    """Plugin for the options, in each xdist worker and its controller."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read options and baseline. UsageError where they make no sense, or where the baseline cannot be had."""
+        """Read options and baseline. Raises UsageError for wrong ones."""
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
         self._json = _path(config, "--cprofiling-json")
@@ -56,7 +56,7 @@ class Gate:
         self._baseline = self._loaded()
 
     def _loaded(self) -> dict[str, dict[str, Any]] | None:
-        """Return the tests of the baseline; None: nothing is compared."""
+        """Return the tests of the baseline, None if nothing is compared."""
         path = self._baseline_path
         if path is None or (self._updates and not Path(path).exists()):
             return None
@@ -79,7 +79,7 @@ class Gate:
         return tests
 
     def _take_as_foreign(self, path: str, tests: dict[str, dict[str, Any]], made_with: str) -> None:
-        """Keep the counts of another machine or Python. UsageError where times are to be compared."""
+        """Keep the counts of another machine, but not its times."""
         if self._updates:
             for did in tests.values():
                 did["series"] = {}  # else they would be told as those of this machine
@@ -90,7 +90,7 @@ class Gate:
             )
 
     def expected(self, nodeid: str) -> dict[str, Any] | None:
-        """Return what a test did before; None if that is not known."""
+        """Return the record of a test in the baseline, if any."""
         return None if self._baseline is None else self._baseline.get(name_of(self._config, nodeid))
 
     def complaints(self, nodeid: str, measured: Measured) -> list[str]:
@@ -154,7 +154,7 @@ class Gate:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _updated(self, *, is_whole: bool) -> dict[str, dict[str, Any]]:
-        """Return the baseline with what tests did that passed; if the run is whole, without those that are gone."""
+        """Return the baseline with the tests that passed in this run."""
         gone = set(self._missing()) if is_whole else set()
         kept = {name: did for name, did in (self._baseline or {}).items() if name not in gone}
         return {**kept, **{name: did for name, did in self._did.items() if name in self._passed - self._failed}}
@@ -168,14 +168,14 @@ class Gate:
             self._wrong.append(f"cannot write {path}: {reason(error)}")
 
     def _missing(self) -> list[str]:
-        """Return the tests of the baseline that were asked for, and did not run, or passed without being counted."""
+        """Return the tests of the baseline that should have run and did not."""
         if any(self._config.getoption(option, None) for option in _CHOOSING):
             return []
         known = (self._seen - (self._passed - self._did.keys())) | self._deselected
         return [nodeid for nodeid in self._baseline or {} if nodeid not in known and self._is_asked_for(nodeid)]
 
     def _is_asked_for(self, nodeid: str) -> bool:
-        """Whether the arguments of the command, or all tests without any, are about a test."""
+        """Tell whether the arguments of the command select a test."""
         file, _, within = nodeid.partition("::")
         path = (self._config.rootpath / file).resolve()
         if self._is_ignored(path):
@@ -189,7 +189,7 @@ class Gate:
         return False
 
     def _is_ignored(self, path: Path) -> bool:
-        """Whether an option leaves out a file, or a folder that it is in."""
+        """Tell whether an option leaves out a file or its folder."""
         folder, option = self._config.invocation_params.dir, self._config.getoption
         ignored = {(folder / each).resolve() for each in option("ignore") or ()}
         globs = [str(folder / each) for each in option("ignore_glob") or ()]
@@ -207,14 +207,14 @@ class Gate:
 
 
 def name_of(config: pytest.Config, nodeid: str) -> str:
-    """Return a test's id without the group that xdist puts after it with --dist=loadgroup, which other runs do not."""
+    """Return a test's id without the group of ``--dist=loadgroup``."""
     is_grouped = config.getoption("loadgroup", False) or config.getoption("dist", None) == "loadgroup"
     group = nodeid.rfind("@")
     return nodeid[:group] if is_grouped and group > nodeid.rfind("]") else nodeid
 
 
 def _path(config: pytest.Config, option: str) -> str | None:
-    """Return the absolute path that an option has: tests may change the folder."""
+    """Return the absolute path in an option."""
     given = config.getoption(option)
     if given is None:
         return None

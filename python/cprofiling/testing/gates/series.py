@@ -1,4 +1,4 @@
-"""Times of a callable in turns with work that is always the same, so that those of two runs can be compared.
+"""Times of a callable in turns with fixed work, to compare two runs.
 
 What makes the machine slower meets both, and goes out of their ratio.
 """
@@ -36,7 +36,7 @@ _REFERENCE_STEPS = 20_000  # about a millisecond
 
 
 class Row(NamedTuple):
-    """Times of the whole call, or of a node in it, and of the work that went with each."""
+    """Times of a call or node, and of the fixed work beside it."""
 
     wall_ms: list[float]
     cpu_ms: list[float] | None
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What was measured of one callable."""
+    """Times of one callable."""
 
     computes: bool  # it, or most calls of it, did nothing but compute in their thread
     rows: dict[str, Row]  # by node; empty: the whole call
@@ -63,7 +63,7 @@ class Series(NamedTuple):
 
 
 def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series:
-    """Time a callable; see ``NodeProfiler.pairs``."""
+    """Time a callable, as ``NodeProfiler.pairs`` says."""
     if not callable(function):
         raise TypeError(f"function must be callable, got {shown_value(function)}")
     count = arguments.index_between("repeat", repeat, LEAST, MOST)
@@ -84,7 +84,7 @@ def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series
 
 
 def _error_pct(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]]) -> float:
-    """Return the standard error of the mean of the whole call's time beside the other's, in percent."""
+    """Return the standard error of the mean ratio, in percent."""
     row = _row(pairs, timed_call.CALL)
     beside = zip(row.cpu_ms or row.wall_ms, row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms, strict=True)
     ratios = [time / other for time, other in beside if other > 0]
@@ -92,7 +92,7 @@ def _error_pct(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]]) -> floa
 
 
 def reference_work() -> int:
-    """Do what is always the same: arithmetic, and looking things up."""
+    """Do the fixed work."""
     found: dict[int, int] = {}
     total = 0
     for step in range(_REFERENCE_STEPS):
@@ -117,7 +117,7 @@ def _row(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]], name: str) ->
 
 
 def _in_line_ms(turn: timed_call.Turn, name: str) -> float | None:
-    """Return how long a row stood in line, which of a node is its part of the call's time off the processor."""
+    """Return a row's part of the time in line for a processor."""
     if turn.in_line_ms is None:
         return None
     node, call = turn.rows[name], turn.rows[timed_call.CALL]
@@ -126,14 +126,14 @@ def _in_line_ms(turn: timed_call.Turn, name: str) -> float | None:
 
 
 class Change(NamedTuple):
-    """What became of a row from one run to the other."""
+    """Verdict on a row between two runs."""
 
     verdict: Verdict
     text: str
 
 
 def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> Change:
-    """Return what became of a row that both have, among so many rows that are judged.
+    """Return the verdict on a row of two runs.
 
     By the clock, what waits takes as long on a slow machine as on a fast one, and what computes does not: so there a
     verdict is one only if it is the same beside the work that is always the same, and without it. What the machine's
@@ -171,7 +171,7 @@ def _why_unknown(rows: Sequence[Row], sides: Sequence[Side]) -> str:
 
 
 def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
-    """Return each time, without what load can explain, and that of the work that went with it.
+    """Return each time, less the machine's load, with its fixed work.
 
     The processor's time has no part in any load. By the clock it is the time in line, and by as much as the machine
     delayed the work beside, what other threads and children computed. The latter is no more than an upper limit, and
@@ -188,7 +188,7 @@ def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
 
 
 def _busy_pct(row: Row) -> float:
-    """Return how much of its time a row stood in line, or by how much work beside that only computes was delayed."""
+    """Return the share of time that the machine's load took, in percent."""
     delay = sum(row.reference_wall_ms) / sum(row.reference_cpu_ms) - 1
     return 100 * max(delay, sum(row.in_line_ms or ()) / sum(row.wall_ms))
 
@@ -206,7 +206,13 @@ def _uncertainty_pct(old: Side, new: Side) -> float:
 def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) -> tuple[Verdict, str]:
     old, new = sides
     size = min(len(old), len(new))
-    changed, draw = separate_change(old, new, lambda side: _figure(side, rule.metric))
+
+    def figure(side: Side) -> float:
+        if rule.metric == "mean":  # the mean of quotients would grow with the noise of what is below
+            return fmean(time for time, _ in side) / fmean(beside for _, beside in side)
+        return METRICS[rule.metric]([time / beside for time, beside in side])
+
+    changed, draw = separate_change(old, new, figure)
     verdict: Verdict = NOT_ENOUGH
     text = f"{size} times, {LEAST} are needed"
     if size >= LEAST:
@@ -218,9 +224,3 @@ def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) ->
         if fastest > slowest:
             return "slower", f"{changed:+.1f} %, all {len(new)} times are above all {len(old)} before,"
     return verdict, text
-
-
-def _figure(side: Side, metric: str) -> float:
-    if metric == "mean":  # the mean of quotients would grow with the noise of what is below
-        return fmean(time for time, _ in side) / fmean(beside for _, beside in side)
-    return METRICS[metric]([time / beside for time, beside in side])

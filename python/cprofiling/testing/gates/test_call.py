@@ -1,4 +1,4 @@
-"""The call of one test: what is counted meanwhile, and what follows from it."""
+"""Call of one test, with its counts and their judgement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEASURED = pytest.StashKey[Measured]()
 
 
 class Phase:
-    """A context manager around the call of a test that has the marker, or uses a fixture."""
+    """Context around the call of a test with the marker or a fixture."""
 
     def __init__(self, item: pytest.Item) -> None:
         """Read the markers. TypeError or ValueError for what makes no sense there."""
@@ -58,7 +58,7 @@ class Phase:
             self._stack = stack.pop_all()
 
     def _wants_dispatches(self) -> bool:
-        """Whether operators and launches are to be counted, for which PyTorch is loaded if it is there.
+        """Tell whether to count operators and launches, for which torch is loaded.
 
         Without need they are not: each operator takes some microseconds longer for it.
         """

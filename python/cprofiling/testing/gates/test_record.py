@@ -1,4 +1,4 @@
-"""What one test did in its call."""
+"""Record of one test's call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Measured:
-    """What a test did; None is what was not counted.
+    """Counts and times of a test, None for those not counted.
 
     Attributes:
         native_calls: Calls by function.

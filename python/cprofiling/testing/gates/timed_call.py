@@ -1,4 +1,4 @@
-"""One timed call: its time by the clock and by the processor, and the same of each node that ran in it."""
+"""Times of one call and of its nodes, by clock and by processor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAITING_SHARE = 0.05  # of its time, up to which a call counts as one that does
 
 
 class Times(NamedTuple):
-    """What a call, or all calls of a node in it, took."""
+    """Times of a call, or of all calls of a node in it."""
 
     wall_ms: float
     cpu_ms: float | None  # of the thread; None: not known
@@ -37,7 +37,7 @@ class Turn(NamedTuple):
 
 
 class Timer:
-    """Times calls and the nodes in them, as far as these belong to no Profiler of their own."""
+    """Timer of calls and of nodes that belong to no other Profiler."""
 
     def __init__(self) -> None:
         """Make one for the calling thread."""
@@ -80,13 +80,13 @@ def _sum(known: Times | None, more: Times) -> Times:
 
 
 def _process_time_ns() -> int:
-    """Return what all threads of the process have computed, and the children that it has waited for."""
+    """Return the processor time of the process and its ended children."""
     children = getrusage(RUSAGE_CHILDREN)
     return process_time_ns() + int((children.ru_utime + children.ru_stime) * 1e9)
 
 
 class _InLine:
-    """How long a thread has waited for a processor, by Linux's account of it; None where there is none."""
+    """Time that a thread waited for a processor, None where unknown."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -106,7 +106,7 @@ class _InLine:
 
 
 def only_compute(turns: Sequence[Turn], beside: Sequence[Turn] = ()) -> bool:
-    """Whether calls did nothing but compute in their thread, so that the processor's time is all that they need.
+    """Tell whether calls did nothing but compute in their thread.
 
     A virtual machine that stands still for a while seems to wait: that meets some calls and not most of them, and
     also those of work that is known to do nothing but compute (``beside``).

@@ -1,32 +1,34 @@
-"""What became worse from one file of what tests did to another."""
+"""Comparison of two records or files of tests."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from cprofiling._internal import file_kinds
 from cprofiling._internal.text import shown_text
 from cprofiling.devices.cupti import NO_CUDA
-from cprofiling.layers.compare.verdict import UNSURE
+from cprofiling.layers.compare.verdict import EXIT_REGRESSED, EXIT_SAME, UNSURE
 from cprofiling.testing.gates import baseline, series
+from cprofiling.testing.gates.bootstrap import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from cprofiling.testing.gates.bootstrap import Rule
 
 _COUNTS = ("native_calls", "operators")
 
 
 class Verdicts(NamedTuple):
-    """Of one test: what is worse, or cannot be judged, which is no pass; and what else is worth to be known."""
+    """Findings on one test that fail it, and notes."""
 
     worse: list[str]
     notes: list[str]
 
 
 def times_in(tests: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many times tests have that can be judged, each of which may raise a false alarm."""
+    """Return the number of times that can be judged."""
     return sum(len(series["rows"]) for did in tests for series in did["series"].values())
 
 
@@ -58,7 +60,7 @@ def _judge_counts(found: Verdicts, what: str, old: Mapping[str, int] | None, new
         found.worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
         return
     for name in dict.fromkeys([*old, *new]):
-        _judge_count(found, f"{what} of {_shown(name)}", old.get(name, 0), new.get(name, 0))
+        _judge_count(found, f"{what} of {shown_text('name', name)}", old.get(name, 0), new.get(name, 0))
 
 
 def _judge_count(found: Verdicts, what: str, old: int, new: int) -> None:
@@ -83,7 +85,7 @@ def _judge_launches(found: Verdicts, old: Mapping[str, Any], new: Mapping[str, A
 def _judge_nodes(found: Verdicts, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:
     before, now = ({(row["stage"], row["node"]): row for row in rows} for rows in (old, new))
     for key in dict.fromkeys([*before, *now]):
-        name = f"node {_shown(key[1])} ({_shown(key[0])})"
+        name = f"node {shown_text('name', key[1])} ({shown_text('name', key[0])})"
         if key not in now:
             found.worse.append(f"{name}: it did not run, and is in the baseline")
         elif key not in before:
@@ -103,10 +105,10 @@ def _judge_times(
 ) -> None:
     for name, before in old.items():
         if name not in new:
-            found.worse.append(f"times of {_shown(name)}: they were not measured, and are in the baseline")
+            found.worse.append(f"times of {shown_text('name', name)}: they were not measured, and are in the baseline")
             continue
         for row in before.rows:
-            what = f"times of {_shown(name)}" + (f", node {_shown(row)}" if row else "")
+            what = f"times of {shown_text('name', name)}" + (f", node {shown_text('name', row)}" if row else "")
             if row not in new[name].rows:
                 found.worse.append(f"{what}: they were not measured, and are in the baseline")
                 continue
@@ -116,5 +118,64 @@ def _judge_times(
                 (found.worse if is_worse else found.notes).append(f"{what}: {change.text}")
 
 
-def _shown(name: str) -> str:
-    return shown_text("name", name)
+class FileComparison(NamedTuple):
+    """Comparison of two files of tests.
+
+    Attributes:
+        tests: By test, what is worse, and what else is worth to be known.
+        notes: Sentences that belong to all of it.
+    """
+
+    tests: dict[str, Verdicts]
+    notes: list[str]
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of a gate, 3 where something is worse, else 0."""
+        return EXIT_REGRESSED if any(verdicts.worse for verdicts in self.tests.values()) else EXIT_SAME
+
+    def to_text(self) -> str:
+        """Return a line for each finding."""
+        lines = [
+            f"{shown_text('test', test)}: {'WORSE: ' if is_worse else ''}{line}"
+            for test, verdicts in self.tests.items()
+            for is_worse, found in ((True, verdicts.worse), (False, verdicts.notes))
+            for line in found
+        ]
+        return "\n".join([*(lines or [f"{len(self.tests)} tests: nothing has changed"]), *self.notes])
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        tests = {test: verdicts._asdict() for test, verdicts in self.tests.items()}
+        return json.dumps({"tests": tests, "notes": self.notes, "exit_status": self.exit_status}, indent=2)
+
+    def __str__(self) -> str:
+        """Return Markdown."""
+        return "\n".join(f"- {line}" for line in self.to_text().splitlines())
+
+
+def compare_files(old: Sequence[str], new: Sequence[str], limit_pct: float) -> FileComparison | None:
+    """Compare two files of tests, None if the first one is another kind.
+
+    Raises OSError where one cannot be read; ValueError for several on a side, and, as FormatError, for one that is
+    damaged, edited, or of another kind.
+    """
+    if file_kinds.kind_of(file_kinds.head_of(old[0])) is not file_kinds.TESTS:
+        return None
+    if len(old) > 1 or len(new) > 1:
+        raise ValueError("files of --cprofiling-json are compared one with one")
+    before, now = baseline.load(old[0]), baseline.load(new[0])
+    rules, notes = [Rule("mean", limit_pct)], []
+    if before["made_with"] != now["made_with"]:
+        rules, notes = [], ["Times are not compared: the files are of different machines, or of different Pythons."]
+    tests = {}
+    for test, did in before["tests"].items():
+        after = now["tests"].get(test)
+        tests[test] = (
+            Verdicts(["it did not run"], [])
+            if after is None
+            else judged(did, after, rules, times_in(before["tests"].values()))
+        )
+    added = [test for test in now["tests"] if test not in before["tests"]]
+    tests.update({test: Verdicts([], ["it is not in the baseline"]) for test in added})
+    return FileComparison(tests, notes)
