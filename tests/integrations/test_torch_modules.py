@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import by_name, counts, outcomes, profiler_on, stages
+from calls import by_name, counts, in_new_thread, outcomes, profiler_on, stages
 from example_runs import counts_in, output_of
 
 torch: Any = pytest.importorskip("torch")
@@ -367,20 +367,25 @@ def test_an_interrupt_at_any_line_of_the_hooks(p: cp.Profiler) -> None:
 
         return trace
 
-    with profile_modules(model, names=["", "0"], profiler=p):
-        for count in itertools.count(1):
-            lines = 0
-            sys.settrace(interrupt_after(count))
-            try:
-                model(X)
-            except KeyboardInterrupt:
-                continue
-            finally:
-                sys.settrace(before)
-            break
-        model(X)
-        assert torch_hooks._here.calls == []
-    assert count > 40
+    def interrupt_each_line() -> int:
+        with profile_modules(model, names=["", "0"], profiler=p):
+            for count in itertools.count(1):
+                nonlocal lines
+                lines = 0
+                sys.settrace(interrupt_after(count))
+                try:
+                    model(X)
+                except KeyboardInterrupt:
+                    continue
+                finally:
+                    sys.settrace(before)
+                break
+            model(X)
+            assert torch_hooks._here.calls == []
+        return count
+
+    # CPython 3.11 keeps an exception as handled when another comes as its handler begins.
+    assert in_new_thread(interrupt_each_line) > 40
     stats = by_name(p)
     assert stats["Sequential"].count >= 2
     assert stats["0"].count > stats["Sequential"].count
