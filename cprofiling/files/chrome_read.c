@@ -54,7 +54,7 @@ static cprof_status refuse(load *l, cprof_chrome_field field, const char *reason
 /* Begins a row; *is_known: it has a time. Otherwise it is ignored. */
 static cprof_status begin_row(load *l, cprof_row *row, bool *is_known)
 {
-    cprof_status status = cprof_chrome_row_begin(&l->tracks, &l->event, row, is_known);
+    cprof_status status = cprof_chrome_values_row_begin(&l->tracks, &l->event, row, is_known);
     if (status == CPROF_OK && !*is_known) {
         l->report->ignored++;
     }
@@ -63,9 +63,9 @@ static cprof_status begin_row(load *l, cprof_row *row, bool *is_known)
 
 static cprof_status add_row(load *l, cprof_row *row)
 {
-    cprof_status status = cprof_chrome_row_args(&l->values, &l->event, row);
-    if (status == CPROF_OK && row->args_length == 0 && !cprof_chrome_row_is_whole(&l->event, row)) {
-        status = cprof_chrome_row_keep(&l->values, &l->event, &row->args_at, &row->args_length);
+    cprof_status status = cprof_chrome_values_row_args(&l->values, &l->event, row);
+    if (status == CPROF_OK && row->args_length == 0 && !cprof_chrome_values_row_is_whole(&l->event, row)) {
+        status = cprof_chrome_values_row_keep(&l->values, &l->event, &row->args_at, &row->args_length);
     }
     return status == CPROF_OK ? cprof_table_add(l->values.table, row) : status;
 }
@@ -84,7 +84,7 @@ static cprof_status take_complete(load *l)
         return refuse(l, CPROF_CHROME_DUR, "an end beyond 2^63 ns");
     }
     l->report->negative += duration_ns < 0 ? 1 : 0;
-    row.kind = (uint8_t)cprof_chrome_row_kind(l->values.table, &l->event, &row);
+    row.kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, &row);
     return add_row(l, &row);
 }
 
@@ -141,7 +141,7 @@ static cprof_status take_begin(load *l)
     bool is_known;
     cprof_status status = begin_row(l, &row, &is_known);
     if (status == CPROF_OK && is_known) {
-        status = cprof_chrome_row_keep(&l->values, &l->event, &row.args_at, &row.args_length);
+        status = cprof_chrome_values_row_keep(&l->values, &l->event, &row.args_at, &row.args_length);
     }
     if (status != CPROF_OK || !is_known) {
         return status;
@@ -223,7 +223,7 @@ static cprof_status take_end(load *l)
     begin->next = l->free_open;
     l->free_open = number;
     l->report->unmatched--;
-    row.kind = (uint8_t)cprof_chrome_row_kind(l->values.table, &l->event, &row);
+    row.kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, &row);
     return status == CPROF_OK ? add_row(l, &row) : status;
 }
 
@@ -258,7 +258,7 @@ static cprof_status take_flow(load *l, char phase)
 static cprof_status take_metadata(load *l)
 {
     bool is_known;
-    cprof_status status = cprof_chrome_track_metadata(&l->tracks, &l->event, &is_known);
+    cprof_status status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
     l->report->ignored += is_known ? 0 : 1;
     return status;
 }
@@ -514,7 +514,7 @@ cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, cprof_read 
     l->first_flow = table->flow_count;
     cprof_status status = run(l, shift_ns, read, context);
     cprof_json_read_close(&l->reader);
-    cprof_chrome_track_dispose(&l->tracks);
+    cprof_chrome_tracks_dispose(&l->tracks);
     cprof_chrome_values_dispose(&l->values);
     cprof_alloc_release(l->joined.bytes);
     cprof_alloc_release(l->open);

@@ -239,7 +239,7 @@ enum {
 
 _Static_assert(sizeof(cprof_chrome_thread) == 24, "it is compared as bytes, and has none between its fields");
 
-void cprof_chrome_track_dispose(cprof_chrome_tracks *tracks)
+void cprof_chrome_tracks_dispose(cprof_chrome_tracks *tracks)
 {
     cprof_names_dispose(&tracks->lanes);
     cprof_alloc_release(tracks->of_lanes);
@@ -449,7 +449,7 @@ static cprof_status set_metadata(cprof_chrome_values *values, int what, const cp
     return CPROF_OK;
 }
 
-cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known)
+cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known)
 {
     cprof_name name;
     cprof_chrome_thread thread;
@@ -477,8 +477,8 @@ cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cpro
 
 #define VALUE(field) cprof_chrome_event_value(event, CPROF_CHROME_##field)
 
-cprof_status cprof_chrome_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
-                                    bool *is_known)
+cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
+                                           bool *is_known)
 {
     cprof_chrome_values *values = tracks->values;
     *row = cprof_row_none;
@@ -554,7 +554,7 @@ static size_t find_own_kind(const cprof_chrome_event *event)
     return i < OWN_KINDS && own_kinds[i].has_id && VALUE(SPAN_ID) == NULL ? OWN_KINDS : i;
 }
 
-cprof_kind cprof_chrome_row_kind(const cprof_table *table, const cprof_chrome_event *event, const cprof_row *row)
+cprof_kind cprof_chrome_values_row_kind(const cprof_table *table, const cprof_chrome_event *event, const cprof_row *row)
 {
     size_t own = find_own_kind(event);
     if (own < OWN_KINDS) {
@@ -624,7 +624,7 @@ static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_even
     return text_of_value(values, VALUE(STAGE), &row->stage);
 }
 
-cprof_status cprof_chrome_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
+cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
 {
     set_place(values, event, row);
     row->correlation = integer_of(VALUE(CORRELATION), -1);
@@ -640,13 +640,14 @@ cprof_status cprof_chrome_row_args(cprof_chrome_values *values, const cprof_chro
     return status == CPROF_OK ? set_own(values, event, row) : status;
 }
 
-bool cprof_chrome_row_is_whole(const cprof_chrome_event *event, const cprof_row *row)
+bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cprof_row *row)
 {
     size_t own = find_own_kind(event);
     return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
 }
 
-cprof_status cprof_chrome_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at, uint32_t *length)
+cprof_status cprof_chrome_values_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at,
+                                          uint32_t *length)
 {
     const cprof_json_value *args = VALUE(ARGS);
     cprof_name json = {"", 0};

@@ -340,7 +340,7 @@ static bool measure(const stream *s, size_t count, cprof_snapshot_shapes_room *r
     stream ahead = *s;
     *room = (cprof_snapshot_shapes_room){.count = count};
     for (size_t i = 0; i < count; i++) {
-        shape_head head;
+        shape_head head = {.length = 0};
         pass_shape_head(&ahead, &head);
         room->text += head.length;
         room->filled += head.filled;
@@ -353,7 +353,7 @@ static void read_items(stream *s, cprof_snapshot_shapes_builder *builder, size_t
     stream texts = *s;
     texts.at += count * SHAPE_BYTES;
     for (size_t i = 0; i < count; i++) {
-        shape_head head;
+        shape_head head = {.length = 0};
         pass_shape_head(s, &head);
         cprof_shape_copy *item =
             cprof_snapshot_shapes_begin_item(builder, (cprof_name){(const char *)texts.in + texts.at, head.length});
@@ -502,7 +502,7 @@ static cprof_status check_envelope(stream *s, const header *head)
         return CPROF_BAD_FORMAT;
     }
     s->end -= CHECKSUM_BYTES;
-    uint64_t crc;
+    uint64_t crc = 0;
     stream tail = {.in = s->in, .at = s->end};
     pass(&tail, &crc, CHECKSUM_BYTES);
     return crc == cprof_checksum(s->in, s->end) ? CPROF_OK : refuse(s, s->end, "changed bytes: wrong checksum");
@@ -757,7 +757,7 @@ cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snap
         return CPROF_NO_MEMORY;
     }
     stream s = {.in = bytes, .end = size, .fault = fault};
-    header head;
+    header head = {.version = 0};
     cprof_status status = read_header(&s, &head, fresh);
     status = status == CPROF_OK ? read_sources(&s, head.source_count, fresh) : status;
     status = status == CPROF_OK ? read_notes(&s, head.note_count, fresh) : status;

@@ -563,7 +563,7 @@ static void set_figures(cprof_snapshot_key *key, const cprof_figures *figures, u
         add_double(key->sums->squares, moments->squares_ms2.high);
         add_double(key->sums->squares, moments->squares_ms2.low);
     }
-    if (key->extra != NULL) {
+    if (key->extra != NULL && figures->extra != NULL) {
         cprof_snapshot_resources_set(key->extra, &figures->extra->figures, taken_ns);
     }
 }

@@ -91,12 +91,13 @@ typedef struct {
     uint64_t rows;          /* bit r: row r holds something */
 } cprof_histogram_dense;
 
-/* The first bucket of rows, and the one behind their last; of none: an empty range. */
+/* The first bucket of rows; 0 without any. */
 static inline unsigned cprof_histogram_begin_of(uint64_t rows)
 {
     return rows != 0 ? (unsigned)__builtin_ctzll(rows) * CPROF_HISTOGRAM_ROW : 0;
 }
 
+/* The bucket behind the last of the rows; 0 without any. */
 static inline unsigned cprof_histogram_end_of(uint64_t rows)
 {
     return rows != 0 ? (64U - (unsigned)__builtin_clzll(rows)) * CPROF_HISTOGRAM_ROW : 0;
