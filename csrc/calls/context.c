@@ -112,7 +112,10 @@ static PyObject *set_stack(PyObject *variable, PyObject *stack)
 
 PyObject *ext_context_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries)
 {
-    if (*entries == NULL && (*entries = PyDict_New()) == NULL) {
+    if (*entries == NULL) {
+        *entries = PyDict_New();
+    }
+    if (*entries == NULL) {
         return NULL;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(++state->entered);

@@ -235,18 +235,24 @@ static PyObject *make_shape_row(const ext_state *state, cprof_names names, const
                       (unsigned long long)row->tail, (unsigned long long)slowest));
 }
 
-/* The calls of all rows by their signatures, as one list. */
+/* Appends the calls of a key by their signatures. False with an exception. */
+static bool append_shapes(const ext_state *state, PyObject *list, const summary_row *row)
+{
+    bool complete = true;
+    for (size_t i = 0; complete && row->shapes != NULL && i < row->shapes->count; i++) {
+        PyObject *shape = make_shape_row(state, row->names, &row->shapes->rows[i], row->shapes->slowest);
+        complete = shape != NULL && PyList_Append(list, shape) == 0;
+        Py_XDECREF(shape);
+    }
+    return complete;
+}
+
 static PyObject *shape_list(const ext_state *state, const collector *all)
 {
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; i < all->count; i++) {
-        const shape_rows *shapes = all->rows[i].shapes;
-        for (size_t k = 0; list != NULL && shapes != NULL && k < shapes->count; k++) {
-            PyObject *shape = make_shape_row(state, all->rows[i].names, &shapes->rows[k], shapes->slowest);
-            if (shape == NULL || PyList_Append(list, shape) < 0) {
-                Py_CLEAR(list);
-            }
-            Py_XDECREF(shape);
+    for (size_t i = 0; list != NULL && i < all->count; i++) {
+        if (!append_shapes(state, list, &all->rows[i])) {
+            Py_CLEAR(list);
         }
     }
     return list;

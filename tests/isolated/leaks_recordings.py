@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 def columns_as_a_stream() -> None:
     summary = STATISTICS.stats()
     summary.__arrow_c_stream__()
-    STATISTICS._histograms()
+    STATISTICS._groups(None)
     for column in (("a", "u", ["x", 1]), ("a", "l", [1, "x"]), ("a", "x", [])):
         with contextlib.suppress(TypeError, ValueError):
             _core.arrow_stream((("text", "u", ["a", "\ud800", None][: len(column[2])]), column))
