@@ -60,7 +60,7 @@ def _made(pipeline: str) -> Path:
     make_folders(parent)
     minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
     owns = process.is_main() and process.rank() == 0
-    made = _claimed(parent, minute) if owns else _shared(parent, minute)
+    made = next(filter(_is_claimed, _numbered(parent, minute))) if owns else _shared(parent, minute)
     if owns:
         known = json.loads(environment.text(_JOINED) or "{}")
         os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
@@ -82,11 +82,6 @@ def _numbered(parent: Path, minute: str) -> Iterator[Path]:
     yield parent / minute
     for number in count(2):
         yield parent / f"{minute}-{number}"
-
-
-def _claimed(parent: Path, minute: str) -> Path:
-    """Make a folder that no other run has, or take over an early one."""
-    return next(path for path in _numbered(parent, minute) if _is_claimed(path))
 
 
 def _is_claimed(path: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -179,7 +180,10 @@ class _Maker:
         if kind in ("tuple", "namedtuple"):
             return tuple(self._items(value, pointer))
         if kind == "set":
-            return _as_set(self._items(value, pointer))
+            items = self._items(value, pointer)
+            with suppress(TypeError):  # an item, such as a dict, cannot be in a set
+                return set(items)
+            return items
         if kind == "dataclass":
             fields = {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
             return SimpleNamespace(**fields)
@@ -193,14 +197,15 @@ class _Maker:
             return self._of_torch().device(value)
         is_part = "/" in pointer[1:]
         self.made.unknown[pointer if is_part else unescaped(pointer[1:])] = value
-        log.say(f"[Harness] Input {_shown(pointer)}: only its type is known, {_shown(value)}; None stands in for it")
+        shown = f"{shown_text('pointer', pointer)}: only its type is known, {shown_text('value', value)}"
+        log.say(f"[Harness] Input {shown}; None stands in for it")
         return None
 
     def _dtype(self, name: str, pointer: str) -> Any:
         try:
             return self._of_torch().dtype(name)
         except ValueError as error:
-            raise ValueError(f"input {_shown(pointer)}: {error}") from None
+            raise ValueError(f"input {shown_text('text', pointer)}: {error}") from None
 
     def _tensor(self, tensor: dict[str, Any], pointer: str) -> Any:
         limits = self._limits(pointer)
@@ -209,8 +214,10 @@ class _Maker:
         try:
             return make(tensor, limits)
         except (RuntimeError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-            shown = _shown(f"{tensor['dtype']} {tensor['shape']} on {tensor['device']}")
-            raise ValueError(f"input {_shown(pointer)}: no such tensor can be made here ({shown}): {error}") from None
+            shown = shown_text("text", f"{tensor['dtype']} {tensor['shape']} on {tensor['device']}")
+            raise ValueError(
+                f"input {shown_text('text', pointer)}: no such tensor can be made here ({shown}): {error}"
+            ) from None
 
     def _limits(self, pointer: str) -> Range | None:
         """Return the nearest range of a value, its containers or parameter."""
@@ -224,7 +231,7 @@ class _Maker:
     def check_ranges(self) -> None:
         """Raise ValueError for a range that was for nothing of what was made."""
         if self._unused_ranges:
-            pointer = _shown(min(self._unused_ranges))
+            pointer = shown_text("text", min(self._unused_ranges))
             raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
 
     def _of_torch(self) -> _TorchValues:
@@ -237,14 +244,6 @@ class _Maker:
             numpy = _imported("numpy")
             self._numpy = numpy.random.Generator(numpy.random.PCG64(self._seed))
         return _array(_imported("numpy"), self._numpy, tensor, limits)
-
-
-def _as_set(items: list[Any]) -> Any:
-    """Return a set, or the list where an item cannot be in one."""
-    try:
-        return set(items)
-    except TypeError:
-        return items
 
 
 def _as_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
@@ -275,15 +274,11 @@ def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > there and tensor["device"] != "meta":
         what = f"{tensor['dtype']} {tensor['shape']} takes {size >> 20} MiB"
-        raise MemoryError(f"input {_shown(pointer)}: {what}, and this machine has {there >> 20}")
+        raise MemoryError(f"input {shown_text('text', pointer)}: {what}, and this machine has {there >> 20}")
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _shown(text: str) -> str:
-    return shown_text("text", text)
 
 
 def _integers(limits: Range | None) -> tuple[int, int]:
@@ -371,7 +366,9 @@ class _TorchValues:
         except Exception as error:  # noqa: BLE001 each backend has an error of its own
             other = self._substitute(kind)
             reason = _first_line(error)
-            log.complain(f"[Harness] Device {_shown(name)} is not here ({reason}); {other} stands in for it")
+            log.complain(
+                f"[Harness] Device {shown_text('text', name)} is not here ({reason}); {other} stands in for it"
+            )
             return other
         return device
 

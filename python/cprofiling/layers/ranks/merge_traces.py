@@ -95,11 +95,17 @@ def read_trace(path: str) -> Trace:
     recording = load(path)
     known = {key: _parsed(value) for key, value in recording.facts.items()}
     own = _object(known, "cprofiling")
-    _check_own(own)
+    version = own.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
+    if "merged" in own:  # which hides that a recording is there twice
+        raise FormatError("it is merged already: merge the traces that it is made of")
     process = _object(own, "process")
     distributed = _object(known, "distributedInfo")
     rank = _rank(distributed, path)
-    clock = _clock(process)
+    clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
+    if not (isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62):
+        clock, since_epoch_ns = None, 0
     identity = process.get("id")
     survey = _Survey(recording)
     return Trace(
@@ -111,8 +117,8 @@ def read_trace(path: str) -> Trace:
         len(recording),
         recording.dropped,
         survey.base_ns,
-        clock[0],
-        clock[1],
+        clock,
+        since_epoch_ns,
         process["host"] if isinstance(process.get("host"), str) else "",
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
         _totals(recording),
@@ -132,25 +138,8 @@ def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _check_own(own: dict[str, Any]) -> None:
-    """Refuse other format versions and merged traces."""
-    version = own.get("format_version", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
-    if "merged" in own:
-        raise FormatError("it is merged already: merge the traces that it is made of")
-
-
 def _is_index(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _clock(process: dict[str, Any]) -> tuple[str | None, int]:
-    """Return the CLOCK_MONOTONIC of a process and the offset to its times."""
-    clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
-    if isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62:
-        return clock, since_epoch_ns
-    return None, 0
 
 
 def _rank(distributed: dict[str, Any], path: str) -> int | None:

@@ -83,8 +83,11 @@ def complaints(limits: Limits, measured: Measured) -> list[str]:
     ):
         if most is not None:
             found += [f"{what} cannot be judged: {reason}"] if counts is None else _beyond(what, most, counts)
-    if limits.launches is not None:
-        found += _beyond_launches(limits.launches, measured)
+    if limits.launches is not None and measured.launches is None:
+        # Without CUDA in the process there was no launch, which is no doubt, and no failure.
+        found += [] if measured.has_no_cuda else [f"launches cannot be judged: {measured.launches_reason}"]
+    elif limits.launches is not None and (measured.launches or 0) > limits.launches:
+        found.append(f"launches: {measured.launches}, the limit is {limits.launches}")
     if limits.p95_ms is not None:
         found += _beyond_times(limits.p95_ms, measured)
     return found
@@ -94,20 +97,16 @@ def _beyond(what: str, most: int | Mapping[str, int], counts: Mapping[str, int])
     if isinstance(most, Mapping):
         # Functions that are counted are all in the counts, operators only where they were called.
         unknown = [name for name in most if name not in counts] if what == "native_calls" else []
-        return [f"{what} of {_shown(name)} cannot be judged: it is not among what is counted" for name in unknown] + [
-            f"{what} of {_shown(name)}: {counts[name]}, the limit is {limit}"
+        return [
+            f"{what} of {shown_text('name', name)} cannot be judged: it is not among what is counted"
+            for name in unknown
+        ] + [
+            f"{what} of {shown_text('name', name)}: {counts[name]}, the limit is {limit}"
             for name, limit in most.items()
             if counts.get(name, 0) > limit
         ]
     total = sum(counts.values())
     return [f"{what}: {total}, the limit is {most}: {listed(counts)}"] if total > most else []
-
-
-def _beyond_launches(most: int, measured: Measured) -> list[str]:
-    if measured.launches is not None:
-        return [f"launches: {measured.launches}, the limit is {most}"] if measured.launches > most else []
-    # Without CUDA in the process there was no launch: that is no doubt, and no failure.
-    return [] if measured.has_no_cuda else [f"launches cannot be judged: {measured.launches_reason}"]
 
 
 def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list[str]:
@@ -122,18 +121,14 @@ def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list
     found = []
     for node, limit in most.items():
         if node not in known:
-            found.append(f"p95_ms of {_shown(node)} cannot be judged: the node did not run")
+            found.append(f"p95_ms of {shown_text('name', node)} cannot be judged: the node did not run")
         elif known[node] > limit:
-            found.append(f"p95_ms of {_shown(node)}: {known[node]:.3f} ms, the limit is {limit:g} ms")
+            found.append(f"p95_ms of {shown_text('name', node)}: {known[node]:.3f} ms, the limit is {limit:g} ms")
     return found
 
 
 def listed(counts: Mapping[str, int]) -> str:
     """Return names with their counts, the largest first."""
     ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{_shown(name)} {count}" for name, count in ranked[:_SHOWN])
+    shown = ", ".join(f"{shown_text('name', name)} {count}" for name, count in ranked[:_SHOWN])
     return shown + (f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else "")
-
-
-def _shown(name: str) -> str:
-    return shown_text("name", name)

@@ -14,7 +14,7 @@ from cprofiling.testing.gates.bootstrap import METRICS, SEED, interval_of, paire
 from cprofiling.testing.gates.timed_call import CALL, Timer, only_compute, series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Literal
 
     from cprofiling.layers.compare.verdict import Verdict
@@ -138,7 +138,9 @@ def compare_pairs(
         turns: tuple[list[Turn], list[Turn]] = ([], [])
         source = random.Random(SEED)
         for _ in range(_MOST_ROUNDS):
-            _take(timer, ((baseline, turns[0]), (new, turns[1])), count, source)
+            for _ in range(count):
+                for function, side in source.sample(((baseline, turns[0]), (new, turns[1])), 2):
+                    side.append(timer.time(function))
             by_cpu = all(map(only_compute, turns))
             names = dict.fromkeys(name for side in turns for turn in side for name in turn.rows)
             call = _compared(CALL, turns, by_cpu, rule, level, len(names))
@@ -146,15 +148,6 @@ def compare_pairs(
                 break
     nodes = tuple(_compared(name, turns, by_cpu, rule, level, len(names)) for name in names if name != CALL)
     return PairedComparison(call, nodes, rule.metric, rule.limit_pct, level, "cpu" if by_cpu else "wall")
-
-
-def _take(
-    timer: Timer, sides: Sequence[tuple[Callable[[], object], list[Turn]]], count: int, source: random.Random
-) -> None:
-    """Time pairs, each in random order."""
-    for _ in range(count):
-        for function, side in source.sample(sides, 2):
-            side.append(timer.time(function))
 
 
 def _compared(

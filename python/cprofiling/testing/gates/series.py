@@ -143,10 +143,14 @@ def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> 
     by_cpu = old.computes and new.computes and all(row.cpu_ms is not None for row in rows)
     clock = "cpu" if by_cpu else "wall"
     sides = [_beside(row, by_cpu=by_cpu, is_new=row is rows[1]) for row in rows]
-    reason = _why_unknown(rows, sides)
-    if reason:
-        return Change("unknown", f"unknown: {reason}")
-    wider_pct = _uncertainty_pct(*sides)
+    if min(time for side in sides for time, _ in side) < _SMALLEST_MS:
+        return Change("unknown", f"unknown: it takes less than {_SMALLEST_MS:g} ms")
+    if min(min(*row.reference_cpu_ms, *row.reference_wall_ms) for row in rows) <= 0:
+        return Change("unknown", "unknown: the clock is too coarse for the work beside")
+    # The same program has other addresses in each process, and a neighbour on the same core slows each piece of work
+    # down a little differently.
+    speeds = [fmean(beside for _, beside in side) for side in sides]
+    wider_pct = _RUNS_DIFFER_PCT + _SPEED_SHARE * 100 * (max(speeds) / min(speeds) - 1)
     verdict, text = _judged(sides, rule, wider_pct, family)
     if verdict == NOT_ENOUGH:
         return Change(verdict, f"{verdict}: {text}")
@@ -160,14 +164,6 @@ def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> 
         if verdict != "slower" and busy > _LARGEST_BUSY_PCT:
             verdict, text = "unknown", f"{text}: the machine was busy, by {busy:.0f} % of the time"
     return Change(verdict, f"{verdict}: {rule.metric} {text}, limit {rule.limit_pct:g} %, {clock} time")
-
-
-def _why_unknown(rows: Sequence[Row], sides: Sequence[Side]) -> str:
-    if min(time for side in sides for time, _ in side) < _SMALLEST_MS:
-        return f"it takes less than {_SMALLEST_MS:g} ms"
-    if min(min(*row.reference_cpu_ms, *row.reference_wall_ms) for row in rows) <= 0:
-        return "the clock is too coarse for the work beside"
-    return ""
 
 
 def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
@@ -191,16 +187,6 @@ def _busy_pct(row: Row) -> float:
     """Return the share of time that the machine's load took, in percent."""
     delay = sum(row.reference_wall_ms) / sum(row.reference_cpu_ms) - 1
     return 100 * max(delay, sum(row.in_line_ms or ()) / sum(row.wall_ms))
-
-
-def _uncertainty_pct(old: Side, new: Side) -> float:
-    """Return by how much runs may differ beyond what their calls show.
-
-    The same program has other addresses in each process; and what slows the machine down, such as a neighbour on the
-    same core, slows each piece of work down a little differently.
-    """
-    speeds = [fmean(beside for _, beside in side) for side in (old, new)]
-    return _RUNS_DIFFER_PCT + _SPEED_SHARE * 100 * (max(speeds) / min(speeds) - 1)
 
 
 def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) -> tuple[Verdict, str]:
