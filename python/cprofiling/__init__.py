@@ -29,6 +29,7 @@ PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and h
 
 from typing import TYPE_CHECKING, Any
 
+from cprofiling import _startup
 from cprofiling._core import FormatError, record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
@@ -48,11 +49,11 @@ from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.recording.activities import ProfilerActivity, RecordFormat, Resource, supported_activities
+from cprofiling.recording.exports import load_trace
 from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Event, Recording
 from cprofiling.recording.schedule import ProfilerAction, schedule
 from cprofiling.recording.trace_handlers import tensorboard_trace_handler
-from cprofiling.recording.traces.reader import load_trace
 from cprofiling.report.ipython_extension import load_ipython_extension, unload_ipython_extension
 from cprofiling.testing.measure import Measurement, measure
 
@@ -131,3 +132,4 @@ def __getattr__(name: str) -> Any:
 
 
 adopt(globals())
+_startup.start()

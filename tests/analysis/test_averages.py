@@ -19,8 +19,8 @@ from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, sor
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.analysis.stacks import export_stacks
 from cprofiling.recording.columns import ANNOTATIONS, device_name
+from cprofiling.recording.exports import load_trace
 from cprofiling.recording.result import Recording
-from cprofiling.recording.traces.reader import load_trace
 from cprofiling.recording.tree import device_owners, host_tree
 from recordings import DEVICE, DROPPED, INSTANT, NODE, RECORD, STEP, US, Row, call, device, host, made
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling
-from cprofiling._internal.files import file_name_of
+from cprofiling._internal.text import file_name_of
 from cprofiling.harness import HarnessConfig, StageBenchHarness
 from cprofiling.layers.harness.program import TEMPLATE, program_for
 

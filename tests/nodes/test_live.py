@@ -22,10 +22,9 @@ import pytest
 import cprofiling as cp
 from calls import run_threads
 from command import COMMAND
-from cprofiling import _core, live
+from cprofiling import _core, _startup, live
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes.live_file import head
-from cprofiling.recording import profile as session
 
 pytestmark = pytest.mark.native
 
@@ -670,7 +669,7 @@ def test_what_only_reads(
 ) -> None:
     monkeypatch.setattr(sys, "argv", arguments)
     monkeypatch.setattr(sys, "orig_argv", original)
-    assert session._only_reads() is only_reads
+    assert _startup._only_reads() is only_reads
 
 
 # ---- Files that are none, or not whole

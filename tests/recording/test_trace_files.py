@@ -18,7 +18,7 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling._internal.files import file_name_of
+from cprofiling._internal.text import file_name_of
 from recordings import made
 
 pytestmark = pytest.mark.native

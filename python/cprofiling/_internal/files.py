@@ -20,8 +20,6 @@ from cprofiling._internal import arguments
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, StrOrBytesPath, WriteableBuffer
 
-_LONGEST_NAME = 200  # bytes of a worker's name; a file's name has at most 255
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 PATIENCE_S = 10.0  # with the other end of a pipe or socket
 _MODE = 0o600
@@ -329,19 +327,3 @@ def read_whole(path: StrOrBytesPath) -> bytes:
     if len(data) > most:
         raise _core.FormatError(f"it has more than {most} bytes, or has holes")
     return data
-
-
-def file_name_of(name: str) -> str:
-    """Return a name as a part of a file's name: what is no plain letter is percent-escaped, what is too long is cut.
-
-    Never empty, never ``.`` or ``..``; names that are cut end in a hash of the whole.
-    """
-    data = name.encode("utf-8", "surrogatepass")
-    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
-    if not escaped.strip("."):
-        escaped = escaped.replace(".", "%2E") or "%"
-    if len(escaped) > _LONGEST_NAME:
-        import hashlib
-
-        escaped = f"{escaped[: _LONGEST_NAME - 17]}-{hashlib.sha256(data).hexdigest()[:16]}"
-    return escaped

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_LONGEST_NAME = 200  # bytes of a worker's name; a file's name has at most 255
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
 _UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
 # What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
 SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
@@ -87,3 +90,19 @@ def _escape(found: re.Match[str]) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a number, in figures, and what there are so many of."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def file_name_of(name: str) -> str:
+    """Return a name as a part of a file's name: what is no plain letter is percent-escaped, what is too long is cut.
+
+    Never empty, never ``.`` or ``..``; names that are cut end in a hash of the whole.
+    """
+    data = name.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
+    if not escaped.strip("."):
+        escaped = escaped.replace(".", "%2E") or "%"
+    if len(escaped) > _LONGEST_NAME:
+        import hashlib
+
+        escaped = f"{escaped[: _LONGEST_NAME - 17]}-{hashlib.sha256(data).hexdigest()[:16]}"
+    return escaped

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment
 from cprofiling._internal.optional import imported
+from cprofiling._startup import LIVE_VARIABLE
 from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.commands.serve import add_client, endpoint
 from cprofiling.monitoring.top.samples import SORT_KEYS
-from cprofiling.recording.profile import LIVE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Generator

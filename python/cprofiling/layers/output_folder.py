@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, process
-from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
+from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling._internal.text import file_name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

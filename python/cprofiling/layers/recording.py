@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, log
-from cprofiling._internal.files import file_name_of
+from cprofiling._internal.text import file_name_of
 from cprofiling.layers import output_folder
 from cprofiling.layers.breakdown import breakdown_of
 from cprofiling.recording.profile import profile

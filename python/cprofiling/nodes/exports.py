@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cprofiling.analysis.frames import FramesPerSecond
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf
+    from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
     from cprofiling.nodes.stats import ProfilingSummary
@@ -197,6 +198,23 @@ class SummaryExports(Viewable):
             cost_ns=shown.cost_ns,
         )
         return f"{html}\n{shapes_html(shown.shapes)}" if shown.shapes else html
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+
+        Of a summary that a Profiler gave it is the histogram of now: calls that have finished since then are in it.
+
+        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+
+        TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
+        one that was made of rows, copied or unpickled.
+        """
+        from cprofiling.nodes.histogram import histogram_of
+
+        shown = _summary(self)
+        if not hasattr(shown, "_find_histograms"):
+            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
+        return histogram_of(shown._find_histograms(), node, stage)  # noqa: SLF001 they are of this room
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
         """Draw the total time of each node as a bar, with what is its own in it; returns the axes.

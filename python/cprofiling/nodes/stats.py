@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from cprofiling._internal.text import checked_text, shown_names
 from cprofiling.nodes.counters import NO_COUNTERS, NodeCounters
 from cprofiling.nodes.exports import SummaryExports
-from cprofiling.nodes.histogram import histogram_of
 from cprofiling.nodes.resources import WAITS, NodeLaunches, NodeMemory, fields_from
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.decorators import StageName
-    from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
 
 
@@ -261,17 +259,3 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self)
-
-    def histogram(self, node: str, stage: StageName = None) -> Histogram:
-        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
-
-        Of a summary that a Profiler gave it is the histogram of now: calls that have finished since then are in it.
-
-        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
-
-        TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
-        one that was made of rows, copied or unpickled.
-        """
-        if not hasattr(self, "_find_histograms"):
-            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
-        return histogram_of(self._find_histograms(), node, stage)

@@ -302,3 +302,23 @@ def reduced(recording: Recording) -> tuple[Any, ...]:
     pieces: list[bytes] = []
     recording.write_chrome(pieces.append)
     return reader.load_again, (b"".join(pieces),)
+
+
+def load_trace(path: StrOrBytesPath) -> Recording:
+    """Read a Chrome trace into a recording: one of torch.profiler (1.13 and later), or one of our own; gzip or not.
+
+    On a terminal a bar on stderr shows the progress with large files. Time is linear in the size of the file; memory is
+    that of the events, about as much as the uncompressed text at most, and a window of the file.
+
+    What the file has and a recording has not (asynchronous events, samples) is left out, with a RuntimeWarning.
+
+    Raises:
+        TypeError: ``path`` is no path.
+        ValueError: It is empty.
+        OSError: The file cannot be read.
+        FormatError: It is damaged, or no trace; ``FormatError`` is a ``ValueError``, and tells the offset in the
+            uncompressed text. So is a compressed file that unpacks to more than 300 times its size and 64 MiB.
+    """
+    from cprofiling.recording.traces import reader
+
+    return reader.load(path)

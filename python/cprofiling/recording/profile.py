@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments as checks
-from cprofiling._internal.environment import given
 from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.row_kinds import KINDS
 from cprofiling._internal.text import shown_value
@@ -47,11 +46,6 @@ _MOST_NAMES = 65_536  # of threads
 _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
 _NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
-PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
-_VENDORS_PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")  # of Furiosa's SDK, new and old
-LIVE_VARIABLE = "CPROFILING_LIVE"
-_PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
-CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
@@ -645,61 +639,3 @@ def _checked_action(action: Any) -> ProfilerAction:
     if isinstance(name, str) and name in ProfilerAction.__members__:
         return ProfilerAction[name]
     raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
-
-
-def _record_program() -> None:
-    for variable in (PATH_VARIABLE, *_VENDORS_PATH_VARIABLES):
-        path = given(variable)
-        if path is not None:
-            from cprofiling.recording import whole_process
-
-            whole_process.start(path, variable)
-            return
-
-
-def _capture_calls() -> None:
-    window = given(CAPTURE_VARIABLE)
-    if window is not None:
-        from cprofiling.devices import capture_window
-
-        capture_window.start(window, CAPTURE_VARIABLE)
-
-
-def _keep_statistics() -> None:
-    path = given(LIVE_VARIABLE)
-    if path is not None and not _only_reads():
-        from cprofiling.monitoring import live_writer
-        from cprofiling.nodes.profiler import default_profiler
-
-        live_writer.start(path, LIVE_VARIABLE, default_profiler)
-
-
-def _only_reads() -> bool:
-    """Whether this process is the command, which counts nothing: the file may be the very one that it is to read."""
-    arguments = sys.argv
-    if arguments[:1] == ["-m"]:  # the module is not known yet
-        arguments = _module_and_arguments(sys.orig_argv)
-    own = [os.path.basename(argument) for argument in arguments[:1]] == ["cprofiling"]
-    return own and arguments[1:2] not in [[program] for program in _PROGRAMS]
-
-
-def _module_and_arguments(original: list[str]) -> list[str]:
-    """Return what follows -m among the interpreter's arguments: `-Bm name`, `-mname`; options may have values."""
-    at = 1
-    while at < len(original) and original[at].startswith("-"):
-        word = original[at]
-        at += 1 + (word == "--check-hash-based-pycs")
-        letters = word[1:] if not word.startswith("--") else ""
-        place = next((place for place, letter in enumerate(letters) if letter in "cmWX"), len(letters))
-        value = letters[place + 1 :]
-        if letters[place:].startswith("m"):
-            return [*([value] if value else []), *original[at:]]
-        if letters[place:].startswith("c"):
-            break
-        at += bool(letters[place:]) and not value
-    return []
-
-
-_record_program()
-_capture_calls()
-_keep_statistics()

@@ -6,8 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
-from cprofiling._internal.files import file_name_of
-from cprofiling._internal.text import shown_value
+from cprofiling._internal.text import file_name_of, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,6 @@ import types
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
 from typing import TYPE_CHECKING, NamedTuple
@@ -111,6 +110,8 @@ class Measurement:
         return warm_up.of_measurement(self)
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         def cell(text: str) -> str:
             # bdi: the writing direction of a name cannot spread to the figures beside it
             return f"<bdi>{escape(shown_text('text', text))}</bdi>"

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from cprofiling._internal.files import file_name_of
+from cprofiling._internal.text import file_name_of
 from cprofiling.devices.cuda_toolkits import newest_first, toolkit_folders
 
 VARIABLE = "CPROFILING_CAPTURE"

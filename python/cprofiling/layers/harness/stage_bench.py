@@ -15,9 +15,9 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, log
-from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
+from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling._internal.progress import progress
-from cprofiling._internal.text import checked_text, shown_text, shown_value
+from cprofiling._internal.text import checked_text, file_name_of, shown_text, shown_value
 from cprofiling.layers import output_folder
 from cprofiling.layers import recording as stage_recording
 from cprofiling.layers.breakdown import breakdown_of

@@ -176,7 +176,8 @@ def write_rank_snapshot(
 
     Raises TypeError and ValueError for wrong arguments, OSError where the folder or the file cannot be written.
     """
-    from cprofiling._internal.files import atomic_writer, file_name_of, make_folders
+    from cprofiling._internal.files import atomic_writer, make_folders
+    from cprofiling._internal.text import file_name_of
 
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {shown_value(name)}")
