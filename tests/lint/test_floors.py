@@ -1,0 +1,89 @@
+"""The floors of the package: what a room imports, and that no module of ours is imported by its name in a text."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from repository import PACKAGE, ROOT, relative
+
+pytestmark = pytest.mark.lint
+
+# Who names modules of ours in texts: the lists of formats and subcommands, and what is there only if it was asked for.
+LISTS = {
+    "python/cprofiling/report/formats.py": "the list of formats",
+    "python/cprofiling/commands/main.py": "what the environment may have had loaded",
+    "python/cprofiling/layers/harness/stage_bench.py": "stage reports, where they are loaded",
+}
+MODULE = re.compile(r"cprofiling(\.\w+){2,}(:\w+)?")
+
+
+def named_modules(tree: ast.AST) -> set[str]:
+    """The modules of this package that texts of a module name, without a description's."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {text.partition(":")[0] for text in texts if MODULE.fullmatch(text)}
+    parts = {name: PACKAGE.parent.joinpath(*name.split(".")) for name in found}
+    return {name for name, path in parts.items() if path.is_dir() or path.with_suffix(".py").exists()}
+
+
+def test_a_room_imports_only_rooms_below_it() -> None:
+    pytest.importorskip("importlinter", reason="import-linter is not installed")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of ours that a module imports, inside functions, too, but not for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unread = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    statements = [node for node in ast.walk(tree) if node not in unread]
+    named = {
+        f"{node.module}.{alias.name}" for node in statements if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    named |= {str(node.module) for node in statements if isinstance(node, ast.ImportFrom)}
+    return named | {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
+
+
+def test_no_module_needs_one_that_needs_it() -> None:
+    """Left out are packages, which pass names on, and ``exports``, by which results import what shows them."""
+    paths = [path for path in PACKAGE.rglob("*.py") if path.stem not in ("__init__", "exports")]
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in paths}
+    graph = {name: imported(path) & names.keys() - {name} for name, path in names.items()}
+    assert len(graph) > 100
+    TopologicalSorter(graph).prepare()  # names the circle, if there is one
+
+
+def test_no_module_is_imported_by_a_text_but_from_a_list() -> None:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "_pb2" not in path.name:
+            named = named_modules(ast.parse(path.read_text(encoding="utf-8")))
+            found.update({relative(path): named} if named else {})
+    assert {name: named for name, named in found.items() if name not in LISTS} == {}
+    assert set(LISTS) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import_module('cprofiling.nodes.stats')", {"cprofiling.nodes.stats"}),
+        ("x = 'cprofiling.nodes.stats:NodeProfilingStats'", {"cprofiling.nodes.stats"}),
+        ("x = 'cprofiling.node.duration'; y = 'see cprofiling.nodes.stats'", set()),
+    ],
+)
+def test_the_search_for_names_finds_them(code: str, found: set[str]) -> None:
+    assert named_modules(ast.parse(code)) == found
