@@ -183,7 +183,7 @@ def test_small_and_deep_places_are_one() -> None:
 
 
 def test_the_document_of_a_recording_has_both() -> None:
-    from cprofiling.report.from_statistics import document_of
+    from cprofiling.report.sources import document_of
 
     with profile() as prof:
         outer()

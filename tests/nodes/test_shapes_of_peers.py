@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.report.from_statistics import document_of
+from cprofiling.report.sources import document_of
 from hostile_names import NAMES
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from cprofiling.report import from_statistics
+from cprofiling.report import sources
 from cprofiling.report.html import figures
 from cprofiling.report.notebook.cell_profile import CellProfile
 from recordings import NODE, RECORD, Row, host, made
@@ -126,7 +126,7 @@ def test_what_if(known: Known) -> None:
 
 
 def test_shares_of_the_page_and_the_column_self(known: Known) -> None:
-    document = from_statistics.document_of(known.recording)
+    document = sources.document_of(known.recording)
     table = figures.node_table(document)
     names, shares, own = (
         [heading.title for heading in table.headings].index(title) for title in ("Node", "Share", "Self")

@@ -21,8 +21,8 @@ from cprofiling.nodes.counters import CounterValue
 from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Document, Finding, Measurement, Node, Span, Timeline, Track
-from cprofiling.report.from_statistics import document_of
 from cprofiling.report.html.render import render
+from cprofiling.report.sources import document_of
 from hostile_names import NAMES
 from recorded import outer, profile
 

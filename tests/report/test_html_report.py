@@ -22,8 +22,8 @@ import cprofiling as cp
 from calls import profiler_on
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report.document import Document
-from cprofiling.report.from_statistics import document_of
 from cprofiling.report.html.render import render
+from cprofiling.report.sources import document_of
 from cprofiling.report.timeline import timeline
 from hostile_names import NAMES
 from recorded import profile

@@ -26,6 +26,19 @@ def quantile(ordered: Sequence[float], percent: int, unit: int = 1) -> float:
     return (low * (100 - rest) + high * rest) / (100 * unit)
 
 
+def percentile(ordered: Sequence[int], permille: int) -> int | None:
+    """Return a percentile of sorted integers, interpolated and rounded down.
+
+    permille: in thousandths, 0 to 1000. None without a value.
+    """
+    if not ordered:
+        return None
+    place, rest = divmod((len(ordered) - 1) * permille, 1000)
+    lower = ordered[place]
+    upper = ordered[place + 1] if rest else lower
+    return lower + (upper - lower) * rest // 1000
+
+
 class Sample(NamedTuple):
     """The size (at least 2), mean and sample variance (n - 1) of values."""
 

@@ -1,1 +1,1 @@
-"""What recordings and statistics mean: averages, stacks, findings, warm-up, gaps."""
+"""The meaning of recordings and statistics."""

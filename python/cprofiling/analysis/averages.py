@@ -1,4 +1,4 @@
-"""Averages by name, in torch.profiler's words: who took the time, on the host and on the device.
+"""Averages by name, in the words of torch.profiler.
 
 Times are those of ``torch.profiler`` where both have the same events, and so are the names of the figures, so that
 programs and eyes that know the one can read the other.
@@ -34,7 +34,7 @@ SORT_KEYS = (
 
 @dataclass(frozen=True)
 class KeyAverage:
-    """The figures of all rows of one key: an immutable value with torch.profiler's names for them.
+    """The figures of all rows of one key, named as in torch.profiler.
 
     Times are in microseconds, made of whole nanoseconds; memory is in bytes. ``cuda_`` instead of ``device_`` gives the
     same figures.
@@ -119,7 +119,7 @@ class KeyAverage:
 
 
 class KeyAverages(list[KeyAverage]):
-    """A list of ``KeyAverage``, in the order in which their first rows started, that prints itself as a table.
+    """A list of ``KeyAverage`` by first start, shown as a table.
 
     Its ``repr()`` is short; notebooks show the table.
 
@@ -137,7 +137,7 @@ class KeyAverages(list[KeyAverage]):
         has_memory: bool = False,
         notes: Iterable[str] = (),
     ) -> None:
-        """Make a list of ``averages``; the keywords become the attributes of the same names."""
+        """Make a list of ``averages`` with the attributes given."""
         super().__init__(averages)
         self.use_device = use_device
         self.has_memory = has_memory
@@ -159,7 +159,7 @@ class KeyAverages(list[KeyAverage]):
         top_level_events_only: bool = False,
         time_unit: str | None = None,
     ) -> str:
-        """Return the averages as torch.profiler prints them; with a line for what was dropped, if anything was.
+        """Return the averages as torch.profiler prints them.
 
         Args:
             sort_by: A figure (one of ``SORT_KEYS``), largest first; ``cuda_``, ``xpu_`` and ``privateuse1_`` mean the
@@ -196,7 +196,7 @@ class KeyAverages(list[KeyAverage]):
         return averages_table(rows, layout, self)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the averages as a pandas DataFrame: the table's columns, in plain numbers, in the list's order.
+        """Return the averages as a pandas DataFrame of plain numbers.
 
         Units are in the columns' names: ``Self CPU (us)``, ``CPU Mem (bytes)``; those with a ``%`` are percentages, NaN
         where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
@@ -208,7 +208,7 @@ class KeyAverages(list[KeyAverage]):
         return frame_of(*number_columns(self))
 
     def total_average(self) -> KeyAverage:
-        """Return the sums of all figures and counts as one value with the key ``Total``."""
+        """Return the sums of all figures under the key ``Total``."""
 
         def summed(figure: Callable[[KeyAverage], float]) -> float:
             return sum(map(figure, self))
@@ -243,7 +243,9 @@ class KeyAverages(list[KeyAverage]):
 
 
 def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
-    """Return the averages by a figure, largest first, equal ones by the host's time.
+    """Return the averages by a figure, largest first.
+
+    Equal ones are sorted by the host's time.
 
     Raises ValueError for an unknown figure.
     """

@@ -1,4 +1,4 @@
-"""The text of a table of averages: columns, widths and units are those of torch.profiler's."""
+"""The table of averages, with the layout of torch.profiler's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_WORK = "No row is work of the device: waits, annotations and ranges of profi
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is to be shown: the parameters of ``KeyAverages.table``."""
+    """The layout of a table, as the parameters of ``KeyAverages.table``."""
 
     row_limit: int | None = 100
     stack_width: int | None = 75
@@ -36,7 +36,7 @@ class Layout:
 
 
 def averages_table(rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) -> str:
-    """Return the rows as a table; ``of``: the averages that they are, which say what belongs to them.
+    """Return rows of the averages ``of`` as a table.
 
     Raises ValueError for an unknown unit of time.
     """
@@ -46,14 +46,14 @@ def averages_table(rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) 
 
 
 def averages_html(of: KeyAverages) -> str:
-    """Return the averages as they are in a table without options, as an HTML fragment."""
+    """Return the averages as an HTML fragment."""
     table = _Table(of, Layout(name_width=None, stack_width=None, shapes_width=None), of)
     headings = [heading for heading, _ in table.columns()]
     return html_table(headings, table.cells(), table.footer())
 
 
 def number_columns(of: KeyAverages) -> tuple[list[str], list[list[object]]]:
-    """Return the columns that the averages have in a table, with units, and the plain numbers in them."""
+    """Return the columns of the table, with units and plain numbers."""
     table = _Table(of, Layout(), of)
     columns = [f"{heading}{_unit(heading)}" for heading, _ in table.columns()]
     return columns, [table.numbers_of(row) for row in of]
@@ -66,7 +66,7 @@ def _unit(heading: str) -> str:
 
 
 class _Table:
-    """A table that is being made: columns as pairs of heading and width, then lines."""
+    """A table under way, as columns and then as lines."""
 
     def __init__(self, rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) -> None:
         self._rows = rows
@@ -119,7 +119,7 @@ class _Table:
         return columns
 
     def _line(self, cells: Sequence[object], widths: Sequence[int]) -> str:
-        """Return the cells side by side, the stack's to the left, all others to the right."""
+        """Return the cells in columns, the stack's to the left."""
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
         if self._stack_width:
             padded[-1] = f"{cells[-1]:<{widths[-1]}}"
@@ -146,7 +146,7 @@ class _Table:
         return [*lines, self._line([*empty, ""], widths)]
 
     def cells(self) -> list[list[object]]:
-        """Return what the cells of the rows that are shown say, whole lists and names in them."""
+        """Return the cells of the rows shown, uncut."""
         return [
             [row.key, *self._figures_of(row, self._time, _share, _size), *self._texts_of(row)] for row in self._shown()
         ]
@@ -171,7 +171,7 @@ class _Table:
         share: Callable[[float, float], object],
         size: Callable[[int], object],
     ) -> list[object]:
-        """Return a row's figures, as given functions have times, parts of a whole, and numbers of bytes."""
+        """Return a row's figures, converted by the given functions."""
         cells = [
             share(row.self_cpu_time_total, self._self_cpu),
             time(row.self_cpu_time_total),
@@ -224,19 +224,19 @@ def _size(size: int) -> str:
 
 
 def _limited(lengths: Iterable[int], limit: int | None) -> int:
-    """Return the width of a column: that of its longest text and some space, within the limit."""
+    """Return the width of a column with some space, within the limit."""
     width = max(lengths, default=0) + 4
     return width if limit is None else min(width, limit)
 
 
 def _cut(name: str, limit: int | None) -> str:
-    """Return a name as it is shown, its end cut off if it is too long for its column."""
+    """Return a name without its end if it is too long."""
     shown = shown_text("name", name)
     return shown if limit is None or len(shown) < limit - 3 else shown[: max(limit - 3, 0)] + "..."
 
 
 def _cut_path(path: str, width: int) -> str:
-    """Return a line of a stack as it is shown, its beginning cut off if it is too long for its column."""
+    """Return a line of a stack without its beginning if it is too long."""
     shown = shown_text("stack", path)
     if len(shown) <= width:
         return shown

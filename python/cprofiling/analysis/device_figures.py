@@ -1,4 +1,6 @@
-"""What devices did, in figures: kernels, copies, launches and idle time, as HolisticTraceAnalysis defines them.
+"""Kernels, copies, launches and idle time of devices.
+
+The figures are those of HolisticTraceAnalysis.
 
 All times are in ns. Rows of no work (waits for a device, annotations mirrored on it) are in none of the figures. Work
 whose start is not in the recording, as it was started before that began, counts unless ``launched_only`` is true; in
@@ -72,7 +74,7 @@ class CopyFigures:
 
 @dataclass(frozen=True)
 class Launch:
-    """One piece of work of a device, and the call of its runtime that started it.
+    """One piece of a device's work, and the call that started it.
 
     Attributes:
         row: The row of the work, which ``Recording.event(row)`` gives.
@@ -116,7 +118,7 @@ class LaunchFigures:
 
 @dataclass(frozen=True)
 class IdleTimes:
-    """What one stream of a device waited for between its first and its last work.
+    """The gaps of one stream between its first and its last work.
 
     The last three are sums of gaps: from the end of a piece of work to the start of the next. A gap is negative where
     work of one stream overlaps, as that of a CUDA graph may; such gaps are among ``kernel_wait_ns``. Without any, the
@@ -144,7 +146,7 @@ class IdleTimes:
 
 
 def kernel_breakdown(recording: Recording, *, launched_only: bool = False) -> Figures[KernelFigures]:
-    """Return the work of all devices by name, that which took the most time first."""
+    """Return the work of all devices by name, longest total first."""
     starts, ends, names, cats = (column(recording, name) for name in ("start_ns", "end_ns", "name", "cat"))
     memory = texts_of(recording, *COPIES, *SETS)
     times: dict[tuple[int, bool], list[int]] = {}
@@ -166,7 +168,7 @@ def _kernel_figures(name: str, times: list[int], *, is_memory: bool) -> KernelFi
 
 
 def copy_breakdown(recording: Recording, *, launched_only: bool = False) -> Figures[CopyFigures]:
-    """Return the copies and settings of memory by kind, those that took the most time first."""
+    """Return copies and settings of memory by kind, longest total first."""
     starts, ends, names = (column(recording, name) for name in ("start_ns", "end_ns", "name"))
     cats, sizes = column(recording, "cat"), column(recording, "bytes")
     memory = texts_of(recording, *COPIES, *SETS)
@@ -189,7 +191,7 @@ def copy_breakdown(recording: Recording, *, launched_only: bool = False) -> Figu
 
 
 def copy_kind(name: str) -> str:
-    """Return what a copy's name says of its direction (``HtoD``, ...), ``Memset``, or the name if it says neither."""
+    """Return the direction in a copy's name, ``Memset``, or the name."""
     found = _COPY_KIND.match(name)
     if found:
         return found[1]
@@ -197,7 +199,7 @@ def copy_kind(name: str) -> str:
 
 
 def launches(recording: Recording) -> Figures[Launch]:
-    """Return each piece of a device's work whose start by a call of the runtime is recorded, by the work's start."""
+    """Return the work whose launch is recorded, by its start."""
     starts, ends, names = (column(recording, name) for name in ("start_ns", "end_ns", "name"))
     correlations = column(recording, "correlation")
     calls = launches_of(recording)
@@ -214,7 +216,7 @@ def launches(recording: Recording) -> Figures[Launch]:
 
 
 def launch_statistics(recording: Recording) -> Figures[LaunchFigures]:
-    """Return the launches by the kind of call that started the work, the most frequent first."""
+    """Return the launches by kind of call, most frequent first."""
     by_call: dict[str, list[Launch]] = {}
     for launch in launches(recording):
         by_call.setdefault(launch.call, []).append(launch)
@@ -261,7 +263,10 @@ class _Stream:
         self._gaps = {"host": 0, "kernel": 0, "other": 0}
 
     def add(self, start: int, end: int, called: int | None) -> None:
-        """Add work, and the gap before it; ``called``: when the host called for it, if that is known."""
+        """Add work and the gap before it.
+
+        ``called``: when the host called for it, if known.
+        """
         if self._count > 0:
             gap = start - self._end
             is_host = called is not None and called > self._end
@@ -278,7 +283,10 @@ class _Stream:
 
 
 def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[int]:
-    """Yield the rows of work of devices, by their start; ``launched_only``: whose start is recorded."""
+    """Yield the rows of work of devices, by their start.
+
+    ``launched_only``: those whose launch is recorded.
+    """
     no_work = texts_of(recording, *NO_WORK)
     correlations = column(recording, "correlation")
     calls = launches_of(recording) if launched_only else {}

@@ -1,4 +1,4 @@
-"""What findings rest on: a recording, and what is worked out of it once for all rules."""
+"""A recording with everything derived from it for findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_t
 
 
 class Evidence:
-    """A recording's columns, its trees and its times, each made when it is first asked for.
+    """A recording's columns, trees and times, each made at first use.
 
     Attributes:
         recording: The recording.
@@ -52,12 +52,15 @@ class Evidence:
 
     @cached_property
     def host_self_times(self) -> list[int]:
-        """The time of each row without any row inside it, operators among them, in ns."""
+        """The time of each row outside any row inside it, in ns."""
         return self_times(self.recording, self.tree)
 
     @cached_property
     def node_self_times(self) -> list[int]:
-        """The time of each call of a node without nodes inside it, in ns; 0 for other rows."""
+        """The time of each call of a node outside nodes inside it, in ns.
+
+        0 for other rows.
+        """
         return self_times(self.recording, self.tree.only(self.nodes))
 
     @cached_property
@@ -83,7 +86,7 @@ class Evidence:
 
     @cached_property
     def spans(self) -> set[int]:
-        """The rows that stand for the user's code: nodes, labelled blocks, steps, annotations, Python frames."""
+        """The rows of the user's code, steps and Python frames included."""
         code = texts_of(self.recording, *ANNOTATIONS, "python_function")
         return {row for row in self.host_rows if self.kinds[row] in (NODE, RECORD, STEP) or self.cats[row] in code}
 
@@ -104,13 +107,13 @@ class Evidence:
 
     @cached_property
     def framework(self) -> set[int]:
-        """The rows that are, or are around, operators of a framework, and what started work of devices."""
+        """The operators, launches, and the rows around them."""
         rows = {*self.operators, *self.owners.values()}
         return rows | self.around(rows)
 
     @cached_property
     def code(self) -> set[int]:
-        """The rows of the user's code that have names of the user's: nodes, labelled blocks, annotations; no steps."""
+        """The rows named by the user, without steps."""
         annotations = texts_of(self.recording, *ANNOTATIONS)
         spans = self.spans.difference(self.steps)
         return {row for row in spans if self.kinds[row] in (NODE, RECORD) or self.cats[row] in annotations}
@@ -122,7 +125,10 @@ class Evidence:
 
     @cached_property
     def window(self) -> Interval:
-        """From the first to the last moment at which anything ran; (0, 0) if nothing did."""
+        """The time from the first begin to the last end, in ns.
+
+        (0, 0) if nothing ran.
+        """
         rows = [*self.host_rows, *self.work]
         if not rows:
             return 0, 0
@@ -139,7 +145,7 @@ class Evidence:
         return sum(self.duration(row) for row in self.work)
 
     def within(self, rows: list[int]) -> bytearray:
-        """Return for each row of the host whether it is one of the rows, or in one."""
+        """Tell for each row of the host whether it is one of the rows, or in one."""
         found = bytearray(len(self.kinds))
         for row in rows:
             found[row] = 1

@@ -1,4 +1,4 @@
-"""What a frame is in what was measured, and how many of them pass in a second.
+"""The number of frames, and how many pass in a second.
 
 A pipeline's ``forward`` is no node, so that statistics know frames only by what their nodes tell, or by being told.
 Where that is not enough, frames are unknown, and why is said: a wrong number of frames makes every figure wrong.
@@ -15,10 +15,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.arguments import checked_count, index_between, number_between
+from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import Evidence
-from cprofiling.analysis.inference_reports import INFERENCE, percentile
+from cprofiling.analysis.inference_reports import INFERENCE
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.stats import ExecutionStage
 from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
@@ -41,7 +42,9 @@ def stages_of(summary: Iterable[NodeProfilingStats]) -> list[str]:
 
 
 def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable[str] = ()) -> dict[str, int | None]:
-    """Return the number of frames by stage: one number, if there is one stage, or a mapping. TypeError, ValueError.
+    """Return the number of frames by stage, from a number or a mapping.
+
+    Raises TypeError, ValueError.
 
     A mapping may have stages that have not run: those of ``ExecutionStage``, and ``others``. Any other is taken for a
     mistake, as its number would be none of a stage; but where there is no stage at all, nothing is known of them.
@@ -92,7 +95,7 @@ class FrameFigures:
 
 
 class FramesPerSecond(Insight[FrameFigures]):
-    """Frames per second: by the wall clock where that is known, and as if frames went through one by one."""
+    """Frames per second, by the wall clock and one by one."""
 
     def __init__(self, figures: Iterable[FrameFigures], notes: Iterable[str]) -> None:
         """Make a table of figures."""
@@ -103,7 +106,7 @@ FramesPerSecond.__module__ = "cprofiling"
 
 
 def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object) -> FramesPerSecond:
-    """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
+    """Return the frames per second of each stage of a summary."""
     stages = by_stage(summary)
     given = checked_frames(total_frames, list(stages), stages_of(summary))
     wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, _LEAST_SECONDS, _MOST_SECONDS)
@@ -193,7 +196,7 @@ class RecordedFrames:
         return "no node was recorded", []
 
     def _is_busy(self, row: int) -> bool:
-        """Whether any node begins while a row is open: in a task, or on another thread."""
+        """Tell whether any node begins while a row is open."""
         evidence = self.evidence
         at = bisect_left(evidence.nodes, evidence.starts[row], key=evidence.starts.__getitem__)
         return at < len(evidence.nodes) and evidence.starts[evidence.nodes[at]] < evidence.ends[row]
@@ -205,7 +208,7 @@ class RecordedFrames:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """For the row of each node's call in a frame the place of that among the frames.
+        """The place of the frame of each node's call.
 
         A call on another thread is in the frame in whose time it begins, if no two frames overlap.
         """
@@ -224,7 +227,7 @@ class RecordedFrames:
 
     @cached_property
     def stages(self) -> list[str]:
-        """The stage of each frame: its own, or that of the nodes in it, if they have one."""
+        """The stage of each frame, or of the nodes in it."""
         evidence = self.evidence
         numbers = column_of(evidence.recording, "stage")
         inside: list[set[str]] = [set() for _ in self.rows]
@@ -253,12 +256,12 @@ class RecordedFrames:
 
 
 def of_recording(recording: Recording, total_frames: object, frame: str | None, skip_first_n: int) -> FramesPerSecond:
-    """Return the frames per second of a recording; see ``Reports.frames_per_second``."""
+    """Return the frames per second of a recording."""
     return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), total_frames)
 
 
 def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSecond:
-    """Return the frames per second of frames that have been found, by their stages."""
+    """Return the frames per second of found frames, by stage."""
     if not found.rows:
         nodes: dict[str, list[int]] = {}
         for row, stage in found.stages_of_nodes().items():
@@ -277,7 +280,7 @@ def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSe
 
 
 def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: int | None) -> FrameFigures:
-    """Return the figures of a stage whose frames no span tells: of its nodes."""
+    """Return the figures of a stage from its nodes, without frames."""
     evidence = found.evidence
     window = evidence.times_of(rows)
     wall = window[-1][1] - window[0][0] if window else 0
@@ -288,7 +291,10 @@ def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: 
 
 
 def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], given: int | None) -> FrameFigures:
-    """Return the figures of the frames of a stage; ``inside``: of each frame the time in nodes."""
+    """Return the figures of a stage's frames.
+
+    ``inside``: the time in nodes of each frame.
+    """
     places = [place for place, of in enumerate(found.stages) if of == stage]
     spans = [found.spans[place] for place in places]
     others = [span for span, of in zip(found.spans, found.stages, strict=True) if of != stage]

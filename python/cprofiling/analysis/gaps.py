@@ -1,4 +1,4 @@
-"""Time inside frames in which no node ran, by the nodes before and after it."""
+"""Time inside frames without a node, by the nodes around it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cprofiling._internal.arguments import checked_count
+from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import SUSPENDABLE
 from cprofiling._internal.text import counted
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.frames import RecordedFrames
-from cprofiling.analysis.inference_reports import percentile
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import Recording
@@ -23,7 +23,7 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class GapFigures:
-    """The gaps between two nodes that follow each other on a thread. None: the begin, or the end, of the frame.
+    """The gaps between two nodes, or None at an end of a frame.
 
     Attributes:
         row: The row after which the longest gap is: of the node before it, else of the frame.
@@ -51,7 +51,7 @@ class Gaps(Insight[GapFigures]):
     """
 
     def __init__(self, figures: Iterable[GapFigures], notes: Iterable[str], share: float | None) -> None:
-        """Make a table of figures; ``share`` becomes the attribute of the same name."""
+        """Make a table of figures with their share."""
         super().__init__(GapFigures, "Gaps between nodes", figures, notes)
         self.share = share
 
@@ -69,13 +69,13 @@ class _Gap(NamedTuple):
 
 
 def gaps(recording: Recording, frame: str | None, least_ns: int, skip_first_n: int) -> Gaps:
-    """Return the gaps between nodes; see ``Reports.gaps``."""
+    """Return the gaps between the nodes of a recording."""
     least = checked_count("least_ns", least_ns)
     return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), least)
 
 
 def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
-    """Return the gaps in frames that have been found, those that are longer than ``least`` ns."""
+    """Return the gaps in frames that are longer than ``least`` ns."""
     whole, listed = _in_frames(found) if found.rows else _on_threads(found)
     by_pair: dict[tuple[str | None, str | None], list[_Gap]] = {}
     for gap in listed:
@@ -89,7 +89,7 @@ def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
 
 
 def _in_frames(found: RecordedFrames) -> tuple[int, list[_Gap]]:
-    """Return the time of all frames, and the gaps in them, each on the thread of the frame."""
+    """Return the time of all frames, and the gaps on their threads."""
     evidence = found.evidence
     tracks = evidence.tracks
     inside: list[list[int]] = [[] for _ in found.rows]
@@ -108,7 +108,7 @@ def _in_frames(found: RecordedFrames) -> tuple[int, list[_Gap]]:
 
 
 def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame: int) -> Iterator[_Gap]:
-    """Yield the gaps from a start to an end, between nodes by their starts, which may overlap."""
+    """Yield the gaps from a start to an end, between sorted nodes."""
     evidence = found.evidence
     previous, done, last = None, start, frame
     for row in rows:
@@ -122,7 +122,7 @@ def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame
 
 
 def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
-    """Return the time from the first to the last node of all threads, and the gaps in it."""
+    """Return the time between nodes of all threads, and the gaps in it."""
     evidence = found.evidence
     tracks: dict[int, list[int]] = {}
     for row in evidence.outermost_nodes:
@@ -137,7 +137,7 @@ def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
 
 
 def _busy(found: RecordedFrames) -> dict[int, list[intervals.Interval]]:
-    """Return for each thread the time in which nodes ran on others; nothing for one thread alone."""
+    """Return the time of nodes on other threads, nothing for one thread."""
     evidence = found.evidence
     rows: dict[int, list[int]] = {}
     for row in evidence.outermost_nodes:

@@ -1,4 +1,4 @@
-"""Sorts the rows of a recording into groups, and sums their figures up: what averages are made of."""
+"""Groups of a recording's rows, with their sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STEPS = STEP_PREFIX[:-1] + "*"
 
 
 class Memory:
-    """The memory that was allocated, less what was freed, while rows of the host were open.
+    """The memory allocated less freed while rows of the host were open.
 
     Where the change was measured for a row, it is that; else the sum of the allocations that are recorded as moments
     named ``[memory]`` between its start and its end, on whatever thread, as torch.profiler has it; else 0. What belongs
@@ -98,7 +98,7 @@ class Memory:
 
 
 def _set_measured(changes: Sequence[int], tree: HostTree, sums: list[int], own: list[int]) -> None:
-    """Give the rows for which a change was measured that, less those of the next measured rows inside as their own."""
+    """Set measured changes, less those of measured rows inside."""
     around = tree.nearest(lambda row: changes[row] != UNKNOWN)
     for row, change in enumerate(changes):
         if change == UNKNOWN:
@@ -110,7 +110,7 @@ def _set_measured(changes: Sequence[int], tree: HostTree, sums: list[int], own: 
 
 
 def _size(recording: Recording, row: int) -> tuple[int, bool]:
-    """Return how many bytes an allocation took (less than 0: gave back), and whether they are a device's."""
+    """Return the bytes of an allocation, and whether they are a device's."""
     size: object = column(recording, "bytes")[row]
     on_device = column(recording, "device")[row] >= 0
     known = known_args(recording, row)
@@ -120,7 +120,7 @@ def _size(recording: Recording, row: int) -> tuple[int, bool]:
 
 
 class Grouping:
-    """The rows that averages are made of, in groups of equal names; to be split further.
+    """Rows in groups of equal names, to be split further.
 
     Attributes:
         memory: What is known of the rows' memory.
@@ -128,7 +128,7 @@ class Grouping:
     """
 
     def __init__(self, recording: Recording) -> None:
-        """Group the rows by name, kind and place (host or device), work of a device apart from what is none."""
+        """Group the rows by name, kind and place."""
         self._recording = recording
         self._tree = host_tree(recording)
         self._owners = device_owners(recording, self._tree)
@@ -153,7 +153,7 @@ class Grouping:
         self._split_by([known.setdefault(stack, len(known)) for stack in stacks])
 
     def split_by_node(self) -> None:
-        """Split the groups by the name of the innermost profiled node around the rows."""
+        """Split the groups by the innermost node around the rows."""
         names = column(self._recording, "name")
         self._nodes = nodes_around(self._recording, self._tree, self._owners)
         self._split_by([names[node] if node >= 0 else -1 for node in self._nodes])
@@ -178,7 +178,7 @@ class Grouping:
         ]
 
     def _by_name(self) -> list[int]:
-        """Return for each row a number that tells names and classes apart; -1: it does not count."""
+        """Return a number for each name and class, -1 for rows left out."""
         recording, parents = self._recording, self._tree.parents
         annotations = texts_of(recording, *ANNOTATIONS)
         steps: dict[str, int] = {}
@@ -205,7 +205,7 @@ class Grouping:
         self._groups = [known.setdefault(pair, len(known)) if pair[0] >= 0 else -1 for pair in pairs]
 
     def _figures(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Yield the figures of all rows, by the name of their sum; times in ns."""
+        """Yield the figures of all rows by the name of their sum, in ns."""
         recording, parents = self._recording, self._tree.parents
         starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
         on_device = [kind == DEVICE for kind in column(recording, "kind")]

@@ -1,4 +1,4 @@
-"""Reports on a finished recording, as an accelerator vendor's profiler prints them: inferences, devices, operators.
+"""Reports on inferences, devices and operators of a recording.
 
 Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``).
 Times are in ns. A recording without what a report is about gives an empty one that says so.
@@ -6,10 +6,10 @@ Times are in ns. A recording without what a report is about gives an empty one t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
 from cprofiling._internal.tables import ROW_LIMIT, Table, Tabular, frame_of, short_repr
 from cprofiling.recording.columns import (
@@ -38,7 +38,7 @@ _RULE = "=" * 48
 
 @dataclass(frozen=True, repr=False)
 class Report(Tabular):
-    """Rows under headings. Its ``repr()`` is short; notebooks show the table.
+    """Rows under headings, shown as a table.
 
     Attributes:
         columns: The headings.
@@ -54,7 +54,10 @@ class Report(Tabular):
         return Table(self.columns, self.rows, self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        """Return the rows as a pandas DataFrame.
+
+        Raises ImportError, naming the extra, without pandas.
+        """
         return frame_of(self.columns, self.rows)
 
     def __repr__(self) -> str:
@@ -63,7 +66,7 @@ class Report(Tabular):
 
 @dataclass(frozen=True, repr=False)
 class Summary(Report):
-    """The latencies of all inferences: a report of figures and their values, printed as a box."""
+    """The latencies of all inferences, printed as a box."""
 
     def text(self, row_limit: int | None = ROW_LIMIT) -> str:  # noqa: ARG002 all of a summary's rows are few
         """Return the box."""
@@ -76,7 +79,7 @@ class Summary(Report):
 
 
 def summary(recording: Recording) -> Summary:
-    """Return the latencies of all inferences (see ``inferences``): count, extremes, mean, median, high percentiles.
+    """Return count, extremes, mean and percentiles of the latencies.
 
     A percentile p of n sorted latencies is interpolated between the two nearest ones: it is the value at the place
     ``p / 100 * (n - 1)``, counted from 0 (NumPy's ``linear``, R's type 7), and the median is that of 50. It and the
@@ -97,18 +100,8 @@ def summary(recording: Recording) -> Summary:
     return Summary(("figure", "value"), tuple(figures), (*found.notes, *drop_notes(recording)))
 
 
-def percentile(ordered: Sequence[int], permille: int) -> int | None:
-    """Return a percentile (in thousandths, 0 to 1000) of sorted ints, interpolated, rounded down; None of nothing."""
-    if not ordered:
-        return None
-    place, rest = divmod((len(ordered) - 1) * permille, 1000)
-    lower = ordered[place]
-    upper = ordered[place + 1] if rest else lower
-    return lower + (upper - lower) * rest // 1000
-
-
 def inferences(recording: Recording) -> Report:
-    """Return the inferences: trace_id, span_id, thread.id and dur of each, in ns, by their start.
+    """Return the inferences by their start, with durations in ns.
 
     An inference is a span named ``Inference``. Where there is none, it is each outermost call of a node; where there is
     none, each labelled block that is in no other; where there is none, each step, or each root of what else happened
@@ -163,7 +156,9 @@ class _Inferences:
 
 
 def device_executions(recording: Recording) -> Report:
-    """Return what each call had a device do: trace_id and span_id of the call, device and running number, times in ns.
+    """Return the executions on a device that each call started.
+
+    Columns are trace_id and span_id of the call, device and running number, and times in ns.
 
     Total is from the start of the execution's first work to the end of its last, Run the time of its computations added
     up, IoWait their difference: copies, and waiting for the host; it is negative where computations ran at the same
@@ -181,7 +176,7 @@ def device_executions(recording: Recording) -> Report:
 
 
 def device_operators(recording: Recording) -> Report:
-    """Return the work of all devices by name: its mean time in ns (a float), and how often; the longest first."""
+    """Return the work of devices by name, longest mean time first."""
     no_work = texts_of(recording, *NO_WORK)
     columns = [column(recording, name) for name in ("kind", "cat", "name", "start_ns", "end_ns")]
     sums: dict[int, tuple[int, int]] = {}
@@ -196,7 +191,7 @@ def device_operators(recording: Recording) -> Report:
 
 
 def external_operators(recording: Recording) -> Report:
-    """Return the operators of a framework that ran on the host, by their start; they are no nodes.
+    """Return a framework's operators on the host, by their start.
 
     trace_id and span_id are of the operator, or the span in which it ran; operator_index is its running number, from 0,
     within what was directly around it; dur is in ns.

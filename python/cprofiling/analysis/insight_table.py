@@ -1,4 +1,4 @@
-"""What an insight is given as: a list of frozen values that is a table, with a title and what belongs to it."""
+"""Insights as lists of frozen values, shown as tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_COLUMN = ("title", "unit", "tip")
 
 
 class Insight(Figures[_T]):
-    """A list of frozen values that prints itself as a table, under a title, and can be had as a DataFrame.
+    """A list of frozen values, shown as a table under a title.
 
     Attributes:
         title: What it is about.
@@ -48,7 +48,7 @@ class Insight(Figures[_T]):
         self.columns = tuple(each.name for each in self._fields)
 
     def text(self, row_limit: int | None = ROW_LIMIT) -> str:
-        """Return title, table and notes; all rows if ``row_limit`` is None or negative."""
+        """Return title, table and notes, all rows without a limit."""
         title, (columns, rows, _) = shown_text("title", self.title), self._table()
         notes = (shown_text("note", note) for note in self.notes)
         return "\n".join((title, text_table(columns, rows, row_limit), *notes))
@@ -86,7 +86,7 @@ def column(
     absent: str | None = None,
     whole: bool = False,
 ) -> Any:
-    """Return a field of the values of an insight; what is told of it is what the document's columns have.
+    """Return a field that is a column of an insight.
 
     ``absent``: what is shown for None. ``whole``: whether a long text is shown to its end.
     """

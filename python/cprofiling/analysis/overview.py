@@ -1,4 +1,4 @@
-"""The whole printed report of a recording: what it is, who took the time, what devices did, and the findings."""
+"""The printed report of a recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def overview(
     sort_by: str | None = None,
     group_by_node: bool = False,
 ) -> str:
-    """Return the printed report: averages, the summary of inferences, devices where there are any, and findings.
+    """Return averages, inferences, devices and findings as text.
 
     The summary is there where spans are named ``Inference``, or nodes ran.
 
@@ -62,7 +62,7 @@ def overview(
 
 
 def _places(count: int, *, has_device: bool) -> str:
-    """Return on how many threads, and streams if there is a device, something happened."""
+    """Return on how many threads and streams something happened."""
     if count == 1:
         return f"1 {'stream' if has_device else 'thread'}"
     return f"{count:,} threads{' and streams' if has_device else ''}"

@@ -1,4 +1,4 @@
-"""Folded stacks: one line for each way through the rows of a recording, for flame graphs."""
+"""Folded stacks of a recording, for flame graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METRICS = (_HOST_METRIC, *(f"self_{word}_time_total" for word in ("cuda", "devi
 
 
 def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOST_METRIC) -> None:
-    r"""Write the self times of a recording as folded stacks, which ``flamegraph.pl`` and others draw.
+    r"""Write the self times of a recording as folded stacks.
 
     A line is ``outermost;...;innermost microseconds``; equal stacks are one line, those of less than a microsecond are
     left out. The last frame is a row's name. Those before it are the names of the rows around it, up to one with which
@@ -47,7 +47,7 @@ def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOS
 
 
 def _device_times(recording: Recording, tree: HostTree) -> list[int]:
-    """Return for each row the time of the device's work that was started in it and in no row inside it."""
+    """Return the time of the device work started directly in each row."""
     starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
     times = [0] * len(recording)
     for row, owner in device_owners(recording, tree).items():
@@ -56,7 +56,7 @@ def _device_times(recording: Recording, tree: HostTree) -> list[int]:
 
 
 def _folded(recording: Recording, tree: HostTree, times: list[int]) -> list[tuple[str, int]]:
-    """Return the stacks that took a microsecond or more, with their times in whole microseconds."""
+    """Return the stacks of a microsecond or more, with their times."""
     paths = _Paths(recording.strings)
     names, stacks = column(recording, "name"), column(recording, "stack")
     of_rows = [0] * len(recording)
@@ -71,7 +71,7 @@ def _folded(recording: Recording, tree: HostTree, times: list[int]) -> list[tupl
 
 
 class _Paths:
-    """Ways from the outermost frame inwards, each known by a number; 0: the empty one."""
+    """Paths of frames from the outermost inwards, 0 for the empty one."""
 
     def __init__(self, strings: list[str]) -> None:
         self._strings = strings
@@ -88,7 +88,7 @@ class _Paths:
         return number
 
     def of_stack(self, text: int) -> int:
-        """Return the path of a recorded stack, whose text has the innermost frame first."""
+        """Return the path of a recorded stack, innermost frame first."""
         if text not in self._stacks:
             path = 0
             for frame in reversed(frames_of(self._strings[text])):

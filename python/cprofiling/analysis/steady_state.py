@@ -1,4 +1,4 @@
-"""Where a series of times becomes steady: its levels, and the calls at its start that are not like the others.
+"""The levels of a series of times, and the cold calls at its start.
 
 Two questions are asked, as one method answers only one of them well.
 
@@ -46,7 +46,7 @@ _TAIL_ERRORS = 1.645  # below its estimate the tail's index is taken: one-sided 
 
 
 class Level(NamedTuple):
-    """Calls of one level: from ``start``, counted from 0, to before ``end``, and their median."""
+    """Calls of one level, from ``start`` to before ``end``."""
 
     start: int
     end: int
@@ -75,12 +75,17 @@ class Steadiness(NamedTuple):
 
 
 def steadiness(samples: Sequence[float]) -> Steadiness:
-    """Return where a series of times, of any unit, in the order of the calls, becomes steady."""
+    """Return where a series of times becomes steady."""
     count = len(samples)
     if count < LEAST_CALLS:
         return Steadiness(TOO_FEW)
     dependence, found = levels(samples)
-    start = _steady_start(found)
+    last = found[-1].median
+    start = found[-1].start
+    for level in reversed(found[:-1]):
+        if _is_less(level.median, last) or _is_less(last, level.median):
+            break
+        start = level.start
     if count - start < max(LEAST_STEADY * count, LEAST_CALLS / 2):
         cold, p_value = _cold_calls(samples, dependence)
         return Steadiness(NOT_STEADY, cold or None, None, found, p_value)
@@ -103,7 +108,7 @@ def steadiness(samples: Sequence[float]) -> Steadiness:
 
 
 def _slow_start(found: Sequence[Level], steady: float) -> int:
-    """Return how many calls are in those levels at the start that are slower than a steady one."""
+    """Return the number of calls in slower levels at the start."""
     start = 0
     for level in found:
         if not _is_less(steady, level.median):
@@ -117,32 +122,9 @@ def _is_less(value: float, other: float) -> bool:
     return value < other - ALIKE * max(value, other)
 
 
-def _steady_start(found: Sequence[Level]) -> int:
-    last = found[-1].median
-    start = found[-1].start
-    for level in reversed(found[:-1]):
-        if _is_less(level.median, last) or _is_less(last, level.median):
-            break
-        start = level.start
-    return start
-
-
 def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
-    """Return how much more successive calls vary together than independent ones would, at least 1, and the levels."""
-    ranks = _centred_ranks(samples)
-    count = len(ranks)
-    variance = sum(rank * rank for rank in ranks) / (count - 1)
-    if variance == 0:
-        return 1.0, (Level(0, count, median(samples)),)
-    dependence = max(1.0, _long_run_variance(ranks) / variance)
-    sums = [0.0, *accumulate(ranks)]
-    penalty = _CUT_PENALTY * math.log(count) * dependence * variance
-    cuts = _refined(_cuts(sums, _places(count), penalty), sums)
-    return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
-
-
-def _centred_ranks(samples: Sequence[float]) -> list[float]:
-    """Return the ranks less their mean; equal samples share theirs."""
+    """Return the dependence of successive calls, 1 or more, and the levels."""
+    # Centred ranks; equal samples share theirs.
     order = sorted(range(len(samples)), key=samples.__getitem__)
     ranks = [0.0] * len(samples)
     at = 0
@@ -153,19 +135,24 @@ def _centred_ranks(samples: Sequence[float]) -> list[float]:
         for place in order[at:end]:
             ranks[place] = (at + end - len(order)) / 2
         at = end
-    return ranks
-
-
-def _long_run_variance(ranks: Sequence[float]) -> float:
-    """Return the variance of sums of ranks, a call: of differences of neighbouring blocks, few of which have a cut."""
-    size = max(1, math.isqrt(len(ranks)))
-    means = [sum(ranks[at : at + size]) / size for at in range(0, len(ranks) - size + 1, size)]
+    count = len(ranks)
+    variance = sum(rank * rank for rank in ranks) / (count - 1)
+    if variance == 0:
+        return 1.0, (Level(0, count, median(samples)),)
+    # The variance of sums of ranks, a call, from differences of neighbouring blocks, few of which have a cut.
+    size = max(1, math.isqrt(count))
+    means = [sum(ranks[at : at + size]) / size for at in range(0, count - size + 1, size)]
     squares = [(after - before) ** 2 for before, after in pairwise(means)]
-    return size * median(squares) / 2 / 0.455  # the median of a squared standard normal
+    long_run = size * median(squares) / 2 / 0.455  # the median of a squared standard normal
+    dependence = max(1.0, long_run / variance)
+    sums = [0.0, *accumulate(ranks)]
+    penalty = _CUT_PENALTY * math.log(count) * dependence * variance
+    cuts = _refined(_cuts(sums, _places(count), penalty), sums)
+    return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
 
 
 def _places(count: int) -> list[int]:
-    """Return where a cut is looked for: ends included, closest at the start, where warm-ups end."""
+    """Return the places of possible cuts, densest at the start."""
     if count <= _MOST_PLACES:
         return list(range(count + 1))
     growth = (count / _EACH_PLACE) ** (1 / (_MOST_PLACES - _EACH_PLACE))
@@ -174,7 +161,7 @@ def _places(count: int) -> list[int]:
 
 
 def _cuts(sums: Sequence[float], places: Sequence[int], penalty: float) -> list[int]:
-    """Return the best cuts, both ends included: the sum of squares that their means explain, less a penalty each."""
+    """Return the best cuts under a penalty for each, both ends included."""
     best, before = [0.0], [0]
     for end in range(1, len(places)):
         stop, total = places[end], sums[places[end]]
@@ -202,7 +189,7 @@ def _refined(cuts: list[int], sums: Sequence[float]) -> list[int]:
 
 
 def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float]:
-    """Return how many of the first calls are slower than the others can explain, and how likely that is by chance."""
+    """Return the number of cold first calls, and its p-value."""
     most = min(_FIRST_CALLS, len(samples) // 4)
     others = sorted(samples[most:])
     tail, middle = _tail_index(others), median(others)
@@ -214,7 +201,13 @@ def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float
         if slow < _SLOW_PART * tried:
             continue  # one outlier among calls that are like the others is no warm-up
         # Fewer calls are likelier to be cold: the first k have 1 / (k * (k + 1)) of the chances of error, 1 in all.
-        p_value = min(1.0, _fisher(total, tried) ** (1 / min(dependence, tried)) * tried * (tried + 1))
+        # How likely a product of so many independent probabilities is (R. A. Fisher).
+        term = math.exp(-total)
+        found = term
+        for at in range(1, tried):
+            term *= total / at
+            found += term
+        p_value = min(1.0, min(1.0, found) ** (1 / min(dependence, tried)) * tried * (tried + 1))
         if p_value < least:
             cold, least = tried, p_value
     # To skip one call too many costs nothing, to keep one that takes a thousand times as long costs the mean.
@@ -227,7 +220,7 @@ def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float
 
 
 def _surprise(sample: float, others: Sequence[float], tail: float) -> float:
-    """Return minus the logarithm of how likely one of the others is to be as long, or alike."""
+    """Return minus the logarithm of the chance of a sample this long."""
     longer = len(others) - bisect_left(others, sample / (1 + ALIKE))
     surprise = math.log((len(others) + 1) / (longer + 1))
     if sample > (1 + ALIKE) * others[-1] > 0:
@@ -236,20 +229,10 @@ def _surprise(sample: float, others: Sequence[float], tail: float) -> float:
 
 
 def _tail_index(ordered: Sequence[float]) -> float:
-    """Return the index of the Pareto tail of sorted samples, on the heavy side; 1, a mean without bound, at least."""
+    """Return the index of the samples' Pareto tail, 1 or more."""
     used = max(2, min(len(ordered) // 4, math.isqrt(len(ordered)) * 2))
     threshold = ordered[-used - 1]
     if threshold <= 0:
         return 1.0
     excess = sum(math.log(sample / threshold) for sample in ordered[-used:]) / used
     return max(1.0, (1 - _TAIL_ERRORS / math.sqrt(used)) / excess) if excess > 0 else 1.0
-
-
-def _fisher(total: float, count: int) -> float:
-    """Return how likely the product of as many independent probabilities is to be that of a sum of their logarithms."""
-    term = math.exp(-total)
-    found = term
-    for at in range(1, count):
-        term *= total / at
-        found += term
-    return min(1.0, found)

@@ -1,4 +1,4 @@
-"""A recording laid out for drawing: lanes of boxes, as many as a picture can show."""
+"""A recording laid out in lanes of boxes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_LEVELS = 8
 
 @dataclass
 class Box:
-    """A span, or neighbours that are finer than a column, under the name of the first."""
+    """A span, or neighbours finer than a column."""
 
     name: str
     start_ns: int
@@ -33,7 +33,7 @@ class Box:
 
 @dataclass
 class Lane:
-    """What happened on one thread, or one stream of a device; what is inside what is on the next level."""
+    """The boxes of a thread or stream, nested ones on further levels."""
 
     title: str
     levels: list[list[Box]] = field(default_factory=list)
@@ -98,7 +98,7 @@ def _ranked_names(recording: Recording, rows: list[int]) -> list[str]:
 
 
 class _Layout:
-    """Puts the rows of each lane on levels, and together where they are finer than a column."""
+    """The layout of rows on levels, fine ones merged."""
 
     def __init__(self, recording: Recording, finest_ns: int) -> None:
         self._recording = recording
@@ -111,7 +111,7 @@ class _Layout:
         self._too_deep = 0
 
     def lane(self, track: int, rows: list[int]) -> Lane:
-        """Return that of the rows of one track, which are in the order of their starts."""
+        """Return the lane of a track's rows, which are sorted by start."""
         lane = Lane(self._title(track))
         level_of: dict[int, int] = {}
         busy_until: list[int] = []

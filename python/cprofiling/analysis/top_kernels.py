@@ -17,7 +17,7 @@ _NOTHING = "No kernel of a device was recorded."
 
 @dataclass(frozen=True)
 class NodeKernel:
-    """The figures of one kernel in one node; times are in ns.
+    """The figures of one kernel in one node, in ns.
 
     Attributes:
         node: The node that started it, the innermost; None where that was outside of nodes, or is not known.
@@ -65,7 +65,7 @@ class _Node:
 
 
 def top_kernels(recording: Recording, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
-    """Return the kernels of each node that took the most time, those of the busiest node first.
+    """Return the longest kernels of each node, busiest node first.
 
     Args:
         recording: The recording.

@@ -1,4 +1,4 @@
-"""Cold and warm calls apart: where the warm-up of each node ends, and what ``skip_first_n`` leaves it out.
+"""Cold and warm calls, and the ``skip_first_n`` that parts them.
 
 A recording has each call: ``insight.steady`` tells where their times become steady. Statistics keep the first call and
 the whole: whether the first one is cold can be told, but not which one was the last of its kind. Where calls differ by
@@ -76,7 +76,7 @@ class WarmUp(Insight[WarmUpFigures]):
     """
 
     def __init__(self, figures: Iterable[WarmUpFigures], notes: Sequence[str], skip_first_n: int | None) -> None:
-        """Make a table of figures in the order of their cost; the keyword becomes the attribute of the same name."""
+        """Make a table of figures by their cost."""
         ordered = sorted(figures, key=lambda of: -(of.excess_ms or 0.0))
         super().__init__(WarmUpFigures, _TITLE, ordered, notes)
         self.skip_first_n = skip_first_n
@@ -86,7 +86,7 @@ WarmUp.__module__ = "cprofiling"
 
 
 def of_recording(evidence: Evidence) -> WarmUp:
-    """Return the warm-up of each node, from its calls in the order in which they ended, which is that of skipping."""
+    """Return the warm-up of each node, from its calls by their ends."""
     recording = evidence.recording
     calls = _calls(recording, evidence.nodes)
     own = evidence.node_self_times if calls else []
@@ -104,7 +104,7 @@ def of_recording(evidence: Evidence) -> WarmUp:
 
 
 def _calls(recording: Recording, nodes: Sequence[int]) -> dict[tuple[str, str], list[int]]:
-    """Return the rows of the calls of each (stage, node) that succeeded, by their ends."""
+    """Return the successful calls of each stage and node by their ends."""
     outcomes, flags, ends = (column_of(recording, name) for name in ("outcome", "flags", "end_ns"))
     names, stages = column_of(recording, "name"), column_of(recording, "stage")
     strings = recording.strings
@@ -174,11 +174,19 @@ _STATES = {
 
 
 def of_summary(summary: ProfilingSummary) -> WarmUp:
-    """Return whether the first call of each node was cold, as far as statistics tell."""
+    """Return whether first calls were cold, as far as statistics tell."""
     signatures = Counter((of.node_name, checked_text("stage", of.stage)) for of in summary.shapes if of.count)
     figures = [_first_call(row, signatures) for row in summary if row.count or row.skipped_count]
     if any(of.state == COLD_FIRST for of in figures):
-        figures = _without_reached(figures, summary)
+        rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
+        find = getattr(summary, "_find_histograms", None)
+        buckets = find() if find is not None else {}
+        figures = [
+            WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
+            if of.state == COLD_FIRST and _is_reached(rows[of.node, of.stage], buckets)
+            else of
+            for of in figures
+        ]
     cold = [of for of in figures if of.state == COLD_FIRST]
     notes = []
     skip = None
@@ -208,21 +216,8 @@ _DOUBTS = {
 }  # fmt: skip
 
 
-def _without_reached(figures: Iterable[WarmUpFigures], summary: ProfilingSummary) -> list[WarmUpFigures]:
-    """Return figures in which no first call is cold that later ones are like."""
-    rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
-    find = getattr(summary, "_find_histograms", None)
-    buckets = find() if find is not None else {}
-    return [
-        WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
-        if of.state == COLD_FIRST and _is_reached(rows[of.node, of.stage], buckets)
-        else of
-        for of in figures
-    ]
-
-
 def _is_reached(row: NodeProfilingStats, buckets: Mapping[tuple[str, str], Sequence[Bucket]]) -> bool:
-    """Whether a later call took about as long as the first; where that is a sample, as far as the histogram tells."""
+    """Tell whether a later call took about as long as the first."""
     least_ms = _AS_LONG * (row.first_ms or 0.0)
     if row.skipped_count:
         return row.max_ms >= least_ms
@@ -239,7 +234,13 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
         )
     if signatures[row.node_name, stage] > 1:
         return WarmUpFigures(row.node_name, stage, calls, DIFFERING, first_ms=first)
-    p_value = _chance_of_first(row, first, others)
+    # Of equal calls each is as likely to be the longest. What is longer than a quantile is so by a Pareto tail of index
+    # 1, the heaviest with which times have something like a mean. As two are asked, the chance is twice the smaller.
+    chances = [1.0]
+    if first >= row.max_ms:
+        chances.append(1 / (others + 1))
+    chances += [part * quantile / first for part, quantile in _quantiles(row) if first > quantile][:1]
+    p_value = min(1.0, 2 * min(chances))
     middle = row.median_ms if row.p50_ms is None else row.p50_ms
     is_cold = p_value <= steady_state.SIGNIFICANCE and first > middle * (1 + steady_state.ALIKE)
     state = COLD_FIRST if is_cold else LIKE_OTHERS if others >= steady_state.SOME_CALLS else steady_state.TOO_FEW
@@ -262,21 +263,8 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
     )
 
 
-def _chance_of_first(row: NodeProfilingStats, first: float, others: int) -> float:
-    """Return how likely one of a node's calls is to be as long as its first one, on the safe side.
-
-    Of equal calls each is as likely to be the longest. What is longer than a quantile is so by a Pareto tail of index
-    1, the heaviest with which times have something like a mean. As two are asked, the chance is twice the smaller.
-    """
-    chances = [1.0]
-    if first >= row.max_ms:
-        chances.append(1 / (others + 1))
-    chances += [part * quantile / first for part, quantile in _quantiles(row) if first > quantile][:1]
-    return min(1.0, 2 * min(chances))
-
-
 def _quantiles(row: NodeProfilingStats) -> Iterator[tuple[float, float]]:
-    """Yield the quantiles that one call cannot move, the highest first, each after the part of the calls above it."""
+    """Yield the quantiles that one call cannot move, highest first."""
     for calls, name, part in _QUANTILES:
         quantile = getattr(row, name)
         if row.count >= calls and quantile is not None:

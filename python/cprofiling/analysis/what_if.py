@@ -1,4 +1,4 @@
-"""What a pipeline would gain if nodes were faster: each frame without a part of their own time.
+"""The gain of a pipeline from faster nodes.
 
 Frames whose nodes run one after the other lose exactly that part (G. M. Amdahl, 1967). Where the pipeline tells which
 node waits for which, its branches may run at the same time, and a frame takes as long as its critical path: then only
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of
-from cprofiling.analysis.inference_reports import percentile
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.nodes.summary_table import by_stage, calls_of, frames_of_stage, own_ms
@@ -37,7 +37,7 @@ _LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
 
 @dataclass(frozen=True)
 class WhatIfFigures:
-    """What a frame would take if one node's own time were divided by a factor, or that of several by theirs.
+    """The time of a frame if one node, or several, were faster.
 
     Where frames are not known, what the whole run would take: ``per`` tells.
     """
@@ -59,7 +59,7 @@ class WhatIfFigures:
 
 
 class WhatIf(Insight[WhatIfFigures]):
-    """What faster nodes are worth, the largest gain first: those in a frame, then those in whole runs.
+    """The worth of faster nodes, largest gain first.
 
     Attributes:
         frame_ms: By stage: what a frame takes now, on average; of the whole run where frames are not known.
@@ -73,7 +73,7 @@ class WhatIf(Insight[WhatIfFigures]):
         frame_ms: Mapping[str, float],
         frames: Mapping[str, int | None],
     ) -> None:
-        """Make a table of figures; the other arguments become attributes."""
+        """Make a table of figures, by gain."""
         ordered = sorted(figures, key=lambda of: (of.per == _RUN, -of.gain_ms))
         super().__init__(WhatIfFigures, "What if a node were faster", ordered, notes)
         self.frame_ms = dict(frame_ms)
@@ -117,7 +117,7 @@ def _saved(own: Mapping[str, float], factors: Mapping[str, float]) -> float:
 
 
 def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
-    """Return how many times as fast which nodes are, None for each one in its turn; and by which factor those are.
+    """Return the factors by node, None for each in turn, and the factor.
 
     TypeError or ValueError for what is no name, or no factor.
     """
@@ -142,7 +142,7 @@ def _checked_factor(parameter: str, factor: object) -> float:
 
 
 class _Sequence:
-    """Frames whose nodes run one after the other: what a node gains is looked at in those frames only that have it.
+    """Frames whose nodes run one after the other.
 
     Attributes:
         before: The mean time of the frames as they are.
@@ -167,7 +167,7 @@ class _Sequence:
         return (self._whole - math.fsum(self._saved(factors).values())) / len(self._times)
 
     def p99_after(self, factors: Mapping[str, float]) -> float | None:
-        """Return the 99th percentile of these times; None for a single frame."""
+        """Return the 99th percentile, None for a single frame."""
         saved = self._saved(factors)
         count = len(self._times)
         # The longest of those that stay as they are, also if all that have the nodes were among the longest.
@@ -200,7 +200,7 @@ class _Paths:
         return fmean(self._after(factors))
 
     def p99_after(self, factors: Mapping[str, float]) -> float | None:
-        """Return the 99th percentile of these times; None for a single frame."""
+        """Return the 99th percentile, None for a single frame."""
         return _p99(self._after(factors), len(self._frames))
 
     def _after(self, factors: Mapping[str, float]) -> list[float]:
@@ -238,12 +238,12 @@ def _ratio(before: float, after: float) -> float:
 
 
 def _above_p99(count: int) -> int:
-    """Return how many of so many times the 99th percentile is made from, and those above it."""
+    """Return how many times lie at or above the 99th percentile."""
     return count - (count - 1) * 990 // 1000
 
 
 def _p99(longest: Sequence[float], count: int) -> float | None:
-    """Return the 99th percentile of ``count`` times, of which the others are not longer than these."""
+    """Return the 99th percentile of ``count`` times from the longest."""
     if count < 2:
         return None
     ordered = sorted(round(time * _NS_PER_MS) for time in longest)[-_above_p99(count) :]
@@ -261,7 +261,7 @@ def of_summary(
     edges: object = None,
     most: int | None = None,
 ) -> WhatIf:
-    """Return what faster nodes are worth by a summary; see ``ProfilingSummary.what_if``.
+    """Return the worth of faster nodes by a summary.
 
     most: How many nodes of each stage are looked at, those with the most own time; None: all.
     """
@@ -304,7 +304,10 @@ def _rows_of(
     graph: Graph | None,
     most: int | None,
 ) -> tuple[list[WhatIfFigures], list[str]]:
-    """Return the figures of a stage, and notes; ``most``: of so many nodes only, those with the most own time."""
+    """Return the figures of a stage, and notes.
+
+    ``most``: of so many nodes only, those with the most own time.
+    """
     known = _Sequence(frames) if graph is None else _Paths(frames, graph)
     notes: list[str] = []
     if factors is None:
@@ -323,7 +326,7 @@ def _rows_of(
 def _mean_frame(
     rows: Sequence[NodeProfilingStats], frames: int | None, graph: Graph | None
 ) -> tuple[Frame, dict[str, float]]:
-    """Return the mean frame of a stage, in ms, and how often each node runs in it; of the whole run without frames."""
+    """Return the mean frame in ms, and the calls of each node in it."""
     frame = Frame()
     calls = {}
     for row in rows:
@@ -367,7 +370,7 @@ def _stage_notes(
 def of_recording(
     recording: Recording, node: object, factor: object, edges: object, frame: str | None, skip_first_n: int
 ) -> WhatIf:
-    """Return what faster nodes are worth by the frames of a recording; see ``Reports.what_if``."""
+    """Return the worth of faster nodes by the frames of a recording."""
     factors, each = checked_factors(node, factor)
     graph = Graph(checked_edges(edges)) if edges is not None else None
     return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), factors, each, graph)
@@ -444,7 +447,7 @@ def _recorded_notes(
 def _recorded_frames(
     found: RecordedFrames, rows: Mapping[int, int], count: int, graph: Graph | None
 ) -> tuple[list[Frame], list[str]]:
-    """Return the frames, in ms, and nodes that are in none: no graph tells what waits for them, or it lacks them."""
+    """Return the frames in ms, and the nodes that are in none."""
     evidence = found.evidence
     frames = [Frame(evidence.duration(row) / _NS_PER_MS) for row in found.rows] or [Frame() for _ in range(count)]
     around = nodes_around(evidence.recording, evidence.tree, {})
@@ -477,7 +480,7 @@ def _recorded_frames(
 def _graph_nodes(
     found: RecordedFrames, rows: Mapping[int, int], around: Sequence[int], graph: Graph | None
 ) -> dict[int, int]:
-    """Return for the rows of nodes the outermost one of the graph that they are, or are in."""
+    """Return the outermost node of the graph around each row."""
     evidence = found.evidence
     frames = set(found.rows)
     outermost: dict[int, int] = {}

@@ -1,1 +1,1 @@
-"""Reports: one document in every format."""
+"""Reports, one document in every format."""

@@ -1,4 +1,4 @@
-"""Runs side by side: which nodes became slower, judged as timing reports are."""
+"""Runs side by side, with a verdict for each node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _COLUMNS = (
 
 
 def comparison_of(baseline: Sequence[View], new: Sequence[View], **options: float) -> TimingComparison:
-    """Compare the calls of runs; ``options`` are those of ``stages.compare.compare_runs``.
+    """Compare the calls of runs.
+
+    ``options`` are those of ``compare_runs``.
 
     ValueError for runs of several kinds, and as ``compare_runs``.
     """
@@ -51,7 +53,7 @@ def comparison_of(baseline: Sequence[View], new: Sequence[View], **options: floa
 
 
 def compared(view: View, against: View) -> Document:
-    """Return the document of a comparison: the nodes of the first run, and a section on what has changed."""
+    """Return a document with a section on what has changed."""
     found = comparison_of([against], [view])
     keys = {label: key for key, label in _labels((against.tables, view.tables)).items()}
     rows = tuple((keys[row.name][1], keys[row.name][0], *_figures(row)) for row in found.stages)
@@ -69,7 +71,7 @@ def _figures(row: StageComparison) -> tuple[Any, ...]:
 
 
 def _labels(documents: Iterable[Document]) -> dict[Key, str]:
-    """Return what the nodes are called, each differently: their names, with the stage where there are several."""
+    """Return a label for each node, with its stage where there are several."""
     keys = list(dict.fromkeys(_key(node) for document in documents for node in document.nodes))
     is_one_stage = len({stage for stage, _ in keys}) <= 1
     labels = {(stage, name): name if is_one_stage else f"{name} ({stage})" for stage, name in keys}
@@ -83,7 +85,10 @@ def _key(node: Node) -> Key:
 
 
 def _run(view: View, labels: dict[Key, str]) -> Run:
-    """Return what a run tells; a timing report has more than its nodes."""
+    """Return a view as a run to compare.
+
+    A timing report has more than its nodes.
+    """
     if isinstance(view.of, Mapping):
         return run_of_report(view.of)
     document, rows = view.tables, {labels[_key(node)]: _stage(node) for node in view.tables.nodes}
@@ -100,7 +105,7 @@ def _run(view: View, labels: dict[Key, str]) -> Run:
 
 
 def _stage(node: Node) -> dict[str, Any]:
-    """Return the figures of a node with the keys of a stage in a timing report."""
+    """Return a node's figures by the keys of timing reports."""
     figures = {"duration_ms": node.total_ms or 0.0, "error_count": node.error_count, "count": node.count}
     names = ("mean_ms", "min_ms", "max_ms", "std_ms") if node.count != 0 else ()
     return {name: value for name, value in figures.items() if value is not None} | {

@@ -1,4 +1,4 @@
-"""Distributions as small drawings: histograms on a logarithmic axis, as paths of SVG."""
+"""Histograms on a logarithmic axis, as paths of SVG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _LABEL = 44  # pixels that the label of a tick needs
 
 
 def bins(histogram: Iterable[Bucket]) -> Bins:
-    """Return a histogram in coarser bins: the number of one is its lower edge in ns, as ``PER_OCTAVE * log2``."""
+    """Return a histogram in coarser bins.
+
+    The number of a bin is its lower edge in ns, as ``PER_OCTAVE * log2``.
+    """
     counts: Counter[int] = Counter()
     for lower_ms, upper_ms, count in histogram:
         middle_ns = (lower_ms + upper_ms) / 2 * 1e6
@@ -35,14 +38,17 @@ def bins(histogram: Iterable[Bucket]) -> Bins:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis of time: from and to which power of ten of ns."""
+    """A logarithmic axis of time, between powers of ten of ns."""
 
     first: int
     last: int
 
     @classmethod
     def around(cls, times_ms: Iterable[float]) -> Axis:
-        """Return the axis of whole decades that has room for some times; what is below 1 ns is at its begin."""
+        """Return the axis of whole decades around some times.
+
+        Times below 1 ns are at its begin.
+        """
         known = [max(time_ms * 1e6, 1.0) for time_ms in times_ms]
         if not known:
             return cls(3, 6)
@@ -56,7 +62,7 @@ class Axis:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """The places of its decades, and the texts of those that have room for one."""
+        """The places of the decades, with labels where there is room."""
         decades = range(self.first, self.last + 1)
         every = math.ceil(_LABEL / (WIDTH / (self.last - self.first)))
         return [
@@ -71,7 +77,10 @@ def _decade(power: int) -> str:
 
 
 def bars(filled: Bins, axis: Axis) -> str:
-    """Return the outline of a histogram; heights are square roots, so that rare samples are seen."""
+    """Return the outline of a histogram.
+
+    Heights are square roots, so that rare samples are seen.
+    """
     columns: Counter[int] = Counter()
     for number, count in filled:
         columns[min(int(axis.x(2 ** ((number + 0.5) / PER_OCTAVE) / 1e6) / _COLUMN), WIDTH // _COLUMN - 1)] += count
@@ -93,10 +102,10 @@ def lines(times_ms: Iterable[float | None], axis: Axis) -> str:
 
 
 def packed(filled: Bins) -> list[int]:
-    """Return bins as the page's script takes them: numbers and counts by turns."""
+    """Return the numbers and counts of bins by turns, for the page's script."""
     return [value for pair in filled for value in pair]
 
 
 def ascending(values: Sequence[int]) -> list[int]:
-    """Return ascending numbers as the differences between them, which are shorter."""
+    """Return the differences between ascending numbers."""
     return [after - before for before, after in zip([0, *values], values, strict=False)]

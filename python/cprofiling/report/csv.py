@@ -1,4 +1,6 @@
-r"""Figures as CSV (RFC 4180, lines end with \n, UTF-8): a line for each node, or for each event of a recording.
+r"""Figures as CSV, a line for each node or each event of a recording.
+
+RFC 4180, in UTF-8, with lines that end with \n.
 
 The columns are those of ``cprofiling.report.flat_columns``, or of ``cprofiling.export``. Numbers are written so that
 they come back exactly; a field that is not known is empty, a text is always in quotes. Two things that readers of CSV
@@ -57,7 +59,7 @@ def render(nodes: Iterable[Stats]) -> str:
 
 
 def render_events(recording: Recording) -> str:
-    """Return the events of a recording as CSV, with a line of names before them."""
+    """Return the events of a recording as CSV, under a line of names."""
     columns: dict[str, Sequence[Any]] = {ROW: event_rows(recording)}
     for name, values in frame_columns(recording).items():
         if isinstance(values, Numbers):
@@ -69,7 +71,7 @@ def render_events(recording: Recording) -> str:
 
 
 def text_of(cell: str) -> str:
-    """Return the text that a cell of CSV stands for, as a reader has taken it out of its quotes."""
+    """Return the text that a cell stands for, once out of its quotes."""
     return _WRITTEN.sub(_read, cell.removeprefix("'"))
 
 

@@ -1,4 +1,4 @@
-"""The one document that every view is made of: what was measured, as plain data of a published, versioned schema.
+"""The document behind every format, as data of a versioned schema.
 
 ``cprofiling/schemas/report.schema.json`` is the schema of what ``to_dict`` returns. Versions: names may be added to
 version 1; it rises when one changes its meaning or goes. Times are in milliseconds unless a name says otherwise. None
@@ -51,7 +51,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Node:
-    """One node in one stage: the fields of ``NodeProfilingStats``, by the same names and in the same order, and more.
+    """One node in one stage.
+
+    It has the fields of ``NodeProfilingStats``, by the same names and in the same order, and more.
 
     Attributes:
         stage: Empty where there are no execution stages.
@@ -102,7 +104,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Track:
-    """Where spans are: a thread of a process, or a stream of a device.
+    """A thread of a process, or a stream of a device.
 
     Attributes:
         process: What the process is called; its number where it has no name.
@@ -125,7 +127,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time on a track; or several, side by side and each finer than a pixel, as one.
+    """A span of time on a track, or several finer than a pixel.
 
     Attributes:
         track: The place of its track among the timeline's.
@@ -171,7 +173,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class IcicleNode:
-    """One place in the tree of who called whom: all calls of a name below the same callers.
+    """All calls of a name below the same callers.
 
     Attributes:
         name: What ran.
@@ -190,7 +192,7 @@ class IcicleNode:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that costs time or memory; see ``cprofiling.analysis.findings``, whose rows are not here."""
+    """A finding without its rows."""
 
     kind: str
     title: str
@@ -233,7 +235,7 @@ class Document:
         return {"schema": SCHEMA, "version": VERSION, **_plain(self)}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return ``to_dict()`` as JSON, in ASCII: every name comes back as it was, surrogates among them.
+        """Return ``to_dict()`` as JSON in ASCII, surrogates escaped.
 
         Only two surrogates that make a pair come back as the character that JSON takes them for.
 
@@ -243,7 +245,7 @@ class Document:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; enums and other texts as plain ones."""
+    """Return a value as plain JSON types."""
     if value is None or isinstance(value, (int, float)):
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Figures as flat columns, for programs: what CSV, Parquet, Arrow and DataFrames have.
+"""Figures as flat columns, for CSV, Parquet, Arrow and DataFrames.
 
 The columns of statistics are the fields of ``NodeProfilingStats`` by their names: texts, integers, and times as floats
 in ms; null for what is not known. Where any node has them, columns follow for ``launches`` (``launches_kernels``, ...),
@@ -55,7 +55,7 @@ def columns_of(nodes: Iterable[Stats]) -> tuple[Flat, ...]:
 
 
 def arrow_stream(nodes: Iterable[Stats]) -> object:
-    """Return the columns of nodes as Arrow's stream: a capsule of the Arrow PyCapsule interface; needs no library.
+    """Return the columns as a capsule of an Arrow stream.
 
     A surrogate, which Arrow's texts cannot have, is U+FFFD there.
     """
@@ -63,7 +63,7 @@ def arrow_stream(nodes: Iterable[Stats]) -> object:
 
 
 def to_pandas(nodes: Iterable[Stats]) -> pd.DataFrame:
-    """Return the columns of nodes as a pandas DataFrame; see ``ProfilingSummary.to_pandas``."""
+    """Return the columns of nodes as a pandas DataFrame."""
     pandas = imported("pandas")
     types = {"u": object, "l": "int64", "g": "float64"}
     frame: pd.DataFrame = pandas.DataFrame(
@@ -76,7 +76,7 @@ def to_pandas(nodes: Iterable[Stats]) -> pd.DataFrame:
 
 
 def to_polars(nodes: Iterable[Stats]) -> pl.DataFrame:
-    """Return the columns of nodes as a polars DataFrame; see ``ProfilingSummary.to_polars``."""
+    """Return the columns of nodes as a polars DataFrame."""
     frame: pl.DataFrame = imported("polars").DataFrame(ArrowTable(nodes))
     return frame
 
@@ -118,6 +118,6 @@ class ArrowTable:
         self._nodes = tuple(nodes)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The columns of ``columns_of`` as a stream; a schema that is asked for is not followed."""
+        """Return the columns as an Arrow stream of our schema."""
         del requested_schema
         return arrow_stream(self._nodes)

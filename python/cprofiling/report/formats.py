@@ -1,4 +1,4 @@
-"""The formats of reports: the list of those built in, and those of other packages."""
+"""The list of report formats, built in and of other packages."""
 
 from __future__ import annotations
 

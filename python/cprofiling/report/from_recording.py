@@ -1,4 +1,4 @@
-"""The document of a recording: its nodes, summed up from spans, and its tables and findings."""
+"""The document of a recording, with tables and findings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
 from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows
+from cprofiling.analysis import frames, gaps, warm_up, what_if
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.nodes.buckets import histogram_of
 from cprofiling.recording.columns import column
 from cprofiling.recording.tree import host_tree, self_times
-from cprofiling.report import insight_sections as insights
 from cprofiling.report.document import Document, Finding, Measurement, Node
+from cprofiling.report.from_statistics import sections_of
 from cprofiling.report.icicle import icicle
 from cprofiling.report.timeline import timeline
 
@@ -38,13 +40,23 @@ _UNITS: tuple[tuple[str, Unit], ...] = (
 
 
 def of_recording(reports: Reports, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a recording, without timeline and icicle, which take time that not every view needs.
+    """Return the document of a recording, without timeline and icicle.
 
     Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
     """
     recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
     nodes, open_spans = nodes_of(recording)
-    facts, clock = _facts(recording)
+    known = {key: _loaded(text) for key, text in recording.facts.items()}
+    own, distributed = known.get("cprofiling"), known.get("distributedInfo")
+    own = own if isinstance(own, dict) else {}
+    process = own.get("process")
+    facts: dict[str, Cell] = {}
+    if isinstance(process, dict) and "host" in process and "pid" in process:
+        facts["process"] = f"{process['host']}, pid {process['pid']}"
+    if isinstance(distributed, dict) and isinstance(distributed.get("world_size"), int):
+        facts |= {key: distributed[key] for key in ("rank", "world_size") if isinstance(distributed.get(key), int)}
+    clock = own.get("clock")
+    clock = clock if isinstance(clock, str) else None
     reasons: tuple[str, ...] = ()
     if open_spans:
         reasons = (f"{open_spans} spans were cut off by a pause or the end of the recording, and are no samples",)
@@ -52,6 +64,11 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         Finding(each.kind, each.title, each.text, each.advice, each.share, dict(each.figures))
         for each in findings(recording)
     )
+    sections = {"averages": _averages(recording), **insights(recording)}
+    if DEVICE in set(column(recording, "kind")):
+        sections["kernels"] = _section("Kernels", kernel_breakdown(recording))
+        sections["copies"] = _section("Copies", copy_breakdown(recording))
+        sections["idle_times"] = _section("Idle time of streams", idle_times(recording))
     return Document(
         title or "Recording",
         "recording",
@@ -59,7 +76,7 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         Measurement(clock=clock, dropped=recording.dropped, reasons=reasons),
         source,
         facts,
-        _sections(recording),
+        {name: section for name, section in sections.items() if section.rows},
         findings=found,
     )
 
@@ -84,7 +101,7 @@ class _Calls:
 
 
 def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:
-    """Return the nodes in the order in which they first ended, and how many spans are no samples.
+    """Return the nodes by their first end, and the count of open spans.
 
     skip_first_n: how many successful calls of each are left out, the first.
     """
@@ -151,21 +168,6 @@ def _node(name: str, stage: str, calls: _Calls) -> Node:
     )
 
 
-def _facts(recording: Recording) -> tuple[dict[str, Cell], str | None]:
-    """Return what is known of the run, and the clock."""
-    known = {key: _loaded(text) for key, text in recording.facts.items()}
-    own, distributed = known.get("cprofiling"), known.get("distributedInfo")
-    own = own if isinstance(own, dict) else {}
-    process = own.get("process")
-    facts: dict[str, Cell] = {}
-    if isinstance(process, dict) and "host" in process and "pid" in process:
-        facts["process"] = f"{process['host']}, pid {process['pid']}"
-    if isinstance(distributed, dict) and isinstance(distributed.get("world_size"), int):
-        facts |= {key: distributed[key] for key in ("rank", "world_size") if isinstance(distributed.get(key), int)}
-    clock = own.get("clock")
-    return facts, clock if isinstance(clock, str) else None
-
-
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
@@ -173,13 +175,18 @@ def _loaded(text: str) -> Any:
         return None
 
 
-def _sections(recording: Recording) -> dict[str, Section]:
-    sections = {"averages": _averages(recording), **insights.of_recording(recording)}
-    if DEVICE in set(column(recording, "kind")):
-        sections["kernels"] = _section("Kernels", kernel_breakdown(recording))
-        sections["copies"] = _section("Copies", copy_breakdown(recording))
-        sections["idle_times"] = _section("Idle time of streams", idle_times(recording))
-    return {name: section for name, section in sections.items() if section.rows}
+def insights(recording: Recording) -> dict[str, Section]:
+    """Return the insights of a recording that have rows."""
+    evidence = Evidence(recording)
+    if not evidence.nodes:
+        return {}
+    found = frames.RecordedFrames(evidence)
+    return sections_of(
+        warm_up=warm_up.of_recording(evidence),
+        gaps=gaps.of_frames(found),
+        what_if=what_if.of_frames(found, most=MOST_ROWS),
+        frames=frames.of_frames(found),
+    )
 
 
 def _averages(recording: Recording) -> Section:

@@ -1,4 +1,4 @@
-"""Who called whom, and where the time went: the tree of self times of a recording."""
+"""The tree of self times of a recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHERS = "(smaller ones)"
 
 
 class _Tree:
-    """The places of a tree under way: all calls of a name below the same callers."""
+    """A tree under way, a place for each name below the same callers."""
 
     def __init__(self) -> None:
         self.names: list[int] = []
@@ -35,7 +35,7 @@ class _Tree:
 
 
 def icicle(recording: Recording) -> tuple[IcicleNode, ...]:
-    """Return the tree of who called whom on the host, with the host self time of each.
+    """Return the tree of calls on the host, with host self times.
 
     Calls of a name below the same callers are one, on whichever thread they ran. Callees that have less than 1/4000 of
     all time are one, named ``(smaller ones)``, with all that is inside; what is inside more than 100 others counts for

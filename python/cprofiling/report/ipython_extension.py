@@ -1,17 +1,17 @@
-"""What IPython calls for ``%load_ext cprofiling``; the magics themselves are imported then."""
+"""The entry points of ``%load_ext cprofiling``."""
 
 from __future__ import annotations
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """Have ``%cprofiling`` and ``%%cprofiling`` in this shell, which calls it for ``%load_ext cprofiling``."""
+    """Register ``%cprofiling`` and ``%%cprofiling`` in a shell."""
     from cprofiling.report.notebook import magics
 
     magics.load(ipython)
 
 
 def unload_ipython_extension(ipython: object) -> None:
-    """Have them no more: ``%unload_ext cprofiling``."""
+    """Remove them from a shell."""
     from cprofiling.report.notebook import magics
 
     magics.unload(ipython)

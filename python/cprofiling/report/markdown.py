@@ -1,4 +1,4 @@
-"""A document as GitHub's Markdown: tables that no name breaks, for pull requests and issues."""
+"""A document as GitHub's Markdown, safe for any name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Markdown(Format):
 
 
 def render(document: Document) -> str:
-    """Return a document as Markdown. Names are shown as in text tables: control characters as backslash escapes."""
+    """Return a document as Markdown, control characters escaped."""
     parts = [f"# {_sentence(document.title)}"]
     if document.source is not None:
         parts.append(_sentence(document.source))

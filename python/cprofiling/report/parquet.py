@@ -1,4 +1,4 @@
-"""Figures as Parquet, through pyarrow, with the rest of the document in the file's metadata."""
+"""Figures as Parquet through pyarrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "cprofiling"
 
 
 class Parquet(Format):
-    """A row for each node, or for each event of a recording, in the columns that Arrow has."""
+    """A row for each node or event, in the columns of Arrow."""
 
     suffixes = (".parquet", ".pq")
     needs_file = True

@@ -1,4 +1,4 @@
-"""Pictures of summaries, histograms and recordings, by matplotlib. Nothing is shown, saved or closed here."""
+"""Pictures by matplotlib, never shown, saved or closed here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import format_time, shown_text, shown_value
-from cprofiling.analysis.timeline_layout import Timeline, timeline_of
+from cprofiling.analysis.timeline_layout import timeline_of
 from cprofiling.nodes.summary_table import NO_DATA, own_ms, sorted_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NS_PER_MS = 1e6
 
 
 def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axes:
-    """Draw a summary; see ``ProfilingSummary.plot``."""
+    """Draw a summary as bars."""
     limit = arguments.index_between("top", top, 1, _MOST_BARS)
     rows = sorted_rows(row for row in summary if row.count > 0)
     bars = [_bar_of(row) for row in rows[:limit]]
@@ -49,17 +49,6 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     axes.set_title("Total time of each node")
     if not bars:
         return _without_data(axes)
-    _draw_bars(axes, bars)
-    return axes
-
-
-def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
-    """Return name, stage, total, own total and label of a row."""
-    label = f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}"
-    return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
-
-
-def _draw_bars(axes: Axes, bars: list[tuple[str, str, float, float, str]]) -> None:
     stages = list(dict.fromkeys(stage for _, stage, *_ in bars if stage))
     colours = {stage: f"C{number % 10}" for number, stage in enumerate(stages)}
     longest_ms = max(total for _, _, total, _, _ in bars) or 1.0
@@ -78,10 +67,17 @@ def _draw_bars(axes: Axes, bars: list[tuple[str, str, float, float, str]]) -> No
     axes.spines[["top", "right"]].set_visible(False)
     if len(stages) > 1:
         _legend(axes, [(stage, colours[stage]) for stage in stages[:_MOST_COLOURS]], title="Stage")
+    return axes
+
+
+def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
+    """Return name, stage, total, own total and label of a row."""
+    label = f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}"
+    return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
 
 
 def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
-    """Draw a histogram; see ``Histogram.plot``."""
+    """Draw a histogram with percentiles."""
     axes = _axes(ax, (7.0, 3.2))
     count = histogram.count
     _plainly([axes.set_title(f"{_shortened(histogram.title())}: {count:,} {'sample' if count == 1 else 'samples'}")])
@@ -93,7 +89,17 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     edges = [edge if is_wide else edge * per_unit for edge in edges]
     axes.stairs(counts, edges, fill=True, color="C0", alpha=0.8)
     if is_wide:
-        _set_log_axis(axes, edges[0], edges[-1])
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+        axes.set_xscale("log")
+        decades = math.log10(edges[-1] / edges[0])
+        steps: tuple[int, ...] = (1, 2, 5) if decades < 3 else (1,)
+        if decades < 0.7:
+            steps = tuple(range(1, 10))
+        axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=30))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda time_ms, _: _tick(time_ms)))
+        axes.set_xlim(edges[0], edges[-1])
     axes.set_xlabel("time" if is_wide else f"time ({unit})")
     axes.set_ylabel("samples")
     axes.margins(y=0.2)
@@ -103,7 +109,7 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
 
 
 def _bins_of(histogram: Histogram) -> tuple[list[float], list[int]]:
-    """Return edges in ms and counts of bins, empty ones among them, that are whole numbers of buckets wide.
+    """Return the edges in ms and counts of bins, each some buckets wide.
 
     They are as many buckets wide as it takes for at most 50 of them, none narrower than a nanosecond.
     """
@@ -128,20 +134,6 @@ def _number(lower_ms: float, number_of: Any, edge_ms: Any) -> int:
     return number
 
 
-def _set_log_axis(axes: Axes, low: float, high: float) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_xscale("log")
-    decades = math.log10(high / low)
-    steps: tuple[int, ...] = (1, 2, 5) if decades < 3 else (1,)
-    if decades < 0.7:
-        steps = tuple(range(1, 10))
-    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=30))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda time_ms, _: _tick(time_ms)))
-    axes.set_xlim(low, high)
-
-
 def _tick(time_ms: float) -> str:
     number, unit = format_time(time_ms).split(" ")
     return f"{float(number):g} {unit}"
@@ -161,7 +153,7 @@ def _draw_percentiles(axes: Axes, histogram: Histogram, per_unit: float) -> None
 
 
 def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
-    """Draw a recording; see ``Recording.plot``."""
+    """Draw a recording as a timeline."""
     names = arguments.index_between("top", top, 1, _MOST_COLOURS)
     timeline = timeline_of(recording)
     rows = max(timeline.height, 3, 0.75 * min(names + 1, len(timeline.names)))
@@ -169,11 +161,6 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     axes.set_title("Timeline" + (f" ({'; '.join(timeline.notes)})" if timeline.notes else ""), fontsize="medium")
     if not timeline.lanes:
         return _without_data(axes)
-    _draw_timeline(axes, timeline, names)
-    return axes
-
-
-def _draw_timeline(axes: Axes, timeline: Timeline, names: int) -> None:
     colours = dict(zip(timeline.names[:names], _palette(), strict=False))
     per_unit, unit = _unit_of((timeline.end_ns - timeline.start_ns) / _NS_PER_MS)
     per_ns = per_unit / _NS_PER_MS
@@ -200,10 +187,11 @@ def _draw_timeline(axes: Axes, timeline: Timeline, names: int) -> None:
     axes.set_xlabel(f"time since the first event ({unit})")
     _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(timeline.names) > names else [])])
     axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def _palette() -> list[Any]:
-    """Return colours, the strong ones first, without the greys, which are for others."""
+    """Return colours, strong ones first, without greys."""
     import matplotlib as mpl
 
     colours = list(mpl.colormaps["tab20"](range(20)))
@@ -232,7 +220,7 @@ def _label_boxes(
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """Return the axes to draw on: those given, or of a new figure."""
+    """Return the axes given, or those of a new figure."""
     try:
         import matplotlib.axes
     except ImportError as error:
@@ -269,13 +257,13 @@ def _unhidden(label: str) -> str:
 
 
 def _plainly(texts: Iterable[Text]) -> None:
-    """Have names drawn as they are: a dollar sign begins no formula."""
+    """Draw names as they are, dollar signs included."""
     for text in texts:
         text.set_parse_math(False)
 
 
 def _shortened(name: str, longest: int = _LONGEST) -> str:
-    """Return a name as it can be printed, of a bearable length: the middle is left out."""
+    """Return a printable name without its middle if it is too long."""
     shown = shown_text("name", name)
     if sum(map(_width, shown)) <= longest:
         return shown
@@ -284,7 +272,7 @@ def _shortened(name: str, longest: int = _LONGEST) -> str:
 
 
 def _beginning(text: str, width: int) -> str:
-    """Return as many of the first characters as are no wider; the text is."""
+    """Return the first characters up to a width."""
     return text[: next(place for place, wide in enumerate(accumulate(map(_width, text))) if wide > width)]
 
 
@@ -293,7 +281,7 @@ def _width(character: str) -> int:
 
 
 def _unit_of(time_ms: float) -> tuple[float, str]:
-    """Return the unit that fits a time: how many there are in a millisecond, and its name."""
+    """Return how many of a fitting unit are in a ms, and its name."""
     units = ((1e-6, 1e6, "ns"), (1e-3, 1e3, "µs"), (1.0, 1.0, "ms"), (1e3, 1e-3, "s"))
     place = bisect_left([least for least, *_ in units], time_ms * (1 + 1e-9)) - 1
     return units[max(place, 0)][1:]

@@ -1,4 +1,4 @@
-"""Files that can be shown: what they are is told by what is in them."""
+"""Readers of files that can be shown, chosen by content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Loaded:
 
 
 def load(path: str) -> Loaded:
-    """Read statistics, a live file, a timing report or a trace, from a file or a pipe.
+    """Read statistics, a live file, a timing report or a trace.
+
+    The path may be a pipe's.
 
     Raises:
         OSError: It cannot be read.
@@ -58,7 +60,7 @@ def load(path: str) -> Loaded:
 
 
 def _load(path: str, called: str) -> Loaded:
-    """Read a file; ``called``: what it is in messages."""
+    """Read a file, named ``called`` in messages."""
     head = file_kinds.head_of(path)
     kind = file_kinds.kind_of(head)
     if kind in _READERS:

@@ -1,4 +1,4 @@
-"""The nodes of a document as a table for people, and how figures are written in it."""
+"""The nodes of a document as a table, and its figures as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _FIGURES = (
 
 
 def node_section(document: Document) -> Section:
-    """Return the nodes, that with the largest total first, with the columns that any of them has something for.
+    """Return the table of the nodes, largest total first.
+
+    Columns are left out where no node has a value.
 
     Times of a node without a sample are not known there.
     """
@@ -61,7 +63,7 @@ def _cell(node: Node, column: Column) -> Any:
 
 
 def shown(value: Cell, unit: Unit) -> str:
-    """Return a value with a unit that fits it, on one line; a dash where unknown."""
+    """Return a value on one line, with a unit that fits it."""
     if value is None:
         return UNKNOWN
     if isinstance(value, str):
@@ -87,7 +89,7 @@ def shown(value: Cell, unit: Unit) -> str:
 
 
 def cells(section: Section, shown: Callable[[Cell, Unit], str], title: Callable[[str], str] = str) -> list[list[str]]:
-    """Return the headings and the rows of a section, each cell as ``shown`` has it."""
+    """Return headings and rows of a section, cells as ``shown`` has them."""
     units = [column.unit for column in section.columns]
     rows = [[shown(value, unit) for value, unit in zip(row, units, strict=True)] for row in section.rows]
     return [[title(column.title) for column in section.columns], *rows]
@@ -104,7 +106,7 @@ def facts(document: Document) -> dict[str, str]:
 
 
 def measured(document: Document) -> list[str]:
-    """Return how it was measured, and what else is known of the run, a line each, as they are."""
+    """Return a line for each fact of the run and the measurement."""
     known = document.measurement
     cost = None if known.cost_ns is None else format_time(known.cost_ns / _NS_PER_MS)
     told: Iterable[tuple[str, str | None]] = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Text(Format):
-    """Tables in columns; of a recording its overview, of two runs their comparison."""
+    """Tables in columns, the overview of a recording, or a comparison."""
 
     suffixes = (".txt",)
     compares = True
@@ -39,7 +39,7 @@ class Text(Format):
 
 
 def render(document: Document, summary: ProfilingSummary | None = None) -> str:
-    """Return a document as text: its nodes, its sections, and how it was measured.
+    """Return nodes, sections and measurement as text.
 
     summary: The statistics that it was made of: then what is known of them beyond times is shown, too.
     """
@@ -55,5 +55,5 @@ def render(document: Document, summary: ProfilingSummary | None = None) -> str:
 
 
 def table(section: Section) -> str:
-    """Return the table of a section, in columns; nothing in it is cut."""
+    """Return the table of a section, in columns and uncut."""
     return plain_table(cells(section, shown), [column.unit == "text" for column in section.columns])

@@ -1,4 +1,4 @@
-"""What happened when: the spans of a recording on their threads, streams and ranks, as views draw them.
+"""The spans of a recording on its tracks, for drawing.
 
 A span that is inside another is below it; where spans overlap without that, as those of tasks do, one of them is below
 the other as well, so that no two of one depth overlap. A recording of very many spans is coarsened: short neighbours
@@ -25,7 +25,7 @@ _RANK = re.compile(r"rank (\d{1,9}): ")  # how merged traces name processes
 
 
 class _Rows:
-    """The rows of a recording that are drawn, their columns, and the depth of each."""
+    """The rows drawn, with their columns and depths."""
 
     def __init__(self, recording: Recording) -> None:
         self.starts, self.ends = column(recording, "start_ns"), column(recording, "end_ns")
@@ -40,7 +40,7 @@ class _Rows:
         self._place(column(recording, "parent"))
 
     def _place(self, parents: Sequence[int]) -> None:
-        """Find a depth for each row: below the row around it, where there is room."""
+        """Give each row a depth below the row around it."""
         done: dict[int, int] = {}
         taken: dict[int, list[int]] = {}  # of each track, up to when its depths are
         for row in self.spans:
@@ -58,7 +58,7 @@ class _Rows:
                 self.depths[row] = depth
 
     def cells(self, drawn: Sequence[int], step_ns: int) -> Iterator[tuple[int, int, int]]:
-        """Yield rows, what tells their track and depth, and their cell in a grid; -1: it is drawn for itself."""
+        """Yield each row, its lane, and its cell in a grid, or -1 if separate."""
         starts, ends, tracks, depths = self.starts, self.ends, self.tracks, self.depths
         for row in drawn:
             start = starts[row]
@@ -67,7 +67,7 @@ class _Rows:
 
 
 def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
-    """Return the spans of a recording: which ran when on which thread or stream, and what was inside what.
+    """Return the spans of a recording on their tracks, with depths.
 
     Args:
         recording: A finished recording.
@@ -97,7 +97,7 @@ def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
 
 
 def _in_order(recording: Recording, tracks: Iterable[int]) -> list[int]:
-    """Return tracks in the order of trace viewers: by what the recording says of processes and threads."""
+    """Return tracks in the order of trace viewers."""
     known = recording.tracks
 
     def key(track: int) -> tuple[float, int, float, int]:
@@ -111,25 +111,20 @@ def _in_order(recording: Recording, tracks: Iterable[int]) -> list[int]:
 
 
 def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int:
-    """Return from which duration on spans are kept each for itself, so that hardly more remain than are wanted."""
+    """Return the least duration at which spans are kept separate."""
     if len(drawn) <= most:
         return 0
     for power in range(_FINEST, _COARSEST, -2):
         step_ns = max(duration_ns >> power, 1)
-        if _count(rows, drawn, step_ns) <= most:
+        latest: dict[int, int] = {}
+        count = 0
+        for _, lane, cell in rows.cells(drawn, step_ns):
+            if cell < 0 or latest.get(lane) != cell:
+                count += 1
+            latest[lane] = cell
+        if count <= most:
             return step_ns
     return max(duration_ns >> _COARSEST, 1)
-
-
-def _count(rows: _Rows, drawn: Sequence[int], step_ns: int) -> int:
-    """Return how many spans remain of some rows."""
-    latest: dict[int, int] = {}
-    count = 0
-    for _, lane, cell in rows.cells(drawn, step_ns):
-        if cell < 0 or latest.get(lane) != cell:
-            count += 1
-        latest[lane] = cell
-    return count
 
 
 def _groups(rows: _Rows, drawn: Sequence[int], step_ns: int) -> list[list[int]]:
@@ -147,7 +142,7 @@ def _groups(rows: _Rows, drawn: Sequence[int], step_ns: int) -> list[list[int]]:
 
 
 def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:
-    """Return the span that some rows become: of several, with the name and the kind that took most of its time."""
+    """Return one span for some rows, named after the longest of them."""
     first = group[0]
     most = first if len(group) == 1 else _most(rows, group)
     failed = next((row for row in group if rows.outcomes[row]), first)

@@ -1,4 +1,4 @@
-"""One thing, and the run that it is compared with, ready to be shown in any format."""
+"""A thing to show, with the run it is compared with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal import arguments
 from cprofiling.report import against as comparing
 from cprofiling.report import formats
-from cprofiling.report.from_statistics import kind_of, tables_of, with_pictures
+from cprofiling.report.sources import kind_of, tables_of, with_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class View:
 
     @cached_property
     def tables(self) -> Document:
-        """The same without what only some formats draw, and what takes most time: a recording's timeline and icicle."""
+        """The document without a recording's timeline and icicle."""
         title, source, facts = self._about
         document = tables_of(self.of, title=title, source=source)
         return replace(document, facts={**facts, **document.facts}) if facts else document
@@ -103,7 +103,7 @@ class View:
         return found.render(self)
 
     def write(self, path: StrOrBytesPath, kind: str | None = None) -> None:
-        """Write it to a file, which appears under its name when it is complete, readable by its owner only.
+        """Write it to a file, which appears when it is complete.
 
         path: used exactly; what is there is replaced. kind: the format; None: as the name ends.
 

@@ -26,7 +26,7 @@ _CODE, _OPERATORS, _WORK = "user's code", "operators", "device"
 
 
 class _Pair:
-    """Two recordings, and how many units of work (steps, else outermost calls of nodes) each has.
+    """Two recordings, and the units of work (steps or calls) of each.
 
     Attributes:
         units, other_units: The rows of the units, of which either both have some, or neither.
@@ -57,7 +57,7 @@ class _Pair:
 
 
 def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find that a device makes many more copies than in the baseline, for the same number of steps or calls."""
+    """Find many more copies than in the baseline for the same work."""
     rows, before = _copies(evidence), _copies(baseline)
     pair = _Pair(evidence, baseline)
     count, expected = len(rows), len(before) * pair.scale
@@ -95,7 +95,7 @@ def _by_kind(evidence: Evidence, rows: list[int]) -> dict[str, list[int]]:
 
 
 def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find nodes, labels, operators and kernels that run at least twice as often as in the baseline, and take time."""
+    """Find names that run at least twice as often as in the baseline."""
     pair = _Pair(evidence, baseline)
     now, before = _by_name(evidence), _by_name(baseline)
     found = []
@@ -136,7 +136,7 @@ class _Cost(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """What rows of one name cost now and in the baseline, and how much of it is more."""
+    """The cost of rows of one name, now and in the baseline."""
 
     name: str
     now: _Cost
@@ -145,7 +145,7 @@ class _Growth(NamedTuple):
 
 
 def slower_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find nodes and labels, operators, and work of devices that take longer than in the baseline, by their names.
+    """Find names that take longer than in the baseline.
 
     What counts is their own time: of nodes and labels that is without those inside them, of operators without those
     inside them. For the same number of steps or calls it is their total, else the mean of a call.
@@ -171,7 +171,7 @@ def slower_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
 
 
 def _is_more_calls(growth: _Growth, pair: _Pair) -> bool:
-    """Whether it is for twice as many calls that there is more: of which another rule tells."""
+    """Tell whether twice as many calls explain it, as another rule says."""
     now, before = growth.now, growth.before
     is_slower = now.time * len(before.rows) >= SLOWER_TIMES * before.time * len(now.rows)
     return len(now.rows) >= MORE_TIMES * len(before.rows) * pair.scale and not is_slower
@@ -213,7 +213,7 @@ _ADVICE = {
 
 
 def _own_costs(evidence: Evidence) -> dict[str, dict[str, _Cost]]:
-    """Return what rows cost by their names: nodes and labels, operators, and work of devices."""
+    """Return the cost of rows by name, for code, operators and devices."""
     times = evidence.host_self_times
     of_code = dict.fromkeys(evidence.code, 0)
     around = evidence.tree.nearest(of_code.__contains__)
@@ -235,7 +235,7 @@ def _costs(evidence: Evidence, times: dict[int, int]) -> dict[str, _Cost]:
 
 
 def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find that steps, or the outermost calls where they are all of one node, take longer than in the baseline."""
+    """Find steps or outermost calls that take longer than before."""
     pair = _Pair(evidence, baseline)
     if not pair.is_alike:
         return
@@ -253,6 +253,3 @@ def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
         longest(evidence, pair.units),
         min((mean - before) / max(mean, 1), 1.0),
     )
-
-
-CHANGE_RULES = (more_copies, more_calls, slower_calls, slower)

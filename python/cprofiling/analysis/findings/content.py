@@ -1,4 +1,4 @@
-"""Rules about what was computed with: memory that grows, double precision, gradients that nobody uses."""
+"""Rules on growing memory, double precision and unused gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EVALUATED = frozenset(("val", "test"))
 
 
 def memory_growth(evidence: Evidence) -> Iterator[Finding]:
-    """Find memory that goes on growing with each call of a node, after the first calls, or with each step."""
+    """Find memory that grows with each call or step after the first."""
     units: dict[int, list[int]] = {}
     for row in evidence.tree.outermost([row for row, kind in enumerate(evidence.kinds) if kind <= RECORD]):
         units.setdefault(evidence.names[row], []).append(row)
@@ -52,7 +52,7 @@ def memory_growth(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _allocated(evidence: Evidence) -> list[tuple[str, list[int], list[int]]]:
-    """Return what allocators had given out: of the host and of each device, moments, and the totals since them."""
+    """Return the totals of each allocator over time."""
     names = texts_of(evidence.recording, MEMORY)
     found: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
     for row, kind in enumerate(evidence.kinds):
@@ -71,7 +71,7 @@ def _allocated(evidence: Evidence) -> list[tuple[str, list[int], list[int]]]:
 
 
 def _growth(evidence: Evidence, rows: Sequence[int], changes: Sequence[int], what: str) -> Iterator[Finding]:
-    """Find that the changes of memory in calls add up to growth in each part but the first."""
+    """Find calls whose memory grows in each part but the first."""
     if len(rows) < GROWTH_CALLS:
         return
     bounds = [len(rows) * part // _PARTS for part in range(1, _PARTS + 1)]
@@ -95,7 +95,7 @@ def _growth(evidence: Evidence, rows: Sequence[int], changes: Sequence[int], wha
 
 
 def float64(evidence: Evidence) -> Iterator[Finding]:
-    """Find operators on double precision inside what was called with single precision, or among such operators."""
+    """Find double precision inside calls with single precision."""
     rows = _unexpected_doubles(evidence) if has(evidence.recording, "types") else []
     host_ns = intervals.length(evidence.times_of(rows))
     within = evidence.within(rows)
@@ -119,7 +119,7 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _unexpected_doubles(evidence: Evidence) -> list[int]:
-    """Return the outermost calls with double precision in what was called with single.
+    """Return the outermost calls with unexpected double precision.
 
     Where nothing is known of what was around an operator, single precision has to be the more frequent. Code of the
     user's that is called with double precision, by what is not recorded, is meant to be.
@@ -140,7 +140,7 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
 
 
 def _use(evidence: Evidence, types_text: int, shapes_text: int) -> tuple[bool, bool]:
-    """Return whether arguments have float32 arrays, and whether they have no fewer float64 ones.
+    """Tell whether arguments have float32 arrays, and mostly float64 ones.
 
     What has the shape ``[]`` is a number; one double among the many arguments of a whole function says little.
     """
@@ -153,7 +153,7 @@ def _use(evidence: Evidence, types_text: int, shapes_text: int) -> tuple[bool, b
 
 
 def gradients(evidence: Evidence) -> Iterator[Finding]:
-    """Find operators that autograd recorded for gradients that nothing computes."""
+    """Find operators recorded for gradients that nothing computes."""
     rows = _without_backward(evidence)
     numbers: dict[int, list[tuple[int, int]]] = {}  # of autograd's graph, by thread, with their rows
     for row in rows:
@@ -181,7 +181,7 @@ def gradients(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _without_backward(evidence: Evidence) -> list[int]:
-    """Return the operators of which gradients are of no use: all, or, where there are some, those of evaluations."""
+    """Return operators without use for gradients, such as evaluations'."""
     if not any(evidence.name(row).startswith(BACKWARD) for row in evidence.operators):
         return evidence.operators
     stages = column(evidence.recording, "stage")
@@ -189,6 +189,3 @@ def _without_backward(evidence: Evidence) -> list[int]:
     useless = _EVALUATED | ({"inference"} if "train" in wanted else set())
     within = evidence.within([row for row in evidence.nodes if evidence.strings[stages[row]] in useless])
     return [row for row in evidence.operators if within[row]]
-
-
-CONTENT_RULES = (memory_growth, float64, gradients)

@@ -1,4 +1,4 @@
-"""Rules about devices: copies, and stretches in which the device only waits for the host."""
+"""Rules on copies, and on devices that wait for the host."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
 
 
 def copies(evidence: Evidence) -> Iterator[Finding]:
-    """Find directions of copying that take much of the device's time, or hold the host up for long."""
+    """Find directions of copying that take much time."""
     cats = texts_of(evidence.recording, *COPIES)
     by_kind: dict[str, list[int]] = {}
     for row in evidence.work:
@@ -80,7 +80,7 @@ def _copy_finding(evidence: Evidence, kind: str, rows: list[int], times: dict[st
 
 
 def started_by(evidence: Evidence, rows: list[int]) -> str:
-    """Return a sentence about what most of the work was started by, with a space before it; empty if it is unknown."""
+    """Return a sentence on the most frequent starter of work, or nothing."""
     counts: dict[str, int] = {}
     for row in rows:
         if row in evidence.owners:
@@ -93,7 +93,7 @@ def started_by(evidence: Evidence, rows: list[int]) -> str:
 
 
 def launch_bound(evidence: Evidence) -> Iterator[Finding]:
-    """Find stretches of launches that the device began at once, as it had nothing else to do, and was idle between."""
+    """Find stretches in which a device waits for launches."""
     streams = column(evidence.recording, "stream")
     devices = column(evidence.recording, "device")
     delays = {launch.row: launch.delay_ns for launch in launches(evidence.recording)}
@@ -123,7 +123,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _stretches(rows: list[int], delays: dict[int, int]) -> list[list[int]]:
-    """Return the runs of work, each piece of which began soon after its launch, that are long enough."""
+    """Return long runs of work that began soon after its launch."""
     found: list[list[int]] = [[]]
     for row in rows:
         if delays.get(row, PROMPT_NS) < PROMPT_NS:
@@ -139,6 +139,3 @@ def _length(evidence: Evidence, stretch: list[int]) -> int:
 
 def _idle_share(evidence: Evidence, stretch: list[int]) -> float:
     return 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1)
-
-
-DEVICE_RULES = (copies, launch_bound)

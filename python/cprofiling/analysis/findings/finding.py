@@ -1,7 +1,4 @@
-"""What a recording shows about where the time goes, with figures, advice, and the rows that it rests on.
-
-A rule finds something or nothing; the limits from which on it does are constants, with their reasons, beside the rules.
-"""
+"""A finding with its figures, advice and rows, and lists of them."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """A list of ``Finding``, that with the largest share first, that prints itself as text.
+    """A list of ``Finding``, largest share first, shown as text.
 
     Attributes:
         notes: Sentences that belong to the findings: what was dropped.
@@ -64,7 +61,10 @@ class Findings(list[Finding]):
         self.notes = tuple(notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the findings as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        """Return the findings as a pandas DataFrame.
+
+        Raises ImportError, naming the extra, without pandas.
+        """
         columns = ("kind", "title", "share", "text", "advice", "rows")
         return frame_of(columns, [tuple(getattr(finding, column) for column in columns) for finding in self])
 

@@ -1,4 +1,4 @@
-"""Rules about the host: each looks at the evidence and yields what it finds, or nothing."""
+"""Rules on the host, each of which yields findings."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def milliseconds(time_ns: float) -> str:
 
 
 def longest(evidence: Evidence, rows: Iterable[int]) -> tuple[int, ...]:
-    """Return the rows that took most, as many as a finding cites, by their start."""
+    """Return the longest rows, as many as a finding cites, by their start."""
     kept = sorted(rows, key=lambda row: (-evidence.duration(row), row))[:_MOST_ROWS]
     return tuple(sorted(kept))
 
 
 def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
-    """Find that much of the time between the first and the last node, no node ran on any thread."""
+    """Find much time between nodes in which none ran."""
     rows = evidence.outermost_nodes
     busy = evidence.times_of(rows)
     if len(busy) < 2:
@@ -106,7 +106,7 @@ def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def data_loading(evidence: Evidence) -> Iterator[Finding]:
-    """Find that nothing else ran while data was loaded, for much of the time: loading is known by its name."""
+    """Find time in which everything waits for data, by names of loaders."""
     names = {number for number, text in enumerate(evidence.strings) if _LOADING.search(text)}
     rows = evidence.tree.outermost(
         [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP]
@@ -131,7 +131,7 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _busy_otherwise(evidence: Evidence, loading: list[int]) -> list[intervals.Interval]:
-    """Return the time in which something ran that neither is, nor was started by, nor waits for the loading rows."""
+    """Return the time in which anything ran apart from loading."""
     within = evidence.within(loading)
     # A node around others may do nothing but wait for them.
     waiting = evidence.around({*loading, *evidence.nodes})
@@ -141,7 +141,7 @@ def _busy_otherwise(evidence: Evidence, loading: list[int]) -> list[intervals.In
 
 
 def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
-    """Find one node, operator or kernel that takes more than half of all the time on its side.
+    """Find a name that takes more than half of the time on its side.
 
     Nodes are compared by node self time, with the operators inside; operators by host self time.
     """
@@ -212,7 +212,7 @@ def _shapes_advice(evidence: Evidence) -> str:
 
 
 def python_overhead(evidence: Evidence) -> Iterator[Finding]:
-    """Find code that called operators, and spent at least as much time outside them, while no other thread ran any."""
+    """Find code that spends more time outside its operators than in them."""
     parents = evidence.tree.parents
     called: dict[int, list[int]] = {}  # by the row of code directly around them
     for row in evidence.host_rows:
@@ -236,7 +236,7 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _times_alone(evidence: Evidence, rows: list[int]) -> list[intervals.Interval]:
-    """Return the time in which the rows were open, but nothing in them, and no operator of another thread."""
+    """Return the time of the rows without anything inside or elsewhere."""
     inside = set(rows)
     within = [row for row in evidence.host_rows if evidence.tree.parents[row] in inside]
     tracks = {evidence.tracks[row] for row in rows}
@@ -264,7 +264,7 @@ def _python_finding(evidence: Evidence, rows: list[int], own: int, operators: li
 
 
 def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
-    """Find many short calls of one function directly within one call of another, taking much of the time."""
+    """Find many short calls of one function within one call of another."""
     by_names: dict[tuple[int, int], list[list[int]]] = {}
     for (parent, _, name), rows in _siblings(evidence).items():
         if len(rows) >= SHORT_CALLS and sum(map(evidence.duration, rows)) <= SHORT_NS * len(rows):
@@ -291,7 +291,7 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _siblings(evidence: Evidence) -> dict[tuple[int, int, int], list[int]]:
-    """Return the calls of nodes, blocks and operators by the row around them, their thread where none is, and name.
+    """Return calls by the row around them, their thread and name.
 
     The calls of a runtime, Python frames, steps, and what autograd's engine calls are nothing that one could batch.
     """
@@ -304,6 +304,3 @@ def _siblings(evidence: Evidence) -> dict[tuple[int, int, int], list[int]]:
             parent = evidence.tree.parents[row]
             found.setdefault((parent, -1 if parent >= 0 else evidence.tracks[row], name), []).append(row)
     return found
-
-
-HOST_RULES = (outside_nodes, data_loading, dominant_operator, python_overhead, many_short_calls)

@@ -1,4 +1,4 @@
-"""The tables of a page: what is in their cells, by what the page's script sorts them, and why figures are missing."""
+"""The tables of a page, with sort keys and reasons for missing figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Heading(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Columns under one title, or without any; and the place of the first."""
+    """Columns under a common title, and the place of the first."""
 
     title: str
     first: int
@@ -55,7 +55,7 @@ class Group(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What is in a cell: a number and its unit, or a text; or a dash, its reason, and the number of its note."""
+    """A cell with a number and its unit, a text, or a dash and its reason."""
 
     text: str = ""
     unit: str = ""
@@ -66,7 +66,7 @@ class Cell(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A distribution: the outlines of one or two histograms, lines at percentiles, and all that in words."""
+    """The outlines of one or two histograms, with a label in words."""
 
     outlines: tuple[str, ...]
     lines: str
@@ -112,7 +112,10 @@ class Table:
         return found
 
     def add(self, values: Sequence[Any], reasons: Mapping[int, str], charts: Mapping[int, Chart]) -> None:
-        """Add a row; ``reasons`` and ``charts``: by column, why values are None, and what is drawn."""
+        """Add a row.
+
+        ``reasons`` and ``charts`` say by column why values are None, and what is drawn.
+        """
         cells = []
         for at, (heading, value) in enumerate(zip(self.headings, values, strict=True)):
             if at in charts:
@@ -144,7 +147,7 @@ def shown(value: Any, kind: str) -> Cell:
 
 
 def _change(share: float, kind: str) -> Cell:
-    """Return by how much something is more or less; of times (``change``), more is worse."""
+    """Return a relative change, where more is worse of times."""
     if abs(share) < _LEAST_CHANGE:
         return Cell("0.0", "%")
     arrow, tone = (
@@ -232,7 +235,19 @@ def node_table(document: Document) -> Table:
     nodes = sorted(document.nodes, key=lambda node: node.total_ms or 0.0, reverse=True)
     whole_ms = math.fsum(map(own_ms, nodes))
     shares = [own_ms(node) / whole_ms if whole_ms > 0 and node.count != 0 else None for node in nodes]
-    headings = _headings(nodes)
+    counters = dict.fromkeys(name for node in nodes for name in node.counters)
+    fields = {**_FIELDS, **{f"counters.{name}": _counter_heading(name) for name in counters}}
+    headings = {
+        path: heading
+        for path, heading in fields.items()
+        if any(
+            (
+                path == "share"
+                or (bool(figure(node, path)) if path.endswith("_count") else figure(node, path) is not None)
+            )
+            for node in nodes
+        )
+    }
     named = [_NODE, _STAGE, _CHART] if any(node.stage for node in nodes) else [_NODE, _CHART]
     first = len(named)
     table = Table("nodes", "Nodes", [*named, *headings.values()])
@@ -246,20 +261,15 @@ def node_table(document: Document) -> Table:
         table.distributions.append([filled])
     if "total_ms" in headings:
         table.sorted_by = first + list(headings).index("total_ms")
-    table.notes = _nowhere_known(nodes, headings)
+    titles: dict[str, list[str]] = {}
+    for path, heading in _FIELDS.items():
+        told = {reason(node, path) for node in nodes if figure(node, path) is None} - {UNKNOWN}
+        if nodes and path not in headings and told:
+            titles.setdefault("; ".join(sorted(told)), []).append(heading.title)
+    table.notes = [
+        f"Of no node known: {', '.join(names)} ({shown_text('reason', why)})." for why, names in titles.items()
+    ]
     return table
-
-
-def _headings(nodes: Sequence[Node]) -> dict[str, Heading]:
-    """Return the columns in which any node has something to show, by field."""
-    counters = dict.fromkeys(name for node in nodes for name in node.counters)
-    fields = {**_FIELDS, **{f"counters.{name}": _counter_heading(name) for name in counters}}
-    return {path: heading for path, heading in fields.items() if any(_is_told(node, path) for node in nodes)}
-
-
-def _is_told(node: Node, path: str) -> bool:
-    """Tell whether a node has something to show; of the counts only the first one shows that there was nothing."""
-    return path == "share" or (bool(figure(node, path)) if path.endswith("_count") else figure(node, path) is not None)
 
 
 def _counter_heading(name: str) -> Heading:
@@ -270,7 +280,7 @@ def _counter_heading(name: str) -> Heading:
 
 
 def figure(node: Node, path: str) -> Any:
-    """Return what a node has at the end of a path; None where it is not known."""
+    """Return the value at the end of a path, None where unknown."""
     if path in _TEN and node.count == 0:
         return None
     if path.startswith("counters."):
@@ -294,18 +304,8 @@ def reason(node: Node, path: str) -> str:
     return told or UNKNOWN
 
 
-def _nowhere_known(nodes: Sequence[Node], headings: Mapping[str, Heading]) -> list[str]:
-    """Return what is not known of any node, and why: a sentence for each reason."""
-    titles: dict[str, list[str]] = {}
-    for path, heading in _FIELDS.items():
-        told = {reason(node, path) for node in nodes if figure(node, path) is None} - {UNKNOWN}
-        if nodes and path not in headings and told:
-            titles.setdefault("; ".join(sorted(told)), []).append(heading.title)
-    return [f"Of no node known: {', '.join(names)} ({shown_text('reason', why)})." for why, names in titles.items()]
-
-
 def own_ms(node: Node) -> float:
-    """Return the time that a node adds to the whole: its self time, or its total where that is not known."""
+    """Return the self time of a node, or its total where that is unknown."""
     return node.self_total_ms if node.self_total_ms is not None else node.total_ms or 0.0
 
 
@@ -316,7 +316,10 @@ def axis_of(nodes: Iterable[Node]) -> Axis:
 
 
 def distribution(nodes: Sequence[Node | None], filled: Sequence[Bins], axis: Axis) -> Chart:
-    """Return the drawing of one or two nodes' samples; of two, the latter is drawn as an outline."""
+    """Return the drawing of one or two nodes' samples.
+
+    The second is drawn as an outline.
+    """
     words = [_in_words(node) for node in nodes]
     label = words[0] if len(words) == 1 else f"This run: {words[0]}. The other: {words[1]}"
     node = nodes[0]
@@ -344,7 +347,7 @@ _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in w
 
 
 def comparison_table(document: Document, against: Document) -> Table:
-    """Return the nodes of two runs side by side, those first whose time changed most."""
+    """Return the nodes of two runs side by side, largest change first."""
     ours = {(node.stage, node.node_name): node for node in document.nodes}
     theirs = {(node.stage, node.node_name): node for node in against.nodes}
     verdicts = verdicts_of(document) or {
@@ -385,12 +388,12 @@ def _side(name: str, side: str) -> Heading:
 
 
 def _moved_ms(ours: Node | None, theirs: Node | None) -> float:
-    """Return by how much the time of a node is more than in the other run, in ms."""
+    """Return how many ms a node takes more than in the other run."""
     return (own_ms(ours) if ours else 0.0) - (own_ms(theirs) if theirs else 0.0)
 
 
 def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
-    """Return what a comparison has said of nodes, by stage and name: of the first section that has verdicts."""
+    """Return the verdicts of the first section that has any, by node."""
     for section in document.sections.values():
         places = {column.name: at for at, column in enumerate(section.columns)}
         node, verdict, stage = (places.get(name) for name in ("node_name", "verdict", "stage"))
@@ -407,7 +410,7 @@ def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
 
 
 def section_table(name: str, section: Section) -> Table:
-    """Return a section as a table; all times become ms."""
+    """Return a section as a table, all times in ms."""
     table = Table(name, section.title, [Heading(*_heading(column)) for column in section.columns])
     factors = [_TIMES.get(column.unit) for column in section.columns]
     for row in section.rows:

@@ -1,4 +1,4 @@
-"""What the script of a page is given: timelines and icicles, as short as they can be said."""
+"""Timelines and icicles for the script of a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_SHARE = 0.005
 
 
 class Names:
-    """The names of a run, each once, as they are shown; numbers stand for them."""
+    """The names of a run, each known by a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Names:
 
 
 def timeline_data(timeline: Timeline, names: Names) -> dict[str, Any]:
-    """Return a timeline, track by track; of the spans of a track, one list for each of what is known of them."""
+    """Return a timeline as lists, track by track."""
     tracks = []
     for track, spans in zip(timeline.tracks, spans_of(timeline), strict=True):
         tracks.append({
@@ -51,7 +51,7 @@ def timeline_data(timeline: Timeline, names: Names) -> dict[str, Any]:
 
 
 def icicle_data(icicle: Sequence[IcicleNode], names: Names) -> dict[str, Any]:
-    """Return a tree as lists; times in whole ns."""
+    """Return a tree as lists, with times in whole ns."""
     return {
         "name": [names.number(place.name) for place in icicle],
         "parent": [place.parent for place in icicle],
@@ -103,7 +103,7 @@ def track_table(timeline: Timeline, name: str) -> Table:
 
 
 def icicle_table(icicle: Sequence[IcicleNode], name: str) -> Table:
-    """Return the tree of self times, in words: the places with at least half a percent of the time."""
+    """Return the places with at least half a percent of the time, in words."""
     headings = [
         Heading("Where", "text", "names inside each other are indented"),
         Heading("Calls", "count"),
@@ -128,7 +128,7 @@ def icicle_table(icicle: Sequence[IcicleNode], name: str) -> Table:
 
 
 def timeline_notes(timeline: Timeline) -> list[str]:
-    """Return what a timeline shows, what it draws together, and what it leaves out."""
+    """Return notes on what a timeline shows, merges and leaves out."""
     shown = sum(span.count for span in timeline.spans)
     places = counted(len(timeline.tracks), "thread or stream", "threads and streams")
     notes = [f"{counted(shown, 'span')} on {places} in {format_time(timeline.duration_ns / 1e6)}."]

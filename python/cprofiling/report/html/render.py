@@ -1,4 +1,4 @@
-"""The report as a page: one file that needs nothing else, with its styles, its script and its data in it."""
+"""The report as one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def render(document: Document, against: Document | None = None) -> str:
 
 
 def _titles(runs: list[Document]) -> list[str]:
-    """Return what the runs are called: by their titles, or files, or, where these are the same, one after the other."""
+    """Return the names of the runs, by title, file or order."""
     for names in ([run.title for run in runs], [os.path.basename(run.source or "") for run in runs]):
         if len(set(names)) == len(runs) and all(names):
             return [shown_text("title", name) for name in names]
@@ -109,7 +109,7 @@ def _tables(document: Document, against: Document | None) -> dict[str, Table]:
 
 
 def _part(number: int, run: Document) -> dict[str, Any]:
-    """Return what is drawn of a run: its timeline and its icicle, in words and as the script draws them."""
+    """Return the timeline and icicle of a run, in words and for the script."""
     names = page.Names()
     part: dict[str, Any] = {"number": number, "tables": [], "timeline": None, "icicle": None}
     data: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def _part(number: int, run: Document) -> dict[str, Any]:
 
 
 def _tiles(document: Document) -> list[tuple[str, str]]:
-    """Return the figures that stand above all: labels and texts."""
+    """Return the labels and texts of the figures on top."""
     nodes = document.nodes
     tiles = [("Nodes", f"{len(nodes):,}"), ("Calls", f"{sum(node.count or 0 for node in nodes):,}")]
     if nodes:
@@ -151,7 +151,7 @@ def _finding(found: Finding) -> dict[str, str]:
 
 
 def _measured(runs: list[Document]) -> list[tuple[str, list[str]]]:
-    """Return how the runs were measured: what, and the text of each run."""
+    """Return how the runs were measured, a label and a text for each run."""
     told = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
     return [
         (label, [each.get(label, "") for each in told]) for label in dict.fromkeys(key for each in told for key in each)
@@ -188,7 +188,7 @@ def _data(tables: list[Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return the content security policy: nothing from anywhere, no script and no style but these."""
+    """Return a policy that allows no script and no style but these."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     return (
         f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "

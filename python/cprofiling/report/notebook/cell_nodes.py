@@ -1,4 +1,4 @@
-"""Making nodes of functions for as long as a notebook's cell runs: those it defines, and those of modules."""
+"""Nodes made of functions while a notebook's cell runs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _numbers = itertools.count()
 
 
 class CellPatterns(Patterns):
-    """Patterns of a cell. ``:FUNCTION`` stands for a function of the notebook itself. ``number`` tells them apart."""
+    """Patterns of a cell, where ``:FUNCTION`` is of the notebook."""
 
     __slots__ = ("number",)
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """Take all apart; ValueError for one that has no function behind its colon, or is empty."""
+        """Parse the patterns. Raises ValueError for one without a function."""
         super().__init__(f"{MAIN}{text}" if text.startswith(":") else text for text in texts)
         self.number = next(_numbers)
 
     def selection_of_loaded(self, name: str) -> Selection | None:
-        """What is meant in a module that is there already, as in a notebook most are.
+        """Return the functions meant in a module that is loaded already.
 
         A wildcard in the first part of a module's name takes the notebook and the modules that lie beside it: neither
         Python's own nor installed ones, on which the notebook itself runs.
@@ -51,7 +51,7 @@ class CellPatterns(Patterns):
         return self._selection([pattern for pattern in found if _may_take(pattern, name)])
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
-        """Say of each pattern that has met no function what it may have been meant for."""
+        """Say of each unmatched pattern what it may have been meant for."""
         own = vars(sys.modules[MAIN])
         for pattern, complaint in zip(self._unmet(), super().complaints(modules), strict=True):
             if ":" not in pattern.text and callable(own.get(pattern.text)):
@@ -79,28 +79,32 @@ def _lies_beside(module: ModuleType | None) -> bool:
 
 
 class CellNodes:
-    """The nodes that there are while a cell runs; afterwards everything is as before."""
+    """The nodes of a running cell, undone afterwards."""
 
     def __init__(self, patterns: CellPatterns) -> None:
-        """Have the patterns ready; they note what they meet."""
+        """Take over the patterns, which note what they match."""
         self.patterns = patterns
         self._replaced: list[Replaced] = []
         self._finder = NodeFinder(patterns, None, self._prepared)
 
     def begin(self) -> None:
-        """Make nodes of what is meant in the modules that there are, and in those that will be imported."""
+        """Make nodes in the modules loaded now and in those imported later."""
         _active.append(self)
         if not self.patterns.texts:
             return
         for name, module in list(sys.modules.items()):
-            selection = None if _is_own(name) else self.patterns.selection_of_loaded(name)
+            selection = (
+                None
+                if (name.partition(".")[0] == __name__.partition(".")[0])
+                else self.patterns.selection_of_loaded(name)
+            )
             if selection is not None:
                 self._wrap(module, selection)
         self._replace({id(member): node for _, _, member, node in self._replaced})
         sys.meta_path.insert(0, self._finder)
 
     def end(self) -> None:
-        """Put everything back. A node that somebody has kept counts nothing any more."""
+        """Put everything back, so that nodes kept by somebody count no more."""
         _active.remove(self)
         if not self.patterns.texts:
             return
@@ -128,13 +132,20 @@ class CellNodes:
         return LoaderThen(loader, partial(self._wrap, selection=selection))
 
     def _replace(self, others: dict[int, Any]) -> None:
-        """Put others in the place of functions, where the notebook or modules of their packages have names for them."""
-        packages = {MAIN, *(_package_of(member) for _, _, member, _ in self._replaced)}
+        """Replace functions wherever the notebook or their packages name them."""
+        packages = {
+            MAIN,
+            *(str(getattr(member, "__module__", MAIN)).partition(".")[0] for _, _, member, _ in self._replaced),
+        }
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] in packages:
                 _replace_in(module, others)
                 if name == MAIN:
-                    for kind in [each for each in list(vars(module).values()) if _is_class_of(each, name)]:
+                    for kind in [
+                        each
+                        for each in list(vars(module).values())
+                        if (isinstance(each, type) and each.__module__ == name)
+                    ]:
                         _replace_in(kind, others)
 
 
@@ -146,20 +157,8 @@ def _replace_in(owner: Any, others: dict[int, Any]) -> None:
             setattr(owner, name, other if function is value else type(value)(other))
 
 
-def _is_class_of(value: Any, module: str) -> bool:
-    return isinstance(value, type) and value.__module__ == module
-
-
-def _package_of(function: Any) -> str:
-    return str(getattr(function, "__module__", MAIN)).partition(".")[0]
-
-
-def _is_own(name: str) -> bool:
-    return name.partition(".")[0] == __name__.partition(".")[0]
-
-
 def decorator(mark: str, number: int) -> Callable[[Any], Any]:
-    """Return what a mark (see ``node_source``) stands for, for functions that the cell with these patterns defines.
+    """Return the decorator behind a mark, for functions of this cell.
 
     A function inside another one may be defined when its cell has long ended; then it stays as it is.
     """
@@ -181,7 +180,7 @@ def mark_definitions(tree: ast.Module, patterns: CellPatterns) -> None:
 
 
 class _Naming(ast.NodeTransformer):
-    """Puts calls of ``decorator`` in the place of marks: what a constant stands for, IPython would compile as it is."""
+    """Replaces marks by calls of ``decorator``, which IPython compiles."""
 
     def __init__(self, number: int) -> None:
         self._number = number

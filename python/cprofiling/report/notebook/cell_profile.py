@@ -1,4 +1,4 @@
-"""What the magics of notebooks measure: the recording of a cell, and the result that is shown below it."""
+"""The recording of a cell, and the result shown below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from cprofiling.report.document import Node
 
 _NO_NODES = "No node was called. "
 _MAKE_NODES = (
@@ -38,7 +37,7 @@ _TEXTS = {"name", "cat", "stage", "shapes", "types", "stack"}
 
 
 class CellProfile:
-    """What was measured while a cell, or a statement, ran. In a notebook it shows itself as a table.
+    """The result of a profiled cell or statement, shown as a table.
 
     Attributes:
         summary: The statistics of the nodes that were called, and of labelled blocks: exact, percentiles, too. It is a
@@ -55,7 +54,18 @@ class CellProfile:
         """Sum the recording up."""
         nodes, open_spans = nodes_of(recording, skip_first_n)
         self.recording = recording
-        self.summary = _summary_of(nodes, skip_first_n)
+        histograms = {}
+        rows = []
+        for node in nodes:
+            values = {name: getattr(node, name) for name in _FIELDS}
+            if not node.count:  # None there is 0.0 here
+                values |= dict.fromkeys(_FIELDS[3:10], 0.0)
+            values["stage"] = _STAGES.get(node.stage, node.stage)
+            rows.append(NodeProfilingStats(**values))
+            histograms[node.node_name, node.stage] = node.histogram or ()
+        summary = ProfilingSummary(rows, skip_first_n=skip_first_n)
+        summary._find_histograms = histograms.copy  # noqa: SLF001 the package's own
+        self.summary = summary
         self.elapsed_ms = elapsed_ms
         self.failed = failed
         calls = counted(open_spans, "call was", "calls were")
@@ -85,10 +95,10 @@ class CellProfile:
 
 
 class CellRecording:
-    """The recording of a cell. A profiled statement inside it, or a recording of the user's, takes its place."""
+    """The recording of a cell, which makes way for any inside it."""
 
     def __init__(self, *, synchronizes: bool, operators: bool, capacity: int) -> None:
-        """Prepare it; raises as ``profile``."""
+        """Prepare the recording. Raises as ``profile``."""
         self._options: dict[str, Any] = {"capacity": capacity, "operators": operators}
         if not operators:
             self._options["activities"] = [ProfilerActivity.CPU]
@@ -108,7 +118,7 @@ class CellRecording:
         self._parts[-1].end()
 
     def resume(self, inner: CellRecording) -> None:
-        """Have it again, unless the code has started one of its own; what was recorded inside is ours, too."""
+        """Go on after an inner recording, unless the code has started its own."""
         self._parts += inner._parts
         if not self._gave_way and not self._has_ended:
             self._go_on()
@@ -153,56 +163,36 @@ class _Part(profile):
 
 
 def joined(recordings: Sequence[Recording]) -> Recording:
-    """Return one recording of what several have, of the same process, one after the other."""
+    """Join recordings of one process, one after the other."""
     whole = Recording.empty()
     for recording in recordings:
-        _copy_rows(recording, whole)
+        strings, tracks = recording.strings, recording.tracks
+        numbers = [
+            (name, column(recording, name), recording.none(name))
+            for name in recording.column_names
+            if recording.column(name) is not None and name not in _DERIVED
+        ]
+        for row, at in enumerate(column(recording, "track")):
+            pid, tid, pid_text, tid_text, *_ = tracks[at]
+            values: dict[str, Any] = {
+                name: strings[values[row]] if name in _TEXTS else values[row]
+                for name, values, none in numbers
+                if values[row] != none or name in _REQUIRED
+            }
+            args = recording.args(row)
+            if args is not None:
+                values["args"] = args
+            whole._add(pid=pid_text or pid, tid=tid_text or tid, **values)  # noqa: SLF001
+        for pid, tid, pid_text, tid_text, process, labels, thread, process_sort, thread_sort, _ in tracks:
+            whole._name_process(pid_text or pid, process, labels, process_sort)  # noqa: SLF001
+            whole._name_thread(pid_text or pid, tid_text or tid, thread, thread_sort)  # noqa: SLF001
     for key, value in recordings[0].facts.items():
         whole._set_fact(key, value)  # noqa: SLF001 it is ours until it is finished
     whole._finish()  # noqa: SLF001
     return whole
 
 
-def _copy_rows(source: Recording, target: Recording) -> None:
-    strings, tracks = source.strings, source.tracks
-    numbers = [
-        (name, column(source, name), source.none(name))
-        for name in source.column_names
-        if source.column(name) is not None and name not in _DERIVED
-    ]
-    for row, at in enumerate(column(source, "track")):
-        pid, tid, pid_text, tid_text, *_ = tracks[at]
-        values: dict[str, Any] = {
-            name: strings[values[row]] if name in _TEXTS else values[row]
-            for name, values, none in numbers
-            if values[row] != none or name in _REQUIRED
-        }
-        args = source.args(row)
-        if args is not None:
-            values["args"] = args
-        target._add(pid=pid_text or pid, tid=tid_text or tid, **values)  # noqa: SLF001
-    for pid, tid, pid_text, tid_text, process, labels, thread, process_sort, thread_sort, _ in tracks:
-        target._name_process(pid_text or pid, process, labels, process_sort)  # noqa: SLF001
-        target._name_thread(pid_text or pid, tid_text or tid, thread, thread_sort)  # noqa: SLF001
-
-
-def _summary_of(nodes: Iterable[Node], skip_first_n: int) -> ProfilingSummary:
-    """Return the nodes as a summary that knows their histograms."""
-    histograms = {}
-    rows = []
-    for node in nodes:
-        values = {name: getattr(node, name) for name in _FIELDS}
-        if not node.count:  # None there is 0.0 here
-            values |= dict.fromkeys(_FIELDS[3:10], 0.0)
-        values["stage"] = _STAGES.get(node.stage, node.stage)
-        rows.append(NodeProfilingStats(**values))
-        histograms[node.node_name, node.stage] = node.histogram or ()
-    summary = ProfilingSummary(rows, skip_first_n=skip_first_n)
-    summary._find_histograms = histograms.copy  # noqa: SLF001 the package's own
-    return summary
-
-
 def written(cell: CellProfile, path: str) -> str:
-    """Write the trace, and return the sentence about it. OSError where that fails."""
+    """Write the trace and return a sentence. Raises OSError."""
     chrome_writer.export_to_path(cell.recording, path)
     return f"{counted(len(cell.recording), 'event is', 'events are')} in {path!a}."

@@ -1,4 +1,4 @@
-"""The magics of IPython: ``%cprofiling`` for a statement, ``%%cprofiling`` for a cell.
+"""The magics ``%cprofiling`` for statements, ``%%cprofiling`` for cells.
 
 A cell that begins with the magic stays the cell that it is: IPython runs it, shows its last value and its exceptions,
 and lets it await. It is only put into a ``with`` block, which records.
@@ -111,7 +111,10 @@ class _Options:
     """The options of one use, checked."""
 
     def __init__(self, shell: Any, line: str) -> None:
-        """Read them; IPython's UsageError for what is wrong. Variables are expanded in values, never in a statement."""
+        """Read the options. Raises IPython's UsageError.
+
+        Variables are expanded in values, never in a statement.
+        """
         tokens, self.statement = _split(line)
         given = _PARSER.parse_args(
             [shell.var_expand(token) if "$" in token or "{" in token else token for token in tokens]
@@ -154,7 +157,7 @@ def _count(option: str, text: str, least: int, most: int) -> int:
 
 
 class Profiled:
-    """Records a block and shows the result: what the magics put around a statement or a cell."""
+    """The recorder around a statement or a cell."""
 
     _running: list[CellRecording] = []  # noqa: RUF012 of all, the innermost last
 
@@ -201,7 +204,7 @@ class Profiled:
             raise failure
 
     def keep(self, value: object) -> None:
-        """Show a value when it is over: what showing it takes is no part of it."""
+        """Show a value after the recording has ended."""
         self._values.append(value)
 
     def _stop(self) -> None:
@@ -213,7 +216,7 @@ class Profiled:
             self._undo.close()
 
     def _show(self, *, failed: bool) -> OSError | None:
-        """Show, write and keep the result; returns why the trace was not written."""
+        """Show, write and keep the result. Return a failure to write."""
         options = self._options
         cell = self._recording.result(failed=failed, skip_first_n=options.skip_first_n)
         cell.add_notes(f"{complaint}." for complaint in options.patterns.complaints(_modules()))
@@ -241,7 +244,7 @@ def _modules() -> list[str]:
 
 
 class _Cells:
-    """The cells that have been prepared and not run yet, by numbers; IPython runs them from their syntax trees."""
+    """The cells prepared and not run yet, by number."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -268,7 +271,7 @@ _opened: weakref.WeakValueDictionary[int, Profiled] = weakref.WeakValueDictionar
 
 
 def profiled(shell: Any, number: int) -> Profiled:
-    """Return what records a prepared cell; called by the cell itself."""
+    """Return the recorder of a prepared cell, for the cell itself."""
     __tracebackhide__ = True
     made = Profiled(shell, _cells.options(number))
     _opened[number] = made
@@ -276,7 +279,7 @@ def profiled(shell: Any, number: int) -> Profiled:
 
 
 def keep(number: int, value: object) -> None:
-    """Show the value of a cell's last statement when the cell is over; called by the cell itself."""
+    """Keep the value of a cell's last statement, for the cell itself."""
     _opened[number].keep(value)
 
 
@@ -284,7 +287,7 @@ def keep(number: int, value: object) -> None:
 
 
 def mark_cell(lines: list[str]) -> list[str]:
-    """Put a call in the place of the first line of a cell that begins with the magic; its other lines stay.
+    """Replace the magic in a cell's first line by a call.
 
     IPython calls it with each cell. A cell of other magics inside is run by these.
     """
@@ -301,7 +304,7 @@ def mark_cell(lines: list[str]) -> list[str]:
 
 
 class CellTransformer(ast.NodeTransformer):
-    """Puts a cell that is marked into the block that records it. IPython calls it with each tree."""
+    """Puts a marked cell into a recording block, as IPython asks."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -341,7 +344,7 @@ def _is_future(statement: ast.stmt) -> bool:
 
 
 def _marked_line(node: ast.AST) -> str | None:
-    """Return what stood behind the magic in a cell's first line; None: it is another cell."""
+    """Return the text behind the magic in a cell's first line, or None."""
     first = node.body[0] if isinstance(node, ast.Module) and len(node.body) > 1 else None
     call = first.value if isinstance(first, ast.Expr) else None
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "run_cell_magic" or len(call.args) != 3:
@@ -351,7 +354,7 @@ def _marked_line(node: ast.AST) -> str | None:
 
 
 def _with_shown_values(body: list[ast.stmt], interactivity: str, number: int) -> list[ast.stmt]:
-    """Have the values shown that IPython shows of the statements of a cell, which are in a block now.
+    """Return statements that show the values IPython would show.
 
     The last one is shown when the block is over; where all are, each in its turn, among what the cell prints.
     """
@@ -374,7 +377,10 @@ def _with_shown_values(body: list[ast.stmt], interactivity: str, number: int) ->
 
 
 def _run(shell: Any, source: str, local_ns: dict[str, Any] | None, line: str | None) -> Any:
-    """Run a statement, or a cell in which it stands, as IPython would; ``line``: with options, for a statement."""
+    """Run a statement or a cell as IPython would.
+
+    ``line``: with options, for a statement.
+    """
     __tracebackhide__ = True
     text = shell.transform_cell(source)
     name = shell.compile.cache(text, shell.execution_count)
@@ -413,7 +419,7 @@ def _magic(shell: Any) -> Any:
 
 
 def load(shell: Any) -> None:
-    """Make the magics known to IPython: ``%load_ext cprofiling``."""
+    """Register the magics with IPython."""
     unload(shell)
     shell.input_transformer_manager.line_transforms.insert(0, mark_cell)
     shell.ast_transformers.append(CellTransformer(shell))
@@ -421,7 +427,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take them away: ``%unload_ext cprofiling``."""
+    """Take the magics away."""
     transforms = shell.input_transformer_manager.line_transforms
     transforms[:] = [each for each in transforms if each is not mark_cell]
     shell.ast_transformers[:] = [each for each in shell.ast_transformers if not isinstance(each, CellTransformer)]

@@ -26,7 +26,7 @@ def postfix(
     top: int = 2,
     interval_s: float = 0.5,
 ) -> dict[str, str]:
-    """Return frames per second and the slowest nodes, for ``bar.set_postfix`` of tqdm.
+    """Return frames per second and the slowest nodes, for a progress bar.
 
     ``for batch in (bar := tqdm(loader)): pipeline(batch); bar.set_postfix(postfix(pipeline), refresh=False)``
 
@@ -69,7 +69,7 @@ def _profiler_of(given: object) -> control.Profiler:
 
 
 class _Reading:
-    """What a Profiler's figures were at a moment, and what had happened since the one before."""
+    """The figures of a Profiler, and the changes since the last reading."""
 
     def __init__(self, profiler: control.Profiler, now: float, before: _Reading | None, frames: int | None) -> None:
         rows = profiler.get_profiling_summary()
@@ -99,7 +99,7 @@ class _Reading:
             self.shown[shown_text("node_name", key)] = format_time(total_ms / count).replace(" ", "")
 
     def _frames_since(self, before: _Reading) -> int | None:
-        """How many frames there were since then; None: that is not known."""
+        """Return the frames since then, None where unknown."""
         if self._frames is not None and before._frames is not None:
             return max(self._frames - before._frames, 0)
         counts: dict[str, list[int]] = {}
@@ -111,7 +111,7 @@ class _Reading:
 
 
 def _since(figures: tuple[int, float, float], before: tuple[int, float, float] | None) -> tuple[int, float, float]:
-    """Return what came since; all of it where the statistics were reset meanwhile."""
+    """Return the increase, or all after a reset."""
     if before is None or figures[0] < before[0]:
         return figures
     count, total_ms, own_ms = (now - then for now, then in zip(figures, before, strict=True))

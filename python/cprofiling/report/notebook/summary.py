@@ -1,4 +1,4 @@
-"""For notebooks: the HTML table of a summary, a fragment without scripts or anything from outside it; ``postfix``."""
+"""The HTML table of a summary for notebooks, without scripts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def summary_html(
     internal_errors: int = 0,
     cost_ns: float | None = None,
 ) -> str:
-    """Return the statistics as an HTML fragment: a table of all keys, then the time per frame and the notes.
+    """Return the statistics as an HTML table with notes.
 
     Rows are sorted by total time, largest first. Each time has the unit that fits it; one that is not known is a dash
     whose tooltip says why. The share of a node is its self time over the sum of self times, so nested nodes do not add
@@ -118,7 +118,7 @@ def summary_html(
 
 
 def shapes_html(shapes: Sequence[ShapeStats]) -> str:
-    """Return the figures by input signature as an HTML fragment like ``summary_html``: a table, then the verdicts."""
+    """Return the figures by input signature as an HTML table with verdicts."""
     from cprofiling.nodes.input_shapes import (  # loaded where there are such figures
         COLUMNS,
         shown_rows,
@@ -146,7 +146,11 @@ def shapes_html(shapes: Sequence[ShapeStats]) -> str:
 def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
     events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
     beyond = columns_of(rows)
-    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events), *(_head(extra) for extra in beyond)]
+    heads = [
+        *_COLUMNS,
+        *((label, tip) for label, tip, _ in events),
+        *((_escaped("label", extra.label), _escaped("tip", extra.tip)) for extra in beyond),
+    ]
     whole_ms = math.fsum(map(own_ms, rows))
     return [
         "<table>",
@@ -185,10 +189,6 @@ def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> st
     return f"<td>{format_time(time_ms)}</td>"
 
 
-def _head(column: Column) -> tuple[str, str]:
-    return _escaped("label", column.label), _escaped("tip", column.tip)
-
-
 def _beyond_cell(row: NodeProfilingStats, column: Column) -> str:
     text = column.text(row)
     return _unknown_cell(column.reason(row)) if text is None else f"<td>{_escaped('figure', text)}</td>"
@@ -220,7 +220,7 @@ def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost
 
 
 def _list(items: list[str]) -> list[str]:
-    """Return the lines of a list of escaped items; no line if there are none."""
+    """Return the lines of an HTML list, none without items."""
     return ["<ul>", *(f"<li>{item}</li>" for item in items), "</ul>"] if items else []
 
 
@@ -237,5 +237,5 @@ def _escaped_line(line: str) -> str:
 
 
 def _isolated(parameter: str, text: str) -> str:
-    """Return escaped text whose writing direction cannot spread to the figures beside it."""
+    """Return escaped text whose direction cannot spread to its neighbours."""
     return f"<bdi>{_escaped(parameter, text)}</bdi>"
