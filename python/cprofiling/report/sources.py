@@ -9,20 +9,18 @@ from cprofiling._internal.text import shown_value
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.recording.result import Reports
-from cprofiling.report import from_recording
 from cprofiling.report.from_statistics import of_snapshot, of_summary
-from cprofiling.report.from_timing import of_timing_report
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
     from cprofiling.report.document import Document, Kind
 
-_SOURCES: tuple[tuple[type, Kind, Any], ...] = (
-    (Snapshot, "statistics", of_snapshot),
-    (ProfilingSummary, "statistics", of_summary),
-    (Reports, "recording", from_recording.of_recording),
-    (Mapping, "timing", of_timing_report),
+_KINDS: tuple[tuple[type, Kind], ...] = (
+    (Snapshot, "statistics"),
+    (ProfilingSummary, "statistics"),
+    (Reports, "recording"),
+    (Mapping, "timing"),
 )
 
 
@@ -44,19 +42,31 @@ def document_of(of: object, *, title: str | None = None, source: str | None = No
 
 def tables_of(of: object, *, title: str | None = None, source: str | None = None) -> Document:
     """Return the document without the timeline and the icicle of a recording."""
-    kind_of("of", of)
-    made: Document = next(make for kind, _, make in _SOURCES if isinstance(of, kind))(of, title=title, source=source)
-    return made
+    kind = kind_of("of", of)  # only its module is imported, as the others take long
+    made: Callable[..., Document] = of_snapshot if isinstance(of, Snapshot) else of_summary
+    if kind == "recording":
+        from cprofiling.report import from_recording
+
+        made = from_recording.of_recording
+    elif kind == "timing":
+        from cprofiling.report import from_timing
+
+        made = from_timing.of_timing_report
+    return made(of, title=title, source=source)
 
 
 def with_pictures(document: Document, of: object) -> Document:
     """Return a document of ``tables_of`` with the timeline and the icicle."""
-    return from_recording.with_pictures(document, of) if isinstance(of, Reports) else document
+    if not isinstance(of, Reports):
+        return document
+    from cprofiling.report import from_recording
+
+    return from_recording.with_pictures(document, of)
 
 
 def kind_of(parameter: str, of: object) -> Kind:
     """Return the kind of a thing's document. Raises TypeError."""
-    for types, kind, _ in _SOURCES:
+    for types, kind in _KINDS:
         if isinstance(of, types):
             return kind
     raise TypeError(f"{parameter} must be a summary, a snapshot, a recording or a timing report, got {shown_value(of)}")
