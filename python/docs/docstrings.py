@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 _PARAMETER = re.compile(r"(?:^|(?<=\n)|(?<=\. ))(\w+(?:, \w+)*): ")
 _CODE = re.compile(r"(``.*?``|`.*?`)", re.DOTALL)
-_OPTIONS = {"warn_missing_types": False, "warn_unknown_params": False}  # one line may name several parameters
+# One line may name several parameters.
+_OPTIONS: griffe.GoogleOptions = {
+    "warn_missing_types": False,
+    "warn_unknown_params": False,
+}
 
 
 class Docstrings(griffe.Extension):
