@@ -221,7 +221,7 @@ class record:  # noqa: N801
 
 @disjoint_base
 class Recording:
-    """What happened, as a table of rows. Is in csrc/recordings/recording_type.c, _add.c, _read.c and _stream.c; the work, in cprofiling/table.c, trace_json.c, trace_load.c and arrow.c."""
+    """What happened, as a table of rows. Is in csrc/recordings/recording_type.c, _add.c, _read.c and _stream.c; the work, in cprofiling/trace/table.c, and in files/ chrome_write.c, chrome_read.c and arrow_table.c."""
 
     # A column is None where all rows have its "none"; else a view of the recording's own memory, read-only.
     def column(self, name: str, /) -> memoryview[int] | None: ...
@@ -300,7 +300,7 @@ class Recording:
 
 @final
 class Recorder:
-    """A recording that runs. Is in csrc/recordings/recorder_type.c; what it records, in cprofiling/trace.c."""
+    """A recording that runs. Is in csrc/recordings/recorder_type.c; what it records, in cprofiling/trace/recording.c."""
 
     def __new__(
         cls,
@@ -451,7 +451,7 @@ class FormatError(ValueError):
 
 @disjoint_base
 class Snapshot:
-    """Statistics as they were at one moment, or several merged. Is in csrc/statistics/snapshot_type.c; the work, in cprofiling/snapshot.c."""
+    """Statistics as they were at one moment, or several merged. Is in csrc/statistics/snapshot_type.c; the work, in cprofiling/files/snapshot.c."""
 
     @classmethod
     def merge(cls, snapshots: Iterable[Snapshot]) -> Self: ...
@@ -531,7 +531,7 @@ def checksum(data: Buffer, /) -> int: ...  # CRC-64; csrc/statistics/live_type.c
 
 @final
 class LiveFile:
-    """A file with statistics, and the thread that writes it. Is in csrc/statistics/live_type.c; the work, in cprofiling/live.c."""
+    """A file with statistics, and the thread that writes it. Is in csrc/statistics/live_type.c; the work, in cprofiling/files/live.c."""
 
     def __new__(cls, descriptor: int, path: bytes, head: bytes, room: int, interval_ns: int) -> LiveFile: ...
     def add(self, profiler: Profiler, label: bytes, notes: tuple[bytes, ...], /) -> None: ...
@@ -541,9 +541,9 @@ class LiveFile:
     def close(self) -> tuple[int, int, int]: ...
 
 # An Arrow stream of columns, each of a name, "u" (str), "l" (int) or "g" (float), and the values. Is in csrc/recordings/arrow_stream.c; the
-# work, in cprofiling/arrow_columns.c.
+# work, in cprofiling/files/arrow.c.
 def arrow_stream(columns: tuple[tuple[str, str, list[Any]], ...], /) -> object: ...
-def environment_is_trusted() -> bool: ...  # cprofiling/environment.c
+def environment_is_trusted() -> bool: ...  # cprofiling/base/environment.c
 def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/statistics/cost.c
 
 # Goes into sys.excepthook with its first two arguments bound. Is in csrc/tools/program.c.

@@ -1,4 +1,4 @@
-"""What kinds of rows recordings have, how they end, and their flags; the numbers are those of cprofiling/table.h."""
+"""The kinds of rows in recordings, their outcomes and flags; numbers as in cprofiling/trace/table.h."""
 
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 KINDS = ("node", "record", "step", "host", "device", "instant", "counter")

@@ -1,6 +1,6 @@
 """Keeping statistics in live files: which Profiler is in which, and how such a file comes to be.
 
-The core writes them, in a thread of its own for each (``cprofiling/live.h``); here is decided where.
+The core writes them, in a thread of its own for each (``cprofiling/files/live.h``); here is decided where.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The buckets of the histograms, as cprofiling/histogram.h has them: 64 to each power of two, from 1 ns to 39 hours."""
+"""The buckets of histograms, as in cprofiling/stats/histogram.h: 64 to each power of two, from 1 ns to 39 hours."""
 
 from __future__ import annotations
 

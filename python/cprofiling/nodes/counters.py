@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-UNITS = dict(_core.perf_units())  # in the order of the bits in cprofiling/perf.h
+UNITS = dict(_core.perf_units())  # in the order of the bits in cprofiling/stats/counter.h
 COUNTERS = tuple(UNITS)
 HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
 

@@ -46,7 +46,7 @@ _MOST_NAMES = 65_536  # of threads
 _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
 _NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
-_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
+_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace/recording.h
 
 
 _claim = Claim()

@@ -1,4 +1,4 @@
-"""The head of a live file: of which process it is. What follows it is written by the core, see ``cprofiling/live.h``.
+"""The head of a live file, with its process; the core writes what follows, see ``cprofiling/files/live.h``.
 
 Integers little-endian: "CPROFLIV", u32 version (1), u32 0, u64 number of the process, u64 its start in ticks since the
 system's, 16 bytes of the system's start (its ``boot_id``), u64 inode of its namespace of process numbers, u64 time in

@@ -103,7 +103,7 @@ def _text_writer(write: Callable[[str], object], encoding: Any) -> Callable[[byt
     """Return a function that writes UTF-8 as text, in escapes where the file's encoding does not have a character."""
 
     def write_piece(piece: bytes) -> None:
-        text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/json_write.h
+        text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/files/json_write.h
         write(text if _can_encode(text, encoding) else _escaped(text))
 
     return write_piece

@@ -23,7 +23,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
 _PIECE = 1 << 18
 _BOMB_RATIO = 300  # traces shrink to a thirtieth at most; text of one letter, to a thousandth
 _BOMB_ALLOWANCE = 64 << 20
-_NO_EVENTS = "there are no traceEvents"  # as cprofiling/trace_load.c says it
+_NO_EVENTS = "there are no traceEvents"  # as cprofiling/files/chrome_read.c says it
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 
 

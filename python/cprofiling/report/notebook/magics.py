@@ -33,7 +33,7 @@ _NAME = "cprofiling"
 _CELL = re.compile(rf"%%{_NAME}(?![\w?])(.*)", re.DOTALL)
 _TOKEN = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
 _CAPACITY = 1_000_000
-_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
+_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace/recording.h
 _HELP = f"""Profile a statement, or a cell, and show how long each node took.
 
   %{_NAME} [options] STATEMENT       returns the value of an expression: x = %{_NAME} f()
