@@ -22,8 +22,9 @@ def test_buckets_are_those_of_the_core() -> None:
     profiler.set_profiling(True)
     for time in times_ns:
         profiler.record("s", "n", time / 1e6)
-    ((_, _, filled, gpu),) = profiler.snapshot()._histograms()
-    assert dict(filled) == {number: [*map(number_of, times_ns)].count(number) for number, _ in filled}
+    ((filled, gpu),) = profiler.snapshot()._groups(None)
+    numbers = [*map(number_of, times_ns)]
+    assert filled == tuple(part for number in sorted(set(numbers)) for part in (number, numbers.count(number)))
     assert gpu == ()
     for time in (time for time in times_ns if 64 <= time < 2**47):
         number = number_of(time)
@@ -40,12 +41,10 @@ def test_histograms_are_in_the_order_of_the_statistics_with_all_names() -> None:
     for place, name in enumerate(NAMES):
         for _ in range(place % 3 + 1):
             profiler.record(name, name, 1.5)
-    found = profiler.snapshot()._histograms()
-    assert [(node, stage) for node, stage, *_ in found] == [(name, name) for name in NAMES]
-    assert [times for *_, times, _ in found] == [
-        ((number_of(1_500_000), place % 3 + 1),) for place in range(len(NAMES))
-    ]
-    assert cp.Profiler().snapshot()._histograms() == []
+    found = profiler.snapshot()._filled_buckets()
+    assert list(found) == [(name, name) for name in NAMES]
+    assert [[count for *_, count in times] for times, _ in found.values()] == [[n % 3 + 1] for n in range(len(NAMES))]
+    assert cp.Profiler().snapshot()._groups(None) == []
 
 
 @pytest.mark.parametrize(
