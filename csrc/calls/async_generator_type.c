@@ -109,7 +109,7 @@ static PyMethodDef async_generator_methods[] = {
 
 static PyType_Slot async_generator_slots[] = {
     EXT_SUSPENDABLE_SLOTS
-    {Py_am_aiter, ext_suspendable_itself},
+    {Py_am_aiter, PyObject_SelfIter},
     {Py_am_anext, async_generator_anext},
     {Py_tp_methods, async_generator_methods},
     {Py_tp_doc, (void *)"An asynchronous generator whose resumptions are measured."},
@@ -251,9 +251,9 @@ static PyMethodDef step_methods[] = {
 static PyType_Slot step_slots[] = {
     {Py_tp_traverse, step_traverse},
     {Py_tp_dealloc, step_dealloc},
-    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, step_next},
-    {Py_am_await, ext_suspendable_itself},
+    {Py_am_await, PyObject_SelfIter},
     {Py_am_send, step_resume},
     {Py_tp_methods, step_methods},
     {Py_tp_doc, (void *)"One step of an asynchronous generator."},

@@ -131,7 +131,7 @@ static PyMethodDef generator_methods[] = {
 
 static PyType_Slot generator_slots[] = {
     EXT_SUSPENDABLE_SLOTS
-    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, resumable_next},
     {Py_am_await, generator_await},
     {Py_am_send, resumable_am_send},
@@ -193,7 +193,7 @@ static PyMethodDef coroutine_methods[] = {
 static PyType_Slot coroutine_slots[] = {
     EXT_SUSPENDABLE_SLOTS
     {Py_tp_iter, coroutine_iter},
-    {Py_am_await, ext_suspendable_itself},
+    {Py_am_await, PyObject_SelfIter},
     {Py_tp_iternext, resumable_next},
     {Py_am_send, resumable_am_send},
     {Py_tp_methods, coroutine_methods},
@@ -259,7 +259,7 @@ static PyMethodDef await_methods[] = {
 static PyType_Slot await_slots[] = {
     {Py_tp_traverse, await_traverse},
     {Py_tp_dealloc, await_dealloc},
-    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, await_next},
     {Py_am_send, await_am_send},
     {Py_tp_methods, await_methods},

@@ -42,11 +42,6 @@ static PyObject *ready_next(PyObject *object)
     return NULL;
 }
 
-static PyObject *ready_itself(PyObject *object)
-{
-    return Py_NewRef(object);
-}
-
 static int ready_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -66,9 +61,9 @@ static void ready_dealloc(PyObject *object)
 static PyType_Slot ready_slots[] = {
     {Py_tp_traverse, ready_traverse},
     {Py_tp_dealloc, ready_dealloc},
-    {Py_am_await, ready_itself},
+    {Py_am_await, PyObject_SelfIter},
     {Py_am_send, ready_send},
-    {Py_tp_iter, ready_itself},
+    {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, ready_next},
     {Py_tp_doc, (void *)"An awaitable that is ready at once."},
     {0, NULL},

@@ -402,11 +402,6 @@ PyObject *ext_suspendable_repr(PyObject *object)
     return PyUnicode_FromFormat("<profiled %R>", self->inner != NULL ? self->inner : Py_None);
 }
 
-PyObject *ext_suspendable_itself(PyObject *object)
-{
-    return Py_NewRef(object);
-}
-
 PyMemberDef ext_suspendable_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -64,7 +64,6 @@ cprof_outcome ext_suspendable_outcome_of_close(const ext_suspendable *self);
 PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result);
 
 /* Methods and slots that several of the types share. */
-PyObject *ext_suspendable_itself(PyObject *object);
 PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name);
 int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value);
 PyObject *ext_suspendable_repr(PyObject *object);
