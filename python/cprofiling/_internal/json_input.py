@@ -216,7 +216,7 @@ def _is_of(value: Any, rules: Mapping[str, Any]) -> bool:
             if kind not in ("number", "integer"):
                 return True
             is_right = kind == "number" or value == value // 1
-            return is_right and rules.get("minimum", -math.inf) <= value <= rules.get("maximum", math.inf)
+            return bool(is_right and rules.get("minimum", -math.inf) <= value <= rules.get("maximum", math.inf))
     return False
 
 
