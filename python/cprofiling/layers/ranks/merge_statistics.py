@@ -13,6 +13,7 @@ from cprofiling._internal.files import open_to_read, read_whole
 from cprofiling._internal.text import counted
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
+from cprofiling.nodes.live_file import reading
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -105,8 +106,6 @@ def part_of_file(path: str) -> Part:
 
 def _part_of_live_file(path: str) -> Part:
     """Read a live file and keep its statistics, as they may change."""
-    from cprofiling.nodes.live_file import reading
-
     statistics = reading.read(path)
     if not statistics.parts:
         raise FormatError("there are no statistics in it yet")

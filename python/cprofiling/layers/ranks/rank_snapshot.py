@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments
+from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling._internal.process import environment_rank, environment_world_size
-from cprofiling._internal.text import shown_value
+from cprofiling._internal.text import file_name_of, shown_value
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.snapshot import Snapshot
 
@@ -176,9 +177,6 @@ def write_rank_snapshot(
 
     Raises TypeError and ValueError for wrong arguments, OSError where the folder or the file cannot be written.
     """
-    from cprofiling._internal.files import atomic_writer, make_folders
-    from cprofiling._internal.text import file_name_of
-
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {shown_value(name)}")
     where = arguments.path("folder", folder)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.devices.cupti import NO_CUDA, library_folders, missing_reason
-
-if TYPE_CHECKING:
-    from cprofiling.nodes.profiler import Profiler
+from cprofiling.nodes.profiler import Profiler
 
 _FORKED = "the process was forked while they were counted"
 _CAME_LATE = "CUDA came into the process while they were counted"
@@ -40,8 +37,6 @@ class LaunchCount:
 
     def __enter__(self) -> LaunchCount:
         """Begin as a user of CUPTI that gathers no times."""
-        from cprofiling import Profiler
-
         self._reason = missing_reason()
         if self._reason is not None:
             return self
