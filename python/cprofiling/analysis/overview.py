@@ -44,7 +44,10 @@ def overview(
     averages = key_averages(recording, group_by_node=group_by_node)
     if sort_by is None:
         sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
-    places = _places(len(recording.tracks), has_device=has_device)
+    tracks = len(recording.tracks)
+    places = f"{tracks:,} threads{' and streams' if has_device else ''}"
+    if tracks == 1:
+        places = "1 stream" if has_device else "1 thread"
     parts = [
         f"Recording of {counted(count, 'event')} on {places}",
         f"Averages, by {sort_by}\n{averages.table(sort_by=sort_by, row_limit=row_limit)}".rstrip("\n"),
@@ -59,10 +62,3 @@ def overview(
         ]
     parts.append(str(findings(recording, baseline)))
     return "\n\n".join(parts) + "\n"
-
-
-def _places(count: int, *, has_device: bool) -> str:
-    """Return on how many threads and streams something happened."""
-    if count == 1:
-        return f"1 {'stream' if has_device else 'thread'}"
-    return f"{count:,} threads{' and streams' if has_device else ''}"

@@ -13,7 +13,7 @@ from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Section, Unit
-    from cprofiling.report.document import Document, Finding
+    from cprofiling.report.document import Document
     from cprofiling.report.view import View
 
 _INSIDE_WORDS = re.compile(r"(?<=[^\W_])&#95;(?=[^\W_])")  # underscores that mean nothing anyway
@@ -37,23 +37,19 @@ def render(document: Document) -> str:
         parts.append(_sentence(document.source))
     nodes = node_section(document)
     parts += [table(nodes) if nodes.rows else NO_DATA]
-    parts += [_section(section) for section in document.sections.values()]
+    for section in document.sections.values():
+        parts += [f"## {_sentence(section.title)}", table(section)]
+        parts += [_list(section.notes)] if section.notes else []
     if document.findings:
         parts.append("## Findings")
-        parts.append("\n".join(map(_finding, document.findings)))
+        parts.append("\n".join(
+            f"1. **{_sentence(each.title)}** {_sentence(each.text)} Advice: {_sentence(each.advice)}"
+            for each in document.findings
+        ))  # fmt: skip
     lines = measured(document)
     if lines:
         parts += ["## How it was measured", _list(lines)]
     return "\n\n".join(parts) + "\n"
-
-
-def _section(section: Section) -> str:
-    parts = [f"## {_sentence(section.title)}", table(section)]
-    return "\n\n".join([*parts, _list(section.notes)] if section.notes else parts)
-
-
-def _finding(finding: Finding) -> str:
-    return f"1. **{_sentence(finding.title)}** {_sentence(finding.text)} Advice: {_sentence(finding.advice)}"
 
 
 def _list(lines: list[str] | tuple[str, ...]) -> str:

@@ -244,16 +244,14 @@ def _without_data(axes: Axes) -> Axes:
 def _legend(axes: Axes, known: Iterable[tuple[str, Any]], title: str | None = None) -> None:
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(facecolor=colour, label=_unhidden(_shortened(label, _LONGEST_IN_LEGEND))) for label, colour in known
-    ]
+    handles = []
+    for label, colour in known:
+        shown = _shortened(label, _LONGEST_IN_LEGEND)
+        if shown.startswith("_"):  # which matplotlib would leave out
+            shown = f"\N{WORD JOINER}{shown}"
+        handles.append(Patch(facecolor=colour, label=shown))
     legend = axes.legend(handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
     _plainly(legend.get_texts())
-
-
-def _unhidden(label: str) -> str:
-    """A label that begins with an underscore, matplotlib would leave out."""
-    return f"\N{WORD JOINER}{label}" if label.startswith("_") else label
 
 
 def _plainly(texts: Iterable[Text]) -> None:

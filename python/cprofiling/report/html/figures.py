@@ -357,7 +357,12 @@ def comparison_table(document: Document, against: Document) -> Table:
     compared = [name for name in _COMPARED if any(figure(node, name) for node in (*ours.values(), *theirs.values()))]
     headings = [_NODE, _STAGE, *([_VERDICT] if verdicts else []), _CHART]
     first = len(headings)
-    headings += [_side(name, side) for name in compared for side in _SIDES]
+    for heading in map(_FIELDS.__getitem__, compared):
+        kinds = (heading.kind, heading.kind, "change" if heading.kind == "time" else "growth")
+        headings += [
+            Heading(side.capitalize(), kind, f"{heading.tip}: {side}", group=heading.title)
+            for side, kind in zip(_SIDES, kinds, strict=True)
+        ]
     table = Table("comparison", "Nodes of both runs", headings)
     axis = axis_of((*ours.values(), *theirs.values()))
     for key in keys:
@@ -379,12 +384,6 @@ def _growth(before: float | None, now: float | None) -> float | None:
     if now is None or before is None:
         return None
     return now / before - 1 if before else 0.0 if not now else None
-
-
-def _side(name: str, side: str) -> Heading:
-    heading = _FIELDS[name]
-    kind = heading.kind if side != "change" else "change" if heading.kind == "time" else "growth"
-    return Heading(side.capitalize(), kind, f"{heading.tip}: {side}", group=heading.title)
 
 
 def _moved_ms(ours: Node | None, theirs: Node | None) -> float:

@@ -165,11 +165,7 @@ def decorator(mark: str, number: int) -> Callable[[Any], Any]:
     found = node_source.MARKED[mark]
     if found is not node_source.as_node:
         return found
-    return next((nodes.made for nodes in _active if nodes.patterns.number == number), _as_it_is)
-
-
-def _as_it_is(function: Any) -> Any:
-    return function
+    return next((nodes.made for nodes in _active if nodes.patterns.number == number), lambda function: function)
 
 
 def mark_definitions(tree: ast.Module, patterns: CellPatterns) -> None:

@@ -12,6 +12,7 @@ import inspect
 import itertools
 import os
 import re
+import sys
 import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -219,7 +220,9 @@ class Profiled:
         """Show, write and keep the result. Return a failure to write."""
         options = self._options
         cell = self._recording.result(failed=failed, skip_first_n=options.skip_first_n)
-        cell.add_notes(f"{complaint}." for complaint in options.patterns.complaints(_modules()))
+        others = {*sys.stdlib_module_names, _NAME}
+        modules = [name for name in list(sys.modules) if name.partition(".")[0] not in others]
+        cell.add_notes(f"{complaint}." for complaint in options.patterns.complaints(modules))
         failure = None
         if options.trace is not None:
             try:
@@ -234,13 +237,6 @@ class Profiled:
 
             display(cell)  # type: ignore[no-untyped-call]
         return failure
-
-
-def _modules() -> list[str]:
-    import sys
-
-    others = {*sys.stdlib_module_names, _NAME}
-    return [name for name in list(sys.modules) if name.partition(".")[0] not in others]
 
 
 class _Cells:
