@@ -275,7 +275,8 @@ def test_wheel(session: nox.Session, version: str, marks: str) -> None:
 def sanitizers(session: nox.Session) -> None:
     """Test the extension and the core's programs under the address and undefined-behaviour sanitizers."""
     copy_tree(session)
-    run_tests(session, "asan")
+    build_in_place(session)
+    run_tests(session, "asan", PYTHONPATH="python")
     sanitize(session, "native and not (slow or unsanitized)")
 
 
@@ -283,7 +284,8 @@ def sanitizers(session: nox.Session) -> None:
 def sanitizers_whole(session: nox.Session) -> None:
     """Test all under the address and undefined-behaviour sanitizers, and the core's programs in every build."""
     copy_tree(session)
-    run_tests(session, "core")
+    build_in_place(session)
+    run_tests(session, "core", PYTHONPATH="python")
     sanitize(session, "not (core or integration or unsanitized or lint)")
 
 
