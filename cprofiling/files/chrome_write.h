@@ -28,8 +28,8 @@
 #define CPROF_CHROME_WRITE_LANE (UINT64_C(1) << 22)
 
 #define CPROF_CHROME_WRITE_PERIOD_NS (INT64_C(7) * 24 * 3600 * 1000000000)
-#define CPROF_CHROME_WRITE_LONGEST_NS (UINT64_C(1000) << 43) /* 2^43 microseconds: 101 days; Kineto's base is 91 back at most \
-                                                              */
+/* 2^43 microseconds: 101 days. Kineto's base is 91 back at most. */
+#define CPROF_CHROME_WRITE_LONGEST_NS (UINT64_C(1000) << 43)
 
 /* Writes the whole table through `write`, in pieces of at most 256 KiB, with constant extra memory. CPROF_NO_MEMORY before
  * anything was written, or the status that `write` returned. */
