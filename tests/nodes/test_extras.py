@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_snapshot import sealed, u128
 
 import cprofiling as cp
 from calls import by_name, profiler_on
@@ -39,6 +38,7 @@ from cprofiling.nodes.resources import (
 )
 from cprofiling.nodes.stats import NodeProfilingStats, stats_from_row
 from fragments import parsed
+from snapshot_bytes import sealed, u128
 
 pytestmark = pytest.mark.native
 
@@ -70,7 +70,7 @@ PARTS: dict[int, dict[str, Any]] = {
 
 
 # The core's rows, as csrc/statistics/rows.c names them; what is not told apart here is a plain tuple.
-NodeRow = namedtuple(  # noqa: PYI024 as the core's, without types
+NodeRow: Any = namedtuple(  # noqa: PYI024 as the core's, without types
     "NodeRow", [*[field.name for field in dataclasses.fields(NodeProfilingStats)[: len(ROW)]], "resources"]
 )
 Resources = namedtuple(  # noqa: PYI024
@@ -99,7 +99,7 @@ def beyond(asked: int, **more: Any) -> dict[str, Any]:
     return fields_from(resources(asked, **more))
 
 
-def core_row(asked: int, **more: Any) -> NodeRow:
+def core_row(asked: int, **more: Any) -> Any:
     """A row of a summary as the core gives it."""
     return NodeRow(*ROW, resources(asked, **{"gpu": NO_GPU, **more}))
 

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 import cprofiling as cp
 from calls import beside, profiler_on, run_threads, switching_often
 from cprofiling import _core
+from snapshot_bytes import sealed, u128
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
@@ -46,20 +47,6 @@ GOLDEN = (
 
 
 # An encoder of its own, written from the description in cprofiling/files/snapshot.h.
-
-
-def crc64(data: bytes) -> int:
-    """CRC-64 as in .xz files, bit by bit."""
-    crc = 2**64 - 1
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0xC96C5795D7870F42 if crc & 1 else 0)
-    return crc ^ (2**64 - 1)
-
-
-def u128(value: int) -> bytes:
-    return value.to_bytes(16, "little")
 
 
 @dataclass(frozen=True)
@@ -130,10 +117,6 @@ class File:
             len(self.sources), len(self.notes), len(self.keys),
         )  # fmt: skip
         return sealed(head + body)
-
-
-def sealed(body: bytes) -> bytes:
-    return body + struct.pack("<Q", crc64(body))
 
 
 def bucket(milliseconds: float) -> int:

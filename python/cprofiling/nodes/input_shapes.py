@@ -154,7 +154,8 @@ def _stats_of_node(stage: str, rows: Sequence[Any]) -> list[ShapeStats]:
     stats = []
     for row in rows:
         shares = (row.count / samples if samples else 0.0, row.tail, row.tail / row.slowest if row.slowest else 0.0)
-        stats.append(ShapeStats(row.node_name, stage, *row[2:-2], *shares))
+        values: list[Any] = [row.node_name, stage, *row[2:-2], *shares]
+        stats.append(ShapeStats(*values))
     return sorted(stats, key=lambda each: (-each.total_ms, each.signature))
 
 
