@@ -1,1 +1,1 @@
-"""Nodes and their statistics: Profiler, decorators, summaries, snapshots."""
+"""Node statistics, profilers, decorators, summaries and snapshots."""

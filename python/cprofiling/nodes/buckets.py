@@ -25,7 +25,10 @@ def number_of(elapsed_ns: int) -> int:
 
 
 def edge_ns(number: int) -> float:
-    """Return the lower edge of a bucket in ns, exactly; that of the number after a bucket is its upper edge."""
+    """Return the exact lower edge of a bucket in ns.
+
+    The upper edge is the lower edge of ``number + 1``.
+    """
     row, place = divmod(number, _ROW)
     edge = place if row == 0 else (_ROW + place) << (row - 1)
     return edge / _ROW
@@ -37,7 +40,10 @@ def edge_ms(number: int) -> float:
 
 
 def spread(filled: Sequence[int]) -> tuple[Bucket, ...]:
-    """Return buckets that hold something, given as (number, count, number, count, ...), with their edges, in order."""
+    """Return filled buckets with their edges, in order.
+
+    filled: (number, count, number, count, ...).
+    """
     pairs = zip(filled[::2], filled[1::2], strict=True)
     return tuple((edge_ms(number), edge_ms(number + 1), count) for number, count in pairs)
 

@@ -1,4 +1,4 @@
-"""CPU counters: the names that ``set_profiling(counters=...)`` takes, and what the statistics of a node say of them."""
+"""CPU counters by name, and their values in the statistics of a node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
 
 @dataclass(frozen=True)
 class CounterValue:
-    """What one counter counted in the calls of a node: an immutable, hashable, picklable value.
+    """Value of one counter over a node's calls, immutable and hashable.
 
     Attributes:
         mean: ``total`` divided by ``samples``.
@@ -37,11 +37,11 @@ class CounterValue:
 
 
 class NodeCounters(dict[str, "CounterValue | None"]):
-    """The counters of a node by name: those that were asked for, in a fixed order.
+    """Counters of a node by name, those requested, in a fixed order.
 
-    A counter that the kernel, the container or the (virtual) machine refuses is None, and so is one that had a value
-    in no sample. The dict is immutable and hashable, a copy of it is itself, and it can be pickled. Hardware counters
-    (``cycles`` and those after it) count what a node's thread does in user space, not what the kernel does for it.
+    The value is None where the kernel, container or virtual machine refuses a counter, or no sample had a value. The
+    dict is immutable, hashable and picklable. Hardware counters (``cycles`` and those after it) count user space only,
+    in the node's thread.
     """
 
     __slots__ = ()
@@ -49,9 +49,11 @@ class NodeCounters(dict[str, "CounterValue | None"]):
     def __init__(
         self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
     ) -> None:
-        """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values.
+        """Copy what ``dict`` accepts, from names to ``CounterValue`` or None.
 
-        ``dataclasses.asdict`` makes one with dicts in their place, which ``json`` can write.
+        ``dataclasses.asdict`` creates one with dicts as values, which ``json`` can write.
+
+        Raises TypeError for other values.
         """
         super().__init__(values)
         checked: dict[Any, Any] = self
@@ -60,7 +62,7 @@ class NodeCounters(dict[str, "CounterValue | None"]):
 
     @property
     def ipc(self) -> float | None:
-        """Instructions per cycle; None where either is not known for all the samples of the other, or 0 cycles."""
+        """Instructions per cycle, None if either is unknown or cycles are 0."""
         cycles, instructions = self.get("cycles"), self.get("instructions")
         if cycles is None or instructions is None or cycles.samples != instructions.samples or cycles.total == 0:
             return None

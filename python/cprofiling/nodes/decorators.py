@@ -1,7 +1,7 @@
-"""Making nodes of functions, methods and blocks: ``profile_node`` and ``instrument``.
+"""Make nodes of functions, methods and blocks.
 
-What is hot lives in ``csrc/calls/``: ``function_type.c`` (calls) and ``block_type.c`` (blocks). Here is decided, once
-per decoration, what kind of callable it is and under which name it counts.
+The hot path is in ``csrc/calls/``: ``function_type.c`` (calls) and ``block_type.c`` (blocks). This module decides, once
+per decoration, the kind of callable and its node name.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/funct
 
 
 class NodeSite(_core.Block):
-    """A node that is yet to be used: a decorator, and a context manager (``with`` and ``async with``).
+    """Decorator and context manager (sync or async) for one node.
 
-    It may be used again and again, nested in itself, and by many threads and tasks at once.
+    It may be reused, nested in itself, and used by many threads and tasks at once.
     """
 
     __slots__ = ()
 
     def __call__(self, function: F) -> F:
-        """Wrap a callable. TypeError for a class, and for anything that is not callable."""
+        """Wrap a callable.
+
+        Raises TypeError for a class or a non-callable.
+        """
         wrapped: F = wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
         return wrapped
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Reduce to a new site with the same settings; a copied or pickled Profiler is a new one that is off."""
+        """Reduce to a new site with equal settings and a new, disabled Profiler."""
         return type(self), (self.name, self.stage, self.profiler)
 
 
@@ -86,7 +89,7 @@ def profile_node(
     stage: StageName = None,
     profiler: _core.Profiler | None = None,
 ) -> Any:
-    """Count the calls of a callable, or the runs of a block, as those of a node.
+    """Count the calls of a callable, or the runs of a block, as a node.
 
     Used as ``@profile_node``, ``@profile_node("name")``, ``@profile_node(name=lambda self: self.name)``,
     ``with profile_node("name"):`` or ``async with profile_node("name"):``; for functions, methods, class and static
@@ -134,7 +137,7 @@ def _make_node(
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
-    """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
+    """Wrap a callable, also inside a descriptor, as a ``record()`` label."""
     return wrap_inside(function, functools.partial(_make_record, name, warm_up), "record", "a callable")
 
 
@@ -144,10 +147,11 @@ def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, 
 
 
 def bind_class(cls: type) -> bool:
-    """Wrap a pipeline class's forward and __call__ so that what they call belongs to the pipeline.
+    """Wrap a class's forward and __call__ so that calls inside belong to it.
 
-    Returns whether there was anything to wrap. An inherited __call__ is left alone where there is a forward, which it
-    calls.
+    An inherited __call__ stays as it is if there is a forward, which it calls.
+
+    Returns whether anything was wrapped.
     """
     has_changed = has_forward = False
     for attribute in ("forward", "__call__"):
@@ -169,7 +173,7 @@ def bind_class(cls: type) -> bool:
 
 
 def bind_pipeline(pipeline: object) -> bool:
-    """Do as ``bind_class`` with a pipeline's class, and with a forward of its own."""
+    """Apply ``bind_class`` to a pipeline's class, and to its own forward."""
     has_changed = bind_class(type(pipeline))
     own = _own(pipeline)
     method: Any = own.get("forward")
@@ -190,9 +194,9 @@ def _binds(method: Any) -> bool:
 def wrap_inside(
     function: Any, make: Callable[..., Any], decorator: str, expected: str, default: str | None = None
 ) -> Any:
-    """Call ``make`` for a callable, or for each one inside a descriptor or a function that makes context managers.
+    """Wrap a callable, also inside a descriptor or context manager function.
 
-    default: the name of a node that is given none, where it is not the callable's.
+    default: node name if the callable's own does not fit.
     """
     if isinstance(function, type):
         raise TypeError(f"{decorator} cannot decorate a class, got {function!r}: decorate its methods")
@@ -238,7 +242,7 @@ def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[..., Any]) -> A
 
 
 def _rewrapped_dispatch(descriptor: Any, rewrap: Callable[..., Any]) -> Any:
-    """Wrap each implementation when it is first called, as more may be registered at any time."""
+    """Wrap each implementation at its first call, as more may be registered."""
     made, original = type(descriptor)(descriptor.func), descriptor.dispatcher
     name = default_name(descriptor.func)
     nodes: dict[int, tuple[Any, Any]] = {}  # by the identity of the implementation, which is kept
@@ -263,12 +267,12 @@ _DESCRIPTORS: tuple[tuple[Any, Callable[..., Any]], ...] = (
 
 
 def _manager_maker(function: Any) -> Any:
-    """Return the decorator of contextlib that made the function of a generator function, or None."""
+    """Return contextlib's decorator that made the function, or None."""
     return _MANAGER_MAKERS.get(function.__code__) if type(function) is FunctionType else None
 
 
 def first_parameter(function: Any) -> str | None:
-    """Return the name of the first parameter, or None where it cannot be given by keyword."""
+    """Return the name of the first parameter, None if positional-only."""
     try:
         first = next(iter(inspect.signature(function).parameters.values()), None)
     except (TypeError, ValueError):
@@ -277,7 +281,10 @@ def first_parameter(function: Any) -> str | None:
 
 
 def _may_break_the_graph() -> bool | None:
-    """Whether ``torch.compile``, which traces now, may call a node where it finds one; None while it traces nothing."""
+    """Return whether ``torch.compile`` may break its graph.
+
+    None if it is not tracing.
+    """
     compiler = sys.modules.get("torch._dynamo.symbolic_convert")
     try:
         tracer = compiler.InstructionTranslator.current_tx()  # type: ignore[union-attr]
@@ -287,16 +294,16 @@ def _may_break_the_graph() -> bool | None:
 
 
 def marks_of(function: Any) -> dict[str, Any]:
-    """Return the attributes by which ``torch.compile`` decides whether it looks into the wrapper of a callable."""
+    """Return attributes that steer ``torch.compile`` around a wrapper."""
     if _may_break_the_graph() is False:
         return {"_torchdynamo_inline": stand_in(function)}
     return {"_torchdynamo_disable": True, "_torchdynamo_disable_msg": "cprofiling counts its calls"}
 
 
 def stand_in(function: Any) -> FunctionType:
-    """Make the function that ``torch.compile`` traces in the place of a wrapper, where it must make one graph of all.
+    """Make the Python function that ``torch.compile`` traces for a wrapper.
 
-    It watches the defaults of what it traces, and accepts them of functions of Python only.
+    It guards the defaults of what it traces, and accepts them of Python functions only.
     """
     if _may_break_the_graph():
         raise AttributeError("_torchdynamo_inline")
@@ -308,7 +315,7 @@ def stand_in(function: Any) -> FunctionType:
 
 
 def default_name(function: Any) -> str:
-    """The name of a callable that was given none: its ``__qualname__`` after the last ``<locals>.``, or its type's."""
+    """Return ``__qualname__`` after the last ``<locals>.``, or the type's."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", None)
@@ -318,7 +325,7 @@ def default_name(function: Any) -> str:
 
 
 def kind_of(function: Any) -> int:
-    """What calling the callable gives; an object with ``__call__`` gives what that method gives."""
+    """Return the kind of result that calling the callable gives."""
     if not inspect.isroutine(function) and not isinstance(function, (functools.partial, _core.Function)):
         function = getattr(type(function), "__call__", function)  # noqa: B004 the method itself is asked for
     if inspect.isasyncgenfunction(function):
@@ -331,7 +338,7 @@ def kind_of(function: Any) -> int:
 
 
 async def awaiting(awaitable: Any) -> Any:
-    """Await what a function marked as a coroutine function returned instead of a coroutine."""
+    """Await a result of a function marked as a coroutine function."""
     return await awaitable
 
 
@@ -342,7 +349,7 @@ def _code_flags(function: Any) -> int:
 
 
 def _find_wrapped(function: Any) -> _core.Function | None:
-    """The node that the callable ends up calling, so that a call decorated twice counts once."""
+    """Return the node that the callable ends up calling, to count it once."""
     for _ in range(100):  # a chain of wrappers may be circular by mistake
         if isinstance(function, _core.Function):
             return function
@@ -358,14 +365,14 @@ def _find_wrapped(function: Any) -> _core.Function | None:
 
 
 def cloudpickle_rule() -> Callable[[Any], bool] | None:
-    """Return how cloudpickle tells what goes by name, if it is what reduces the caller's object; None otherwise."""
+    """Return cloudpickle's by-name test if it is reducing the caller, or None."""
     frame = sys._getframe(2)  # noqa: SLF001 there is no other way
     rule: Callable[[Any], bool] | None = frame.f_globals.get("_should_pickle_by_reference")
     return rule if frame.f_code.co_name == "dump" else None
 
 
 def _reduced(node: _core.Function) -> Any:
-    """Reduce a node to its name, as functions are, or to its parts where cloudpickle takes functions by value."""
+    """Reduce a node to its name, or to its parts if cloudpickle wants values."""
     goes_by_name = cloudpickle_rule()
     name = getattr(node, "__qualname__", None)
     if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
@@ -383,7 +390,10 @@ copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no
 
 
 class Instrumentation:
-    """The handle of ``instrument``: takes the wrapper off again, by ``remove()`` or at the end of a ``with`` block."""
+    """Handle of ``instrument`` that removes the wrapper.
+
+    Call ``remove()`` or leave a ``with`` block.
+    """
 
     __slots__ = ("__weakref__", "_attribute", "_owner", "wrapper")
 
@@ -393,7 +403,10 @@ class Instrumentation:
         self.wrapper: _core.Function | None = None
 
     def remove(self) -> None:
-        """Put the original back. Doing so twice, or after the attribute was assigned anew, changes nothing."""
+        """Restore the original.
+
+        Does nothing the second time, or if the attribute was assigned anew.
+        """
         owner, self._owner = self._owner, None
         wrapper, self.wrapper = self.wrapper, None
         if owner is None or wrapper is None:
@@ -415,20 +428,19 @@ class Instrumentation:
         self.remove()
 
     def __repr__(self) -> str:
-        """Say what is instrumented, and whether it still is."""
         state = "removed" if self._owner is None else f"of {type(self._owner).__qualname__}"
         return f"<instrumentation {self._attribute} {state}>"
 
 
 class OwnMethod(_core.Function):
-    """The wrapper of a callable that an object holds itself: it lies in the ``__dict__``, and so is copied along."""
+    """Wrapper of a callable in an object's ``__dict__``, copied along with it."""
 
     __slots__ = ("was_own",)
 
     was_own: bool  # whether the callable was in the ``__dict__`` before
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy or pickle what was there before."""
+        """Copy or pickle the original callable."""
         return _itself, (self.__wrapped__,)
 
 
@@ -448,7 +460,7 @@ def _own(obj: object) -> dict[str, Any]:
 
 
 def _below(wrapper: _core.Function) -> Any:
-    """What a wrapper was put on, passing over wrappers that were removed while others were on top of them."""
+    """Return the wrapped callable, passing over removed wrappers."""
     below = wrapper.__wrapped__
     while isinstance(below, _core.Function) and below.detached:
         below = below.__wrapped__
@@ -481,7 +493,7 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
 
 
 def _take_out(cls: type, attribute: str, switch: _core.MethodSwitch) -> None:
-    """Make the class as it was: the method its own again, or a base's."""
+    """Restore the class's own method, or the inherited one."""
     if switch.own:
         _set_in_class(cls, attribute, switch.found)
     else:
@@ -493,7 +505,7 @@ def _set_in_class(cls: type, attribute: str, value: object) -> None:
 
 
 def _change_class(change: Callable[..., None], change_as_told: Callable[..., None], *arguments: Any) -> None:
-    """Change a class past its metaclass, which may refuse it; one of C code, as pybind11's, has to be asked."""
+    """Change a class past its metaclass, or through it for classes in C."""
     try:
         change(*arguments)
     except TypeError:
@@ -508,7 +520,7 @@ def instrument(
     stage: StageName = None,
     profiler: _core.Profiler | None = None,
 ) -> Instrumentation:
-    """Count the calls of one object's method as those of a node; other instances of its class are not counted.
+    """Count calls of one object's method, leaving other instances alone.
 
     obj: any object that takes weak references, for instance a model or filter that somebody else wrote.
     attr: the name of the method; no special method, as Python looks these up on the class (wrap the object by
@@ -548,11 +560,11 @@ def instrument(
 
 
 def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentation:
-    """Have what ``make`` makes of one object's method called in its place; it becomes no node by that.
+    """Replace one object's method by ``make(method)``, without making a node.
 
-    As ``instrument`` in all else, but that the method may be a special one of a class that can be changed. ``make``
-    gets the callable of before and returns another one, which is called with the same arguments: mostly the object
-    first. What it returns must not refer to the object, which would live for ever.
+    Unlike with ``instrument``, the method may be a special one of a class that can be changed. ``make`` gets the
+    original callable and returns one with the same arguments, usually the object first. The result must not refer to
+    the object, or it would live for ever.
     """
     settings = {"name": None, "stage": None, "profiler": None, "binds": True}
     return _replace(obj, attr, getattr(obj, attr), settings, make)
@@ -576,12 +588,15 @@ def _replace(
 
 
 def _is_replaceable(cls: type) -> bool:
-    """Whether methods can be replaced in the class: not in one of C code, nor for objects without weak references."""
+    """Return whether methods of the class can be replaced.
+
+    Not in classes in C, nor for objects without weak references.
+    """
     return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__ != 0
 
 
 class _Method:
-    """A method that is to be replaced: bound, as it was found in the class, and what makes the one in its place."""
+    """Method to replace, bound and as found, and the maker of its wrapper."""
 
     __slots__ = ("found", "make", "original")
 
@@ -594,7 +609,7 @@ class _Method:
 def _wrap_own(
     obj: object, attr: str, original: Any, make: Callable[[Any], Any], settings: dict[str, Any]
 ) -> _core.Function:
-    """Put a wrapper into the object's own ``__dict__``, from where it is called without the object."""
+    """Put a wrapper into the object's ``__dict__``, called without the object."""
     own = getattr(obj, "__dict__", None)
     if not isinstance(own, dict):
         raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}")
@@ -636,12 +651,12 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
 
 
 def _gets_the_object(found: Any) -> bool:
-    """Whether what was found in a class is called with the object first."""
+    """Return whether a class attribute is called with the object first."""
     return hasattr(type(found), "__get__") and not isinstance(found, (staticmethod, classmethod))
 
 
 def _unbound(found: Any, original: Any) -> Any:
-    """What to call with the object first: the function, or, of any other descriptor, what it gives for the object."""
+    """Return a callable that takes the object first."""
     if isinstance(found, (FunctionType, _core.Function, _core.Inherited)):
         return found
 

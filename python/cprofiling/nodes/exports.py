@@ -1,4 +1,4 @@
-"""What can be shown in all formats: the methods of summaries, snapshots and recordings for it."""
+"""Methods that show summaries, snapshots and recordings in all formats."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Viewable:
-    """What a summary, a snapshot and a recording have in common: each can be had in every format that fits it.
+    """Base class of objects that can be shown in every format.
 
-    ``cprofiling.views`` has the same for timing reports, which are dicts.
+    ``cprofiling.views`` does the same for timing reports, which are dicts.
     """
 
     __slots__ = ()
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """All that is known, as JSON in ASCII, of the schema ``cprofiling/schemas/report.schema.json``.
+        """Return all data as JSON in ASCII (``schemas/report.schema.json``).
 
         indent: spaces for each level; None: all in one line.
         """
         return _view(self).document.to_json(indent=indent)
 
     def to_markdown(self) -> str:
-        """Tables as GitHub's Markdown, whatever is in the names; for pull requests and issues."""
+        """Return GitHub Markdown tables, with names escaped."""
         return _view(self).render("md")
 
     def to_csv(self) -> str:
@@ -76,10 +76,10 @@ class Viewable:
         return flat_columns.to_polars(_view(self).tables.nodes)
 
     def to_parquet(self, path: StrOrBytesPath) -> None:
-        """Write a Parquet file: a row for each node, of a recording for each event.
+        """Write a Parquet file with a row per node, or per event of a recording.
 
-        ImportError without pyarrow, naming the extra; OSError where it cannot be written; TypeError and ValueError for
-        what is no path.
+        Raises ImportError without pyarrow, naming the extra; OSError if the file cannot be written; TypeError or
+        ValueError for an invalid path.
         """
         _view(self).write(path, "parquet")
 
@@ -106,7 +106,7 @@ class Viewable:
 
 
 class SummaryExports(Viewable):
-    """The methods of a summary that show it, or tell what it means."""
+    """Methods that present or analyse a summary."""
 
     __slots__ = ()
 
@@ -117,10 +117,10 @@ class SummaryExports(Viewable):
         return summary_text(_summary(self))
 
     def warm_up(self) -> WarmUp:
-        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
+        """Return whether each node's first call was cold, with the evidence.
 
-        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
-        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
+        A recording's ``warm_up`` tells where it ends. Nodes with several input signatures (``by_shape=True``) are left
+        out, and nodes with later calls about as long as the first (at least 0.9 times, from maximum and histogram).
         """
         from cprofiling.analysis import warm_up
 
@@ -134,7 +134,7 @@ class SummaryExports(Viewable):
         total_frames: int | Mapping[str, int] | None = None,
         edges: Iterable[tuple[str, str]] | None = None,
     ) -> WhatIf:
-        """What a frame would take if a node's own time were a part of what it is.
+        """Estimate a frame's time if nodes were faster.
 
         Without edges that is exact for nodes that run one after the other: the own times of all nodes, added up. With
         edges it is the critical path through the mean times of the nodes, as if branches ran at the same time.
@@ -157,10 +157,10 @@ class SummaryExports(Viewable):
     def frames_per_second(
         self, total_frames: int | Mapping[str, int] | None = None, *, seconds: float | None = None
     ) -> FramesPerSecond:
-        """Frames per second of each stage, right also where nodes run more or less often than once a frame.
+        """Return frames per second of each stage.
 
-        How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
-        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
+        The number of frames is the one given; else the calls of a node that encloses all others; else the calls of each
+        node, if all ran, or succeeded, equally often; else unknown. Failed calls count.
 
         Args:
             total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
@@ -176,9 +176,9 @@ class SummaryExports(Viewable):
         return frames.of_summary(_summary(self), total_frames, seconds)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows as an Arrow stream, for any library that takes one; needs none itself.
+        """Return the rows as an Arrow stream, without any package.
 
-        The columns are those of ``to_pandas()``; an unknown figure is null. ``requested_schema`` is not followed.
+        Columns are those of ``to_pandas()``; unknown figures are null. ``requested_schema`` is ignored.
         """
         from cprofiling.report.flat_columns import arrow_stream
 
@@ -200,14 +200,14 @@ class SummaryExports(Viewable):
         return f"{html}\n{shapes_html(shown.shapes)}" if shown.shapes else html
 
     def histogram(self, node: str, stage: StageName = None) -> Histogram:
-        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+        """Return the distribution of a node's times, with ``plot()``.
 
-        Of a summary that a Profiler gave it is the histogram of now: calls that have finished since then are in it.
+        In a Profiler's summary it is current: calls that have finished since are included.
 
-        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+        node: its name. stage: a str, or an enum with a str value; None for all together.
 
-        TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
-        one that was made of rows, copied or unpickled.
+        Raises TypeError for other types, ValueError for an unknown node or a summary without histograms (made of rows,
+        copied or unpickled).
         """
         from cprofiling.nodes.histogram import histogram_of
 
@@ -217,12 +217,12 @@ class SummaryExports(Viewable):
         return histogram_of(shown._find_histograms(), node, stage)  # noqa: SLF001 they are of this room
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
-        """Draw the total time of each node as a bar, with what is its own in it; returns the axes.
+        """Draw each node's total and own time as bars, and return the axes.
 
-        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many rows are drawn, the longest; the
-            sum of the others is told. 1 to 1,000.
+        ax: matplotlib axes, None for a new figure. top: number of rows, 1 to 1,000, longest first; the sum of the
+        others is shown.
 
-        ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no number of rows.
+        Raises ImportError without matplotlib, naming the extra; TypeError or ValueError for an invalid number of rows.
         """
         from cprofiling.report import plots
 
@@ -240,7 +240,7 @@ def _view(of: Viewable, against: Viewable | None = None) -> View:
 
 
 def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
-    """Draw a histogram; see ``Histogram.plot``."""
+    """Draw a histogram (see ``Histogram.plot``)."""
     from cprofiling.report import plots
 
     return plots.plot_histogram(histogram, ax)

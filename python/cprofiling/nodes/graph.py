@@ -1,4 +1,4 @@
-"""The graph of a pipeline's nodes, as its author tells it: checked edges, the longest way through them, and slack."""
+"""Graph of a pipeline's nodes, with its critical path and slack."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _checked_name(parameter: str, name: object) -> str:
 
 
 class Graph:
-    """Nodes, each of which begins when those before it have ended.
+    """Nodes that each begin when those before have ended.
 
     Attributes:
         nodes: Their names, each after those before it.
@@ -65,9 +65,9 @@ class Graph:
             raise ValueError(f"edges must not go in circles, got {cycle}") from None
 
     def ends(self, times: Mapping[str, float]) -> dict[str, float]:
-        """Return when each node ends, from the first one's begin on, if each begins as early as it can.
+        """Return the earliest end of each node from the first one's begin.
 
-        times: how long nodes take; those that are not in it take none.
+        times: durations by node, 0 for missing ones.
         """
         ends: dict[str, float] = {}
         for node in self.nodes:
@@ -76,11 +76,11 @@ class Graph:
         return ends
 
     def length(self, times: Mapping[str, float]) -> float:
-        """Return how long the critical path is: from the first begin to the last end."""
+        """Return the length of the critical path."""
         return max(self.ends(times).values(), default=0)
 
     def slacks(self, times: Mapping[str, float]) -> dict[str, float]:
-        """Return how much longer each node could take without the whole taking longer; 0 on the critical path."""
+        """Return the slack of each node, 0 on the critical path."""
         ends = self.ends(times)
         whole = max(ends.values(), default=0)
         latest = dict.fromkeys(self.nodes, whole)

@@ -1,4 +1,4 @@
-"""How the times of a node are distributed."""
+"""Distribution of a node's times."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _WIDTH = 40
 
 @dataclass(frozen=True)
 class Histogram:
-    """The times of a node by buckets, each at most 1/64 of its times wide from 1 ns up; an immutable value.
+    """Times of a node by buckets, an immutable sequence.
 
-    It is a sequence of its buckets.
+    Buckets are at most 1/64 of their times wide, from 1 ns up.
 
     Attributes:
         node_name: The name of the node.
@@ -48,10 +48,11 @@ class Histogram:
         return sum(count for *_, count in self.buckets)
 
     def quantile(self, fraction: float) -> float | None:
-        """Return the time in ms that this part of the samples does not exceed, within 1 %; None without samples.
+        """Return the quantile in ms, within 1 %, None without samples.
 
-        It is what ``p50_ms``, ``p99_ms``, ... are, within the extremes of the bucket. fraction: 0 to 1. TypeError or
-        ValueError for anything else.
+        This gives ``p50_ms``, ``p99_ms`` and so on, within the extremes of the bucket.
+
+        fraction: 0 to 1; else TypeError or ValueError.
         """
         wanted = arguments.number_between("fraction", fraction, 0.0, 1.0)
         rank = max(math.ceil(wanted * self.count), 1)
@@ -63,15 +64,17 @@ class Histogram:
         return None
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw it, over a logarithmic axis of time where it is wide, with the 50th, 90th and 99th percentile.
+        """Draw the histogram with the 50th, 90th and 99th percentile.
 
-        ax: matplotlib's axes to draw on; None: those of a new figure. Returns the axes. ImportError without matplotlib,
-        naming the extra.
+        The time axis is logarithmic for wide distributions.
+
+        ax: matplotlib axes, None for a new figure. Returns the axes. Raises ImportError without matplotlib, naming the
+        extra.
         """
         return exports.plot_histogram(self, ax)
 
     def title(self) -> str:
-        """Return what it is of, as can be printed."""
+        """Return a printable title with node and stage."""
         stage = "" if self.stage is None else f" ({shown_text('stage', self.stage)})"
         return f"{shown_text('node_name', self.node_name)}{stage}"
 
@@ -91,7 +94,7 @@ class Histogram:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        """Return it as two lines: what it is of, and a strip of blocks from the least time to the longest."""
+        """Return two lines, the title and a strip of blocks over time."""
         if not self.buckets:
             return f"{self.title()}: no samples"
         low, high = self.buckets[0][0], self.buckets[-1][1]
@@ -103,7 +106,7 @@ class Histogram:
         return f"{self.title()}: {self.count:,} samples\n{format_time(low)} |{strip}| {format_time(high)}"
 
     def _places(self, low: float, high: float) -> Iterator[int]:
-        """Give each bucket's place in the strip, whose axis is logarithmic."""
+        """Yield each bucket's place in the strip, on a logarithmic axis."""
         start = max(low, 1e-9)
         scale = _WIDTH / math.log(high / start)
         for lower_ms, upper_ms, _ in self.buckets:
@@ -114,7 +117,10 @@ Histogram.__module__ = "cprofiling"
 
 
 def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, stage: StageName) -> Histogram:
-    """Return that of a node, in a stage or in all together. TypeError or ValueError for what is not there."""
+    """Return a node's histogram in one stage, or in all together.
+
+    Raises TypeError or ValueError for an unknown node or stage.
+    """
     name = checked_text("node", node)
     wanted = None if stage is None else checked_text("stage", stage)
     found = [buckets for (each, of), buckets in known.items() if each == name and wanted in (None, of)]

@@ -28,7 +28,7 @@ _METHOD_DESCRIPTOR = 1 << 17  # of type.__flags__, Py_TPFLAGS_METHOD_DESCRIPTOR:
 
 
 def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
-    """Wrap a callable, or the callable inside a descriptor, so that the stage is in force while it runs."""
+    """Wrap a callable, also inside a descriptor, to run in the stage."""
 
     def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:  # noqa: ARG001 nodes need it
         call = _MAKERS[kind_of(function)](function, stage)
@@ -44,7 +44,7 @@ def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
 
 
 class _BindingAlike(functools.partial):  # type: ignore[type-arg]
-    """A wrapper that binds as its callable does, in a way of its own, or not at all."""
+    """Wrapper that binds as its callable does, also not at all."""
 
     _rewrap: Any
 
@@ -100,7 +100,7 @@ def _async_generator(function: Any, stage: _core.stage) -> Any:
 
 
 def _first_step(iterator: Any) -> Any:
-    """Begin an asynchronous generator without the event loop's hooks, as the loop is to close the outer one only."""
+    """Start an async generator without hooks, as the outer one has them."""
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
     try:
@@ -114,7 +114,7 @@ _MAKERS = {CALL: _function, GENERATOR: _generator, COROUTINE: _coroutine, ASYNC_
 
 @types.coroutine
 def _resumed(stage: _core.stage, inner: Any) -> Generator[Any, Any, Any]:
-    """Run a generator or coroutine to its end, in the stage while it runs and not while it is suspended."""
+    """Run a generator or coroutine in the stage, left while suspended."""
     resume, argument = inner.send, None
     while True:
         try:

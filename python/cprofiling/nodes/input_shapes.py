@@ -1,4 +1,4 @@
-"""Latency by input signature: the calls of a node told apart by the shapes and dtypes of their tensor arguments.
+"""Latency by input signature, the shapes and dtypes of tensor arguments.
 
 ``set_profiling(True, by_shape=True)`` asks for it; ``get_profiling_summary().shapes`` and ``snapshot().stats().shapes``
 have it, and the printed summary shows it, with the signature that makes a node's slowest calls.
@@ -41,7 +41,7 @@ _MOST_CHANCE = 0.001
 
 @dataclass(frozen=True)
 class ShapeStats:
-    """What is known of the calls of one node and stage with one signature: an immutable, hashable, picklable value.
+    """Statistics of a node's calls with one signature, an immutable value.
 
     Times are as in ``NodeProfilingStats``; with a count of 0 they are 0.0, and the percentiles None.
 
@@ -112,9 +112,9 @@ class ShapeVerdict:
 
 
 class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are an attribute
-    """The figures of all signatures: nodes in the summary's order, each one's signatures by total time, largest first.
+    """Figures of all signatures by node, largest total time first.
 
-    ``print`` shows it as a table, with the verdicts below it; notebooks do so, too.
+    Nodes are in the summary's order. ``print`` and notebooks show a table with the verdicts below.
 
     Attributes:
         verdicts: For nodes whose slowest calls have one signature much more often than others: which, and the evidence.
@@ -123,7 +123,7 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
     verdicts: tuple[ShapeVerdict, ...] = ()
 
     def __str__(self) -> str:
-        """Return the text table, and the verdicts, a line each. Nodes of which no call had a tensor are left out."""
+        """Return the table and the verdicts, without nodes that had no tensor."""
         return "\n".join([*_table_lines(shown_rows(self)), *map(str, self.verdicts)])
 
     def _repr_html_(self) -> str:
@@ -134,7 +134,10 @@ ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cpr
 
 
 def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
-    """Make the summary of the core's rows (csrc/statistics/rows.c) and the nodes' ``NodeProfilingStats``."""
+    """Make the summary from the core's rows and the nodes' statistics.
+
+    rows: see ``csrc/statistics/rows.c``.
+    """
     known = {(node.node_name, node.stage): node for node in nodes}
     stats: list[ShapeStats] = []
     verdicts: list[ShapeVerdict] = []
@@ -160,7 +163,7 @@ def _stats_of_node(stage: str, rows: Sequence[Any]) -> list[ShapeStats]:
 
 
 def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:
-    """Return the signature that makes a node's tail; None if none does, or there are too few calls to tell."""
+    """Return the signature behind a node's tail, None if none or unclear."""
     samples = sum(each.count for each in stats)
     if samples < LEAST_CALLS or len(stats) < 2 or node.p99_ms is None:
         return None
@@ -172,9 +175,9 @@ def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:
 
 
 def _chance(stats: ShapeStats) -> float:
-    """Return a bound for the chance that a signature has so many of the slowest calls, were all alike.
+    """Bound the chance of this many slow calls if all signatures were alike.
 
-    That of Chernoff and Hoeffding for the sum of independent trials, which holds for draws without replacement as well.
+    Chernoff and Hoeffding's bound for independent trials, which also holds for draws without replacement.
     """
     slowest = stats.tail_count / stats.tail_share
     part, expected = stats.tail_share, stats.share
@@ -203,7 +206,7 @@ def _time(row: ShapeStats, time_ms: float | None) -> str:
 
 
 def shown_rows(rows: Iterable[ShapeStats]) -> list[ShapeStats]:
-    """Return what people are shown: nodes of which no call had a tensor are left out."""
+    """Return the rows of nodes with any tensor."""
     listed = list(rows)
     told = {(row.node_name, row.stage) for row in listed if row.signature}
     return [row for row in listed if (row.node_name, row.stage) in told]

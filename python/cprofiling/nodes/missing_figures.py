@@ -24,7 +24,7 @@ _NOT_IN_ALL = (
 
 
 def not_entered(stages: Iterable[str]) -> str:
-    """Say that no node ran in stages that were entered, and what the reason may be."""
+    """Say why no node ran in the stages that were entered."""
     return (
         f"no node has run in stage {shown_names(stages)}, which was entered: new threads do not inherit cp.stage() or "
         "`with profiler`; submit contextvars.copy_context().run, or use cp.stage(..., default=True)"
@@ -32,9 +32,9 @@ def not_entered(stages: Iterable[str]) -> str:
 
 
 def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
-    """Why figures beyond times are missing from a summary's rows, as the core gives them: one sentence each.
+    """Return why resource figures are missing, one sentence each.
 
-    ``note``: what a device has said of itself, or None.
+    note: remark of a device on itself, or None.
     """
     known = [row.resources for row in rows if row.resources is not None]
     asked = 0
@@ -56,7 +56,7 @@ def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
 
 
 def _gpu_reasons(known: Iterable[Any], note: str | None) -> list[str | None]:
-    """What the driver and the framework have said, if that can be why any of the calls has no time."""
+    """Return remarks of driver and framework that explain missing GPU times."""
     causes = {cause for each in known for cause, calls in enumerate(each.gpu.missed) if calls}
     reasons = [_core.gpu_time_reason()] if causes else []
     return [*reasons, note] if causes - {_NO_CUDA} else reasons
@@ -76,7 +76,7 @@ def _counter_reasons(wanted: int) -> list[str]:
 
 
 def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
-    """Why figures are less certain, or features off: what a reader of the summary should know."""
+    """Return why figures are uncertain or features off."""
     name, refusal = _core.clock()
     backward = _core.clock_backward()
     gpu = _core.gpu_reason()

@@ -1,4 +1,4 @@
-"""What a profiled call costs on this machine with each thing that can be asked for, measured in a moment."""
+"""Measure the cost of a profiled call on this machine, by option."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _DRIVER = "CPROFILING_LIBCUDA"
 
 
 def options() -> dict[str, dict[str, Any]]:
-    """Return what is measured: keywords of ``set_profiling`` by a name. Counters that are refused are not among them.
+    """Return the measured options as keywords of ``set_profiling`` by name.
 
-    CUPTI is left to others, and no device is used: ``gpu_time`` is what it costs where there is none.
+    Refused counters are left out, and so is CUPTI, which other tools may use. No device is used: ``gpu_time`` is the
+    cost without one.
     """
     counters = [name for name, _, reason in _core.perf_status() if reason is None]
     return {
@@ -34,10 +35,10 @@ def options() -> dict[str, dict[str, Any]]:
 
 
 def own_costs_ns() -> dict[str, float]:
-    """Return how many ns a call with one of the options takes more than an unprofiled one, by the option.
+    """Return the cost per call in ns over an unprofiled call, by option.
 
-    That of plain statistics is part of it. They are medians of short loops, in turn, so that all meet the same machine;
-    each option has a Profiler of its own.
+    Each includes the cost of plain statistics. Figures are medians of short interleaved loops, with one Profiler per
+    option.
     """
     with _without_driver():
         nodes = {name: _node(keywords) for name, keywords in options().items()}
@@ -47,7 +48,7 @@ def own_costs_ns() -> dict[str, float]:
 
 @contextmanager
 def _without_driver() -> Iterator[None]:
-    """Hide the driver that the environment names, which the first call that asks for a device would load."""
+    """Hide the driver that the environment names, so that no call loads it."""
     hidden = os.environ.pop(_DRIVER, None)
     try:
         yield
@@ -63,7 +64,7 @@ def _node(keywords: dict[str, Any]) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """What is called."""
+    """Do nothing."""
 
 
 def _round(nodes: dict[str, Callable[[], None]]) -> dict[str, float]:

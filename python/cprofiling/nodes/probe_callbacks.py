@@ -1,4 +1,4 @@
-"""What the core asks of the package for calls that are measured beyond time, in the order of csrc/probes/probe.h."""
+"""Callbacks of the core for resource figures (``csrc/probes/probe.h``)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def is_any_asked() -> bool:
 
 
 def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[object, bool, bool, int]:
-    """What ``set_profiling`` was given, checked: (stream, whether memory is looked at, peaks reset, mask of counters).
+    """Return the checked options of ``set_profiling``.
 
-    Raises TypeError or ValueError naming the parameter.
+    These are (stream, look at memory, reset peaks, mask of counters). Raises TypeError or ValueError naming the
+    parameter.
     """
     global _is_any_asked  # noqa: PLW0603 of the process
     _is_any_asked = True
@@ -53,10 +54,12 @@ def _checked_memory(memory: object) -> tuple[bool, bool]:
 
 
 def checked_counters(counters: Iterable[str]) -> int:
-    """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
+    """Return counter names as bits in the order of ``COUNTERS``.
 
-    Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
-    name that is not known: it lists those that are.
+    Names may repeat; an empty iterable gives 0.
+
+    Raises TypeError unless given an iterable of str (a single str is none); ValueError for an unknown name, listing the
+    known ones.
     """
     if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
         raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
@@ -72,7 +75,7 @@ _is_at_exit = False
 
 
 def _hold_launches(profiler: _core.Profiler) -> None:
-    """Say where CUPTI may be, and see to it that it is given back before the interpreter ends, as the driver does."""
+    """Tell where CUPTI may be, and release it before the interpreter ends."""
     from cprofiling.devices.cupti import library_folders
 
     _core.cupti_set_folders(library_folders())

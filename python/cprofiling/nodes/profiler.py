@@ -1,4 +1,4 @@
-"""Switching profiling on and off, and reading it: ``Profiler``, ``PipelineProfiling``, the module's own functions."""
+"""Switch profiling on and off, and read its statistics."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class _NodeMaker:
     def profile_node(self, function: F, /, *, name: NodeName = None, stage: StageName = None) -> F: ...
 
     def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
-        """As the module's ``profile_node``, counted by this Profiler, or this pipeline's."""
+        """Create a node that is counted here (see ``cprofiling.profile_node``)."""
         return _profile_node(function, name=name, stage=stage, profiler=_profiler_of(self))
 
     def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
-        """As the module's ``instrument``, counted by this Profiler, or this pipeline's."""
+        """Count one object's method here (see ``cprofiling.instrument``)."""
         return _instrument(obj, attr, name=name, stage=stage, profiler=_profiler_of(self))
 
 
@@ -77,7 +77,7 @@ def _profiler_of(maker: _NodeMaker) -> Profiler:
 
 
 class Profiler(_core.Profiler, _NodeMaker):
-    """The statistics of one pipeline's nodes, and the switch that gathers them. Off when made.
+    """Statistics of one pipeline's nodes, and their switch. Off when made.
 
     Any number of threads may record, read, reset and switch at once. A forked child keeps the configuration and starts
     with empty statistics. Copies and pickles are new Profilers that are off. ``with profiler:`` binds it to the calls
@@ -87,7 +87,7 @@ class Profiler(_core.Profiler, _NodeMaker):
     __slots__ = ()
 
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
-        """The statistics of all nodes, or of those of one stage, in the order in which their first calls finished.
+        """Return statistics of all nodes or one stage, by first finished call.
 
         stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
         """
@@ -114,7 +114,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         return summary
 
     def _hints(self, rows: Sequence[Any], stage: StageName) -> tuple[str, ...]:
-        """Say why there is nothing: profiling is off, or no node ran in a stage."""
+        """Say why there are no rows."""
         known = {row.stage for row in (rows if rows or stage is None else self._rows(None).rows)}
         if not known and not self.profiling_enabled:
             return ("profiling is off: call set_profiling(True)",)
@@ -128,24 +128,25 @@ class Profiler(_core.Profiler, _NodeMaker):
         return tuple(hints)
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
-        """The summary as a text table; see ``format_profiling_table``.
+        """Return the summary as text (see ``format_profiling_table``).
 
-        Below it stands why there is nothing: that profiling is off, or which stages had no node. A second table has
-        what is known beyond times, and below it why some of that is not; a third one has the calls by signature, where
-        they are told apart.
+        An empty table says why: profiling is off, or no node ran in the stage. Further tables have resource figures and
+        calls by signature, with the reasons for what is missing.
         """
         return summary_text(self.get_profiling_summary(stage), total_frames)
 
     def snapshot(self) -> Snapshot:
-        """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
+        """Return current statistics as an immutable value, to store or merge."""
         _prepare_reading()
         reasons = reasons_of(0, 0, self._refused_keys)
         if probe_callbacks.is_any_asked():
             reasons += reasons_beyond(self._rows(None).rows, self._device_note)
-        return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
+        return _core.take_snapshot(
+            Snapshot, self, time.time_ns(), tuple([reason.encode("utf-8", "replace") for reason in reasons])
+        )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Reduce to a new Profiler that is off; by cloudpickle, one in each process, as nodes come with each task."""
+        """Reduce to a new, disabled Profiler, one per process with cloudpickle."""
         reduced: Any = super().__reduce_ex__(protocol)
         if cloudpickle_rule() is None:
             return reduced
@@ -156,15 +157,14 @@ class Profiler(_core.Profiler, _NodeMaker):
         return self.snapshot()._find_histograms()  # noqa: SLF001 as above
 
     def set_graph(self, edges: Iterable[tuple[str, str]] | None) -> None:
-        """Tell which nodes wait for which, so that ``what_if`` knows the critical path.
+        """Set the edges between nodes, for the critical path in ``what_if``.
 
-        It stays until it is told anew; statistics, configuration and snapshots do not touch or contain it, and copies
-        of a pipeline have none. Nodes that have not run yet may be named.
+        They stay until set anew; statistics, configuration and snapshots neither touch nor contain them, and copies of
+        a pipeline have none. Nodes that have not run yet may be named.
 
-        edges: pairs of node names: the second begins when the first has ended. None or no edge: there is no graph.
+        edges: pairs of node names, the second starts after the first. None or empty removes the graph.
 
-        TypeError for what is no iterable of pairs of str; ValueError for what is no node's name, and for a cycle, which
-        it names.
+        Raises TypeError unless given pairs of str; ValueError for an invalid node name or a cycle, which it names.
         """
         known = () if edges is None else checked_edges(edges)
         key = id(self)
@@ -174,7 +174,7 @@ class Profiler(_core.Profiler, _NodeMaker):
 
     @property
     def graph(self) -> tuple[tuple[str, str], ...]:
-        """The edges that ``set_graph`` was told, each once; empty if it was told none."""
+        """Return the edges given to ``set_graph``, without duplicates."""
         known = _GRAPHS.get(id(self))
         return known[0] if known else ()
 
@@ -194,10 +194,6 @@ def _made_once(identity: bytes, make: Callable[..., Profiler], arguments: tuple[
 _GRAPHS: dict[int, tuple[tuple[tuple[str, str], ...], ref[Profiler]]] = {}
 
 
-def _note(reason: str) -> bytes:
-    return reason.encode("utf-8", "replace")
-
-
 def _prepare_reading() -> None:
     _core.refine_clock()
     _core.poll_devices()
@@ -205,13 +201,12 @@ def _prepare_reading() -> None:
 
 
 class PipelineProfiling(_NodeMaker):
-    """Mixin: gives a pipeline class a Profiler for each instance, and the names to control and read it.
+    """Mixin that gives each instance of a pipeline class a Profiler.
 
-    It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the
-    instance, so that copies, pickles and clones start with a new one that is off. The ``forward`` and ``__call__`` of a
-    subclass make the instance the owner of the nodes that run inside; they do not become nodes themselves. Those that
-    are inherited from any class do so, too, and those that are assigned later, from the next use of ``profiler``,
-    ``set_profiling`` or any other of these names on.
+    It needs no ``__init__`` call and no attribute: the Profiler is made at its first use and lives beside the instance,
+    so copies, pickles and clones start with a new, disabled one. The ``forward`` and ``__call__`` of a subclass own the
+    nodes that run inside, without becoming nodes themselves. Inherited ones and those assigned later do so from the
+    next use of ``profiler``, ``set_profiling`` or any other of these names.
     """
 
     __slots__ = ()
@@ -229,7 +224,7 @@ class PipelineProfiling(_NodeMaker):
 
     @property
     def profiling_enabled(self) -> bool:
-        """Whether calls that start now are counted."""
+        """Return whether calls that start now are counted."""
         return self.profiler.profiling_enabled
 
     def set_profiling(  # noqa: PLR0913 what can be asked for
@@ -248,7 +243,7 @@ class PipelineProfiling(_NodeMaker):
         live: StrOrBytesPath | None = None,
         by_shape: bool = False,
     ) -> None:
-        """Switch profiling on or off; see ``Profiler.set_profiling``."""
+        """Switch profiling on or off (see ``Profiler.set_profiling``)."""
         self.profiler.set_profiling(
             enabled,
             synchronize_cuda=synchronize_cuda,
@@ -266,7 +261,7 @@ class PipelineProfiling(_NodeMaker):
         _batches_of(self).configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
 
     def reset_profiling(self) -> None:
-        """Discard the statistics, those of batches too; what is switched on stays on."""
+        """Discard statistics, those of batches too, and stay switched on."""
         self.profiler.reset_profiling()
         _batches_of(self).profiler = None
 
@@ -311,26 +306,29 @@ class PipelineProfiling(_NodeMaker):
             is_first = False
 
     def get_data_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
-        """The statistics of ``iter_profiled_batches``: rows ``data_load``, ``to_device`` and ``batch_loop``."""
+        """Return statistics of ``iter_profiled_batches``.
+
+        Its rows are ``data_load``, ``to_device`` and ``batch_loop``.
+        """
         own, profiler = _batches_of(self), self.profiler
         begun = own.begin(profiler) if profiler.profiling_enabled else own.profiler
         return (begun or Profiler()).get_profiling_summary(stage)
 
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
-        """The statistics of the nodes; see ``Profiler.get_profiling_summary``."""
+        """Return node statistics (see ``Profiler.get_profiling_summary``)."""
         return self.profiler.get_profiling_summary(stage)
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
-        """The summary as a text table; see ``format_profiling_table``."""
+        """Return the summary as a text table (see ``format_profiling_table``)."""
         return self.profiler.format_profiling_summary(stage, total_frames=total_frames)
 
     def snapshot(self) -> Snapshot:
-        """The statistics as an immutable value; see ``Profiler.snapshot``."""
+        """Return statistics as an immutable value (see ``Profiler.snapshot``)."""
         return self.profiler.snapshot()
 
 
 class _Batches:
-    """The statistics of a pipeline's batches, which begin anew when those of its nodes do.
+    """Statistics of a pipeline's batches, reset along with its nodes'.
 
     Attributes:
         profiler: What has them; None before the first. Whether a batch is recorded is the nodes' Profiler's to say.
@@ -342,7 +340,7 @@ class _Batches:
         self._skip_first_n: SupportsIndex = 0
 
     def begin(self, of: Profiler) -> Profiler:
-        """Return what records, made if need be as the nodes' Profiler is configured."""
+        """Return the Profiler of the batches, configured like the nodes'."""
         if self.profiler is None:
             self._skip_first_n = of._rows(None).skip_first_n  # noqa: SLF001 the package's own
             self.profiler = Profiler()
@@ -356,7 +354,7 @@ class _Batches:
             self.profiler = None
 
     def synchronize(self, batch: Any) -> None:
-        """Wait for the device of a batch's first CUDA tensor, where that was asked for."""
+        """Wait for the device of a batch's first CUDA tensor, if requested."""
         torch: Any = sys.modules.get("torch") if self._synchronizes else None
         if torch is None:
             return
@@ -380,7 +378,7 @@ def _batches_of(pipeline: PipelineProfiling) -> _Batches:
 
 
 def _forget_when_deleted(cls: type) -> None:
-    """Instances of a class without weak references tell of their end by ``__del__``."""
+    """Report the end of instances without weak references by ``__del__``."""
     original = cls.__dict__.get("__del__")
 
     def __del__(self: object) -> None:  # noqa: N807 it becomes a method
@@ -400,7 +398,10 @@ default_profiler = Profiler()
 
 
 def set_up_core(answers: tuple[Callable[..., Any], ...] = probe_callbacks.PROBERS) -> None:
-    """Tell the extension what it needs of the package; ``answers``: for those of ``probers``, in their order."""
+    """Give the extension the package's callbacks.
+
+    answers: those of ``probe_callbacks``, in order.
+    """
     _core.configure(
         mixin=PipelineProfiling,
         profiler_class=Profiler,
@@ -436,7 +437,7 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
     live: StrOrBytesPath | None = None,
     by_shape: bool = False,
 ) -> None:
-    """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
+    """Switch the default Profiler (see ``Profiler.set_profiling``)."""
     default_profiler.set_profiling(
         enabled,
         synchronize_cuda=synchronize_cuda,
@@ -454,20 +455,20 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
 
 
 def reset_profiling() -> None:
-    """Discard the default Profiler's statistics; what is switched on stays on."""
+    """Discard the default Profiler's statistics, and stay switched on."""
     default_profiler.reset_profiling()
 
 
 def profiling_enabled() -> bool:
-    """Whether the default Profiler counts calls that start now."""
+    """Return whether the default Profiler counts calls that start now."""
     return default_profiler.profiling_enabled
 
 
 def get_profiling_summary(stage: StageName = None) -> ProfilingSummary:
-    """The default Profiler's statistics; see ``Profiler.get_profiling_summary``."""
+    """Return the default Profiler's statistics."""
     return default_profiler.get_profiling_summary(stage)
 
 
 def format_profiling_summary(stage: StageName = None, *, total_frames: int | None = None) -> str:
-    """The default Profiler's summary as a text table; see ``format_profiling_table``."""
+    """Return the default Profiler's summary as a text table."""
     return default_profiler.format_profiling_summary(stage, total_frames=total_frames)

@@ -1,4 +1,4 @@
-"""How figures beyond host times are shown: columns that a summary has where any of its nodes has such a figure."""
+"""Columns and text of resource figures, shown where any node has them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Column:
 
 
 def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
-    """The columns that any of the rows has something for; rows may be other objects, which have nothing."""
+    """Return the columns with a value in any row."""
     columns: list[Column] = []
     if any(_of(row, "gpu_count") or _of(row, "gpu_reason") for row in rows):
         columns += _GPU
@@ -69,9 +69,9 @@ def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
 
 
 def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()) -> str:
-    """The figures beyond host times as a plain-text table, what is to be said of them, and the reasons, one a line.
+    """Return resource figures as a text table, with remarks and reasons.
 
-    It has the rows that the table of host times has, in the same order; empty where there is nothing of all that.
+    Rows are those of the table of host times, in the same order. Empty without such figures.
     """
     rows = sorted_rows(row for row in stats if not is_failures_only(row))
     shown = [shown_text("reasons", reason) for reason in reasons]
@@ -79,7 +79,7 @@ def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()
 
 
 def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> str:
-    """Return the table of host times with the reasons why there is nothing, and the tables of what else is known."""
+    """Return all tables of a summary, and reasons for missing figures."""
     table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
     parts = ["\n".join((table, *summary._hints))]  # noqa: SLF001 the package's own, as below
     if table != NO_DATA:
@@ -103,12 +103,12 @@ def _table(rows: Sequence[NodeProfilingStats]) -> list[str]:
 
 
 def lines_below(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    """What is said below the table, as text without line breaks: why GPU times are missing, what waiting cost."""
+    """Return lines below the table on missing GPU times and waits."""
     return [*_reason_lines(rows), *synchronising_lines(rows)]
 
 
 def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
-    """What waiting for devices cost, in a sentence, where it was done."""
+    """Return a sentence on time spent waiting for devices, if any."""
     waited = [row for row in rows if _of(row, "sync_total_ms") is not None]
     if not waited:
         return []
@@ -131,7 +131,7 @@ def _reason_lines(rows: Sequence[NodeProfilingStats]) -> list[str]:
 
 
 def shown_bytes(count: float) -> str:
-    """A number of bytes with the unit that fits it; a negative one keeps its sign."""
+    """Return a signed number of bytes with a fitting unit."""
     value, unit = abs(count), 0
     while value >= 1023.95 and unit < len(_BYTE_UNITS) - 1:
         value, unit = value / 1024, unit + 1

@@ -1,4 +1,4 @@
-"""What is known of a node's calls beyond their times: values of ``NodeProfilingStats``, made of the core's figures."""
+"""Resource figures of a node's calls, made from the core's rows."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _NO_RISE = "in no call it rose above the most before, so that what a call reache
 
 @dataclass(frozen=True)
 class NodeLaunches:
-    """What the calls of one node gave to devices, nodes called inside not counted: totals.
+    """Device work launched by one node's calls, without nodes inside.
 
-    Calls that an exception left have done so, too, and are part of it.
+    Calls that raised are included.
 
     Attributes:
         launches: Calls that launch kernels or graphs.
@@ -101,7 +101,10 @@ class NodeMemory:
 
 
 def fields_from(row: Any) -> dict[str, Any]:
-    """The fields of ``NodeProfilingStats`` from one row of the core (csrc/statistics/rows.c), but waits."""
+    """Return ``NodeProfilingStats`` fields, except waits, from a core row.
+
+    row: see ``csrc/statistics/rows.c``.
+    """
     fields: dict[str, Any] = {}
     if row.asked & GPU:
         fields.update(_gpu_fields(row.gpu))

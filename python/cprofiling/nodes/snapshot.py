@@ -1,4 +1,4 @@
-"""Statistics that travel: an immutable copy of a Profiler's, to be pickled, stored, sent and merged."""
+"""Immutable copies of statistics, to pickle, store, send and merge."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class Snapshot(_core.Snapshot, Viewable):
-    """The statistics of one Profiler at one moment, or several of them merged: an immutable, hashable value.
+    """Statistics of one or several Profilers at one moment, immutable.
 
-    ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` makes one of many, ``to_bytes()`` and
-    ``Snapshot.from_bytes()`` carry it anywhere; so does pickle. Copies are the object itself. Two are equal if they
-    hold the same figures, taken from the same Profilers at the same moments.
+    ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` joins several, ``to_bytes()``,
+    ``Snapshot.from_bytes()`` and pickle carry it anywhere. Copies are the object itself. Two are equal if they hold the
+    same figures, taken from the same Profilers at the same moments.
 
-    Each Profiler has a random identity, and each reset begins data of its own; so merging never counts a call twice.
-    A forked child's Profiler has another identity than its parent's. In merged statistics ``median_ms`` is ``p50_ms``,
-    as the P-square estimate cannot be merged.
+    Each Profiler has a random identity, and each reset begins new data, so merging never counts a call twice. A forked
+    child's Profiler has another identity than its parent's. In merged statistics ``median_ms`` is ``p50_ms``, as the
+    P-square estimate cannot be merged.
     """
 
     __slots__ = ("__weakref__",)
 
     def stats(self, stage: StageName = None) -> ProfilingSummary:
-        """The statistics of all nodes, or of those of one stage, as ``Profiler.get_profiling_summary`` gives them.
+        """Return statistics of all nodes, or of one stage, as a summary.
 
-        stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
+        stage: a str, or an enum with a str value; None for all. Else TypeError or ValueError.
 
-        Of merged snapshots the summary has the sum of the internal errors, the largest ``cost_ns`` and, if they
-        differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
+        Merged snapshots have the sum of internal errors, the largest ``cost_ns`` and, if they differ, the largest
+        ``skip_first_n``; ``reasons`` has those of all, and of the merging.
         """
         rows, skip_first_n, lost, _, shapes = self._rows(stage)
         facts = self._facts()
@@ -71,7 +71,7 @@ class Snapshot(_core.Snapshot, Viewable):
         return summary
 
     def histogram(self, node: str, stage: StageName = None) -> Histogram:
-        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+        """Return the distribution of a node's times, with ``plot()``.
 
         node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
 
@@ -82,7 +82,7 @@ class Snapshot(_core.Snapshot, Viewable):
         return histogram.histogram_of(self._find_histograms(), node, stage)
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
-        """Draw the total time of each node; see ``ProfilingSummary.plot``."""
+        """Draw the total time of each node (see ``ProfilingSummary.plot``)."""
         return self.stats().plot(ax, top=top)
 
     def _find_histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
@@ -99,7 +99,7 @@ class Snapshot(_core.Snapshot, Viewable):
         }
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The statistics of all nodes as an Arrow stream; see ``ProfilingSummary.__arrow_c_stream__``."""
+        """Return an Arrow stream (see ``ProfilingSummary.__arrow_c_stream__``)."""
         return self.stats().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
@@ -111,5 +111,5 @@ class Snapshot(_core.Snapshot, Viewable):
 
 
 def lost_reason(lost: int) -> str:
-    """Return the sentence that tells of samples that the histograms could not count."""
+    """Return a sentence on samples that the histograms could not count."""
     return f"{lost} samples are missing from the percentiles, for want of memory"

@@ -1,4 +1,4 @@
-"""The statistics that a summary is made of: frozen values, one per (execution stage, node name)."""
+"""Immutable statistics of a summary, one per (execution stage, node name)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class ExecutionStage(str, Enum):
-    """The stages that are known by name. Any other str is a stage too; a member and its value are one key."""
+    """Execution stages known by name.
+
+    Any other str is a stage too; a member and its value are one key.
+    """
 
     TRAIN = "train"
     VAL = "val"
@@ -36,7 +39,7 @@ class ExecutionStage(str, Enum):
 
 @dataclass(frozen=True)
 class NodeProfilingStats:
-    """What is known about one node in one execution stage: an immutable, hashable, picklable value.
+    """Statistics of one node in one execution stage, immutable and hashable.
 
     The first ten fields are enough to make one. A sample is one finished call (or block, or generator iteration)
     that was neither skipped nor dropped and that no exception left. All times are in milliseconds of elapsed time,
@@ -125,10 +128,10 @@ class NodeProfilingStats:
 
     @property
     def cpu_share(self) -> float | None:
-        """The part of ``total_ms`` in which the thread had a processor, from 0 to about 1; the rest was waiting.
+        """Share of ``total_ms`` on a processor, 0 to about 1.
 
-        None without the counter ``cpu_time``, and where a call takes less than 0.02 ms on average: that the counter is
-        read, which costs about 1 µs, would be too large a part of it.
+        The rest was waiting. None without the counter ``cpu_time``, or below 0.02 ms per call on average, as reading
+        the counter costs about 1 µs.
         """
         cpu_time = self.counters.get("cpu_time")
         if cpu_time is None or cpu_time.samples != self.count or self.total_ms < self.count * _LEAST_SHARED_MS:
@@ -147,11 +150,10 @@ _UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.in
 
 
 def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
-    """Make the statistics of one key from a row of the core: its first 22 values, in field order, and its resources.
+    """Make one key's statistics from a row of the core.
 
-    A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
-    are; the last item is None, or a row for ``fields_from``. Raises ValueError if the row has more or fewer than 23
-    items.
+    A known stage becomes its ``ExecutionStage`` member. The last of the 23 items is None, or a row for ``fields_from``.
+    Raises ValueError for another number of items.
     """
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
@@ -176,10 +178,10 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
 
 
 class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
-    """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
+    """List of ``NodeProfilingStats``, by each key's first finished call.
 
-    It is a list in every respect: it equals a plain list with equal members, and slices are plain lists. Copies and
-    pickles keep the attributes. In a notebook it shows itself as an HTML table.
+    It equals a plain list with equal members, and slices are plain lists. Copies and pickles keep the attributes.
+    Notebooks show an HTML table.
 
     Attributes:
         skip_first_n: First successful calls of each key that the statistics leave out, 0 or more.
@@ -210,7 +212,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
         cost_ns: float | None = None,
         edges: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Make a list of ``stats``; the keywords become the attributes of the same names."""
+        """Create a list of ``stats``, with the keywords as attributes."""
         super().__init__(stats)
         self.skip_first_n = skip_first_n
         self.reasons = tuple(reasons)

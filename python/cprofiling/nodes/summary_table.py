@@ -1,4 +1,4 @@
-"""The plain-text table of a summary, and what every presentation of it shares: checks, names, the title line."""
+"""Plain-text summary table, and helpers for other presentations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def format_profiling_table(
     total_frames: int | None = None,
     skip_first_n: int = 0,
 ) -> str:
-    """Return the statistics as a plain-text table, without a newline at its end.
+    """Return statistics as a plain-text table, without a final newline.
 
     Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
     decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters,
@@ -76,7 +76,7 @@ def format_profiling_table(
 
 
 def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
-    """Say which median the column has, where the other one that there is tells something else."""
+    """Say which median is shown, if the other one differs."""
     told = []
     for row in rows:
         p50_ms = getattr(row, "p50_ms", None)
@@ -89,7 +89,7 @@ def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
 
 
 def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
-    """Tell whether the sum of all totals, over the count of the first row, is the time of a frame."""
+    """Return whether the totals over the first count are the frame time."""
     if not all(isinstance(row, NodeProfilingStats) for row in rows):
         return True  # as cuvis-ai-core prints its own
     is_flat = all(row.self_total_ms is None or row.self_total_ms >= row.total_ms * (1 - _ROUNDING) for row in rows)
@@ -97,22 +97,22 @@ def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
 
 
 class FrameCount(NamedTuple):
-    """How many frames there were in one stage; None if that is not known, and how it is known, or why not."""
+    """Number of frames in one stage, or None, with the source or reason."""
 
     frames: int | None
     basis: str
 
 
 def calls_of(row: NodeProfilingStats) -> int:
-    """Return how often a node ran: skipped calls, failed and cancelled ones are calls, too.
+    """Return how often a node ran, with skipped, failed and cancelled calls.
 
-    Dropped ones are none: they began before the statistics did, and what ran in them is not all known.
+    Dropped calls do not count: they began before the statistics, and what ran inside is partly unknown.
     """
     return _succeeded(row) + failed_calls(row)
 
 
 def failed_calls(row: NodeProfilingStats) -> int:
-    """Return how many calls of a node an exception left, that of a cancellation included."""
+    """Return the number of calls that raised or were cancelled."""
     return getattr(row, "error_count", 0) + getattr(row, "cancelled_count", 0)
 
 
@@ -121,7 +121,7 @@ def _succeeded(row: NodeProfilingStats) -> int:
 
 
 def own_ms(row: NodeProfilingStats) -> float:
-    """Return the time of a node's samples without those of nodes inside; with them where that is not known."""
+    """Return a node's self time in ms, or its total if that is unknown."""
     self_ms = getattr(row, "self_total_ms", None)
     return row.total_ms if self_ms is None else self_ms
 
@@ -135,7 +135,7 @@ def frame_ms_of(rows: Iterable[NodeProfilingStats], frames: int) -> float:
 
 
 def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfilingStats]]:
-    """Return the nodes that have samples, by their stages, in the order of their appearance."""
+    """Return nodes with samples by stage, in order of appearance."""
     found: dict[str, list[NodeProfilingStats]] = {}
     for row in summary:
         if row.count:
@@ -144,11 +144,10 @@ def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfil
 
 
 def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None) -> FrameCount:
-    """Return how many frames the nodes of one stage have seen, which are all samples of it.
+    """Return the number of frames that one stage's nodes have seen.
 
-    Known are, in this order: the number that was given; the calls of a node inside which all the others ran, which is
-    so if its time is that of all nodes; the calls of each node, if all have the same number; those that succeeded, if
-    these have, as where a node is called again after an error.
+    It is, in this order: the number given; the calls of a node that encloses all others, with a total equal to that of
+    all; the calls of each node, if all are equal; the successful calls, if these are equal, as with retries.
     """
     if total_frames:
         return FrameCount(total_frames, "given")
@@ -182,7 +181,7 @@ def _calls_ms(row: NodeProfilingStats) -> float:
 
 
 def _calls_around(rows: Iterable[NodeProfilingStats]) -> FrameCount:
-    """Return the calls of the outermost of nodes that each are around all others, which is that with the fewest."""
+    """Return the calls of the outermost of nodes that enclose all others."""
     row = min(rows, key=calls_of)
     basis = f"calls of {listed([row.node_name])}, in which all others ran"
     return FrameCount(calls_of(row), basis + _with_failed([row]))
@@ -212,7 +211,7 @@ def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) ->
 
 
 def summary_title(total_frames: int | None, skip_first_n: int) -> str:
-    """Return the title line, with the number of frames if known and ``skip_first_n`` if not 0."""
+    """Return the title line, with frames and ``skip_first_n`` if any."""
     known = []
     if total_frames is not None:
         known.append(f"{total_frames} frames")
@@ -222,7 +221,7 @@ def summary_title(total_frames: int | None, skip_first_n: int) -> str:
 
 
 def checked_frames(total_frames: object) -> int | None:
-    """Return ``total_frames`` as an int, or None if it is None; raises as ``checked_count``."""
+    """Return ``total_frames`` as an int or None (see ``checked_count``)."""
     return None if total_frames is None else checked_count("total_frames", total_frames)
 
 
@@ -248,17 +247,17 @@ def checked_rows(stats: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats
 
 
 def sorted_rows(rows: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
-    """Return the rows by total time, largest first; rows with equal totals keep their order."""
+    """Return the rows by total time, largest first, stable for equal totals."""
     return sorted(rows, key=operator.attrgetter("total_ms"), reverse=True)
 
 
 def no_such_stage(stage: str, known: Iterable[str]) -> str:
-    """Say that no node ran in a stage that was asked for, and in which stages there are some."""
+    """Say that no node ran in the stage, and name the stages with nodes."""
     return f"no node has run in stage {shown_names([stage])}; stages with nodes: {shown_names(known)}"
 
 
 def frames_per_second(frame_ms: float) -> float:
-    """Return the frames per second for a time per frame in milliseconds; 0.0 if the time is 0."""
+    """Return the frames per second for a frame time in ms, 0.0 for 0."""
     return 1000.0 / frame_ms if frame_ms > 0 else 0.0
 
 
@@ -271,7 +270,7 @@ def _table_row(row: NodeProfilingStats) -> str:
 
 
 def is_failures_only(row: NodeProfilingStats) -> bool:
-    """Tell whether a key has no sample and no skipped call, but errors, cancellations or drops."""
+    """Return whether a key has only errors, cancellations or drops."""
     if row.count > 0 or getattr(row, "skipped_count", 0) > 0:
         return False
     return any(getattr(row, name, 0) > 0 for name in ("error_count", "cancelled_count", "dropped_count"))

@@ -32,10 +32,10 @@ _OF_CLASSES = (FunctionType, staticmethod, classmethod, property, cached_propert
 
 
 class NodeFinder:
-    """A finder of modules that has all others find them, and sees to it that the functions meant become nodes.
+    """Module finder that turns matching functions into nodes on import.
 
-    It goes first in ``sys.meta_path``. A module without a function that is meant is loaded as ever, and so is one whose
-    source is not to be compiled: what is wrong with it, Python itself is to say.
+    It goes first in ``sys.meta_path`` and lets the others find the module. Modules without a match load as ever, as do
+    those whose source does not compile: Python reports the error.
     """
 
     def __init__(self, patterns: Patterns, main: str | None, prepared: Preparer | None = None) -> None:
@@ -68,7 +68,7 @@ class NodeFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module that has functions that are meant; see ``importlib.abc.MetaPathFinder``."""
+        """Find a module with matching functions."""
         may_be_main = self._main is not None and fullname in (self._main, f"{self._main}.{MAIN}")
         names = (fullname, MAIN) if may_be_main else (fullname,)
         is_meant = not _is_own(fullname) and self._patterns.selection(*names) is not None
@@ -100,7 +100,7 @@ def _is_own(name: str) -> bool:
 
 
 def _prepared(spec: ModuleSpec, loader: Any, selection: Selection) -> Any:
-    """Return a loader that makes nodes of the functions meant, or the loader itself where there are none."""
+    """Return a loader that makes nodes, or the given one without a match."""
     then = LoaderThen(loader, partial(wrap_members, selection=selection))
     if not _is_plain(loader):
         return then if hasattr(loader, "exec_module") else loader
@@ -123,7 +123,7 @@ def _prepared(spec: ModuleSpec, loader: Any, selection: Selection) -> Any:
 
 
 def _is_plain(loader: Any) -> bool:
-    """Whether a loader compiles source as Python does, and executes what its ``get_code`` returns."""
+    """Return whether a loader compiles and executes source as Python does."""
     kind = type(loader)
     if isinstance(loader, zipimporter):
         return kind is zipimporter
@@ -134,10 +134,10 @@ def _is_plain(loader: Any) -> bool:
 
 
 class LoaderThen:
-    """Stands in for a loader of whatever kind until its module is loaded, and then does something with that."""
+    """Loader that calls another one, then acts on the loaded module."""
 
     def __init__(self, loader: Any, action: Action) -> None:
-        """Stand in for ``loader``; ``action``: what to do."""
+        """Wrap ``loader`` and call ``action`` with the module."""
         self._loader = loader
         self._action = action
 
@@ -151,7 +151,7 @@ class LoaderThen:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Have the other loader execute the module, in which nothing is left of this one."""
+        """Execute the module by the wrapped loader, without a trace of this one."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -161,7 +161,7 @@ class LoaderThen:
 
 
 def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
-    """Make nodes of functions in a module that is loaded, in its classes, too, as far as these can be changed."""
+    """Make nodes of matching functions in a loaded module and its classes."""
     selection.note_module()
     replaced = []
     for owner, name, member, qualname in list(_members(module, module, "")):
@@ -177,7 +177,10 @@ def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
 
 
 def _members(module: ModuleType, owner: Any, prefix: str) -> Iterator[tuple[Any, str, Any, str]]:
-    """Give the functions that a module or class defines: who has them, under which name, what, and qualified."""
+    """Yield functions of a module or class.
+
+    Each is (owner, name, function, qualified name).
+    """
     for name, member in list(getattr(owner, "__dict__", {}).items()):
         qualname = f"{prefix}{name}"
         if type(member) in (_OF_CLASSES if prefix else _OF_MODULES):

@@ -1,4 +1,7 @@
-"""Which functions are to be nodes: patterns like ``mypkg.stages:*.forward``, and what they have matched so far."""
+"""Patterns that choose functions as nodes.
+
+``mypkg.stages:*.forward`` names modules before the colon, functions after it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ _SHOWN_NAMES = 3
 
 
 class Pattern:
-    """A glob on the names of modules, and one on the qualified names of the functions in them."""
+    """Glob of module names, and one of qualified function names."""
 
     __slots__ = ("function", "is_exact", "is_met", "is_there", "module", "passed", "seen", "text")
 
     def __init__(self, text: str) -> None:
-        """Take it apart at its colon; without one it takes all functions of the modules.
+        """Split at the colon.
 
-        Raises ValueError if one of its parts is empty.
+        Without one, all functions of the modules match. Raises ValueError for an empty part.
         """
         module, colon, function = text.partition(":")
         if not module or (colon and not function):
@@ -36,11 +39,11 @@ class Pattern:
         self.seen: dict[str, None] = {}  # in the modules that it takes, the functions that it does not
 
     def takes_module(self, name: str) -> bool:
-        """Whether functions of this module may be meant."""
+        """Return whether functions of this module may match."""
         return fnmatchcase(name, self.module)
 
     def takes(self, qualname: str) -> bool:
-        """Whether this function of such a module is meant; it is noted."""
+        """Return whether the function matches, and remember that it did."""
         if fnmatchcase(qualname, self.function):
             self.is_met = True
             return True
@@ -49,7 +52,7 @@ class Pattern:
 
 
 class Selection:
-    """What is meant in one module."""
+    """Patterns that apply to one module."""
 
     __slots__ = ("_is_default", "_patterns")
 
@@ -58,7 +61,7 @@ class Selection:
         self._is_default = is_default
 
     def spares(self, source: bytes | str) -> bool:
-        """Return whether a module with this source is left alone, as it uses this package and nobody named it."""
+        """Return whether to skip a module that uses this package and is not named."""
         return self._is_default and _PACKAGE in (source if isinstance(source, str) else source.decode("latin-1"))
 
     def note_module(self) -> None:
@@ -67,7 +70,7 @@ class Selection:
             pattern.is_there = True
 
     def __call__(self, qualname: str) -> bool:
-        """Whether the function of this name is to be a node."""
+        """Return whether the function of this name becomes a node."""
         return True in [pattern.takes(qualname) for pattern in self._patterns]  # each of them notes it
 
 
@@ -77,26 +80,27 @@ class Patterns:
     __slots__ = ("_patterns", "texts")
 
     def __init__(self, texts: Iterable[str], *, default: Iterable[str] = ()) -> None:
-        """Take all apart; see ``Pattern``.
+        """Parse all patterns.
 
-        default: Where there are none, those in force in modules that do not use this package.
+        default: used if there are none, in modules that do not use this package.
         """
         self.texts = tuple(texts)
         self._patterns = [Pattern(text) for text in self.texts or default]
 
     @property
     def has_met(self) -> bool:
-        """Whether there is a function that one of them takes."""
+        """Return whether any pattern has matched a function."""
         return any(pattern.is_met for pattern in self._patterns)
 
     def selection(self, *names: str) -> Selection | None:
-        """What is meant in a module that has these names; None: nothing."""
+        """Return the patterns for a module with these names, or None."""
         return self._selection([pattern for pattern in self._patterns if any(map(pattern.takes_module, names))])
 
     def selection_of_loaded(self, name: str) -> Selection | None:
-        """What is meant in a module that is loaded before the program begins: only what names it without a wildcard.
+        """Return the patterns for a module loaded before the program, or None.
 
-        Python's start and this package run on such modules, which nobody means who wants all of a program.
+        Only patterns that name it without a wildcard count: Python's startup modules and this package are not meant by
+        ``*``.
         """
         found = [pattern for pattern in self._patterns if pattern.takes_module(name)]
         for pattern in found:
@@ -108,9 +112,9 @@ class Patterns:
         return Selection(found, is_default=not self.texts) if found else None
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
-        """Say of each pattern that has met no function what it may have been meant for.
+        """Yield a hint for each pattern without a match.
 
-        modules: The names of the modules that were imported.
+        modules: names of the imported modules.
         """
         there = list(dict.fromkeys([MAIN, *modules]))
         for pattern in self._patterns if self.texts else ():
@@ -119,7 +123,7 @@ class Patterns:
 
 
 def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
-    """Give what a pattern lacks, what there is that looks like it, and the rule that it fell under."""
+    """Yield the missing part, similar names, and the rule that excluded them."""
     if pattern.is_there:
         yield f"no function {pattern.function!r} in {pattern.module}"
         yield from _similar(pattern.function, list(pattern.seen))
@@ -137,7 +141,10 @@ def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
 
 
 def _with_colon(pattern: Pattern, modules: list[str]) -> str | None:
-    """Return what was meant if a point is in the place of the colon; None: there is no such module."""
+    """Return the pattern with a colon for its last dot.
+
+    None if there is no such module.
+    """
     for module in sorted(modules, key=len, reverse=True):
         if pattern.text == pattern.module and pattern.module.startswith(f"{module}."):
             return f"{module}:{pattern.module[len(module) + 1 :]}"

@@ -1,4 +1,4 @@
-"""Compiling a module's source so that its functions are nodes from their first call on."""
+"""Compile module source so that its functions are nodes from the start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ _MARKING = "coroutine"  # types.coroutine marks the function itself; a node on t
 
 
 def as_node(function: Any, name: str | None = None) -> Any:
-    """Make a node of a function, under its qualified name by default; where that cannot be, leave it as it is."""
+    """Make a node of a function, or leave it as it is if that fails.
+
+    name: default is the qualified name.
+    """
     try:
         node = wrap(function, name=function.__qualname__ if name is None else name, stage=None, profiler=PROFILER)
     except Exception:  # noqa: BLE001 the program goes on as without us
@@ -53,10 +56,9 @@ _MARKS = {decorator: text for text, decorator in MARKED.items()}
 
 
 def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], compiler: Compiler) -> CodeType | None:
-    """Compile a module, with those of its functions that are wanted made nodes; return None if there are none.
+    """Compile a module with the wanted functions as nodes, None without any.
 
-    The nodes are below all decorators, but for some that need the function itself. Lines and columns are those of the
-    source.
+    Nodes go below all decorators, but for some that need the plain function. Lines and columns match the source.
 
     Args:
         source: The text of the module; bytes are decoded as Python does.
@@ -71,7 +73,10 @@ def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], c
 
 
 def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
-    """Give the functions that are wanted, of a module, decorators that are marks (see ``MARKED``); False: none is."""
+    """Decorate the wanted functions of a module (see ``MARKED``).
+
+    Returns whether there is any.
+    """
     wanted = [(definition, in_class) for definition, name, in_class in _definitions(tree) if is_wanted(name)]
     for definition, in_class in wanted:
         _mark(definition, in_class)
@@ -79,7 +84,10 @@ def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
 
 
 def compiled_script(path: str, selection: Selection) -> CodeType | None:
-    """Compile a script as ``compiled`` does. None also for what cannot be read or compiled: Python is to say why."""
+    """Compile a script like ``compiled``.
+
+    None also if it cannot be read or compiled, as Python itself reports that error.
+    """
     if not os.path.isfile(path):  # a pipe, which can be read once
         return None
     loader = SourceFileLoader("__main__", path)
@@ -91,7 +99,7 @@ def compiled_script(path: str, selection: Selection) -> CodeType | None:
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, bool]]:
-    """Give the functions, their qualified names, and whether they are in the body of a class."""
+    """Yield each function, its qualified name, and whether a class has it."""
     todo: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
     while todo:
         parent, prefix, in_class = todo.pop()
@@ -124,7 +132,10 @@ def _mark(definition: Definition, in_class: bool) -> None:
 
 
 def _last_name(decorator: ast.expr) -> str:
-    """The last part of a decorator's name: ``jit`` of ``@numba.jit(cache=True)``."""
+    """Return the last part of a decorator's name.
+
+    ``jit`` for ``@numba.jit(cache=True)``.
+    """
     if isinstance(decorator, ast.Call):
         decorator = decorator.func
     return getattr(decorator, "attr", getattr(decorator, "id", ""))

@@ -58,7 +58,7 @@ class Head:
         return checked + _CHECKSUM.pack(_core.checksum(checked))
 
     def is_alive(self) -> bool | None:
-        """Whether the process is still there. None: that cannot be told from here."""
+        """Return whether the process is running, None if unknown from here."""
         here = own()
         if not here.namespace or not any(here.boot) or (here.boot, here.namespace) != (self.boot, self.namespace):
             return None
@@ -110,7 +110,7 @@ def own() -> Head:
 
 
 def _program() -> str:
-    """Return the name of this program: of its file, or of the folder whose ``__main__.py`` that is."""
+    """Return the program's name, its file or the folder of ``__main__.py``."""
     first = str(sys.argv[0]) if getattr(sys, "argv", None) else ""
     if first in ("", "-c", "-m"):
         return f"python {first}".rstrip()
@@ -119,7 +119,7 @@ def _program() -> str:
 
 
 def _started_ticks(process: str) -> int | None:
-    """When a process began; 0: that is not known; None: there is none of that number, or only its exit status."""
+    """Return the start of a process in ticks, 0 if unknown, None if it ended."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

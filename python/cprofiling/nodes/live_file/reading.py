@@ -1,4 +1,4 @@
-"""Reading a live file, while it is written, and after its process has ended or was killed."""
+"""Read a live file, also while it is written or after a crash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EMPTY_FOR_S = 0.5  # at most: whoever makes a live file has its name first
 
 @dataclass(frozen=True)
 class LivePart:
-    """What one Profiler has counted.
+    """Statistics of one Profiler.
 
     Attributes:
         label: Whose it is: the name of the pipeline's class, or what kind of Profiler it is; "" for what is gone.
@@ -60,7 +60,7 @@ class LivePart:
 
 @dataclass(frozen=True)
 class LiveStatistics:
-    """What a live file had when it was read.
+    """Contents of a live file at one moment.
 
     Attributes:
         path: The file.
@@ -83,13 +83,16 @@ class LiveStatistics:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All of it: that of the only part, or all merged. ValueError where there is no part."""
+        """Return all parts merged.
+
+        Raises ValueError if there is none.
+        """
         snapshots = [part.snapshot for part in self.parts]
         return snapshots[0] if len(snapshots) == 1 else Snapshot.merge(snapshots)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is to be said of the whole."""
+        """Return remarks on the whole file."""
         said = []
         if self.state == KILLED:
             said.append(
@@ -143,7 +146,7 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
-    """Return the latest commit, and its statistics. While they are read, newer ones may take their place."""
+    """Return the latest commit and its data, even if newer ones replace it."""
     reason = "there is no commit in it"
     refused = None
     for _ in range(_TRIES):
@@ -170,7 +173,7 @@ def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
 
 
 def _statistics(file: BinaryIO, offset: int, length: int) -> bytes | None:
-    """Return the bytes of an area; None where they are not all there, or more than are really on the disk."""
+    """Return the bytes of an area, None if incomplete."""
     if offset < _AREAS or offset + length > os.fstat(file.fileno()).st_size or length > files.most_bytes(file):
         return None
     data = _read_at(file, offset, length)
@@ -178,7 +181,10 @@ def _statistics(file: BinaryIO, offset: int, length: int) -> bytes | None:
 
 
 def _parts(data: bytes) -> Iterator[LivePart]:
-    """Give the parts of statistics. Raises struct.error, UnicodeDecodeError and FormatError for what are none."""
+    """Yield the parts of the data.
+
+    Raises struct.error, UnicodeDecodeError or FormatError for invalid data.
+    """
     (count,) = _COUNT.unpack_from(data)
     at = _COUNT.size
     for _ in range(count):
