@@ -1,1 +1,1 @@
-"""Recordings: profile, schedules, events, traces in and out."""
+"""Recordings, with schedules, events, and traces in and out."""

@@ -1,4 +1,4 @@
-"""Which ``profile`` records in this process: one at a time, no longer than its object lives, nor than the process."""
+"""The ``profile`` that records in this process, one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ IN_USE = "a recording is running already: there can be one at a time in a proces
 
 
 class Claim:
-    """The claim to record. It keeps no owner alive: one that nobody can stop any more would block all others."""
+    """Claim to record, without keeping its owner alive.
+
+    An owner that nobody can stop any more would block all others.
+    """
 
     def __init__(self) -> None:
         self.lock = RLock()  # a signal's handler may end a recording while another is being started
@@ -25,7 +28,7 @@ class Claim:
 
     @property
     def owner(self) -> profile | None:
-        """Who records; None: nobody."""
+        """Return the active recording, or None."""
         return None if self._owner is None else self._owner()
 
     def take(self, owner: profile) -> None:
@@ -40,7 +43,10 @@ class Claim:
             self._owner = weakref.ref(owner)
 
     def give_back(self, owner: profile) -> bool:
-        """Have no owner any more. False: it was another than this one, and is still."""
+        """Release the claim.
+
+        Returns False if another owner has it, who keeps it.
+        """
         with self.lock:
             held = self.owner  # None also while it goes: then it is not to be found any more
             if held is not None and held is not owner:

@@ -1,4 +1,4 @@
-"""What a recording takes in: ``ProfilerActivity``, ``Resource``, ``RecordFormat``."""
+"""Activities, resources and formats of a recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProfilerActivity(Enum):
-    """A kind of processor whose work is recorded. The names are those of torch.profiler."""
+    """Kind of processor to record, named as in torch.profiler."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -24,7 +24,10 @@ class ProfilerActivity(Enum):
 
 
 class Resource(Flag):
-    """Categories of events: what is not selected is neither recorded nor paid for."""
+    """Category of events.
+
+    Others are neither recorded nor paid for.
+    """
 
     CPU = 1
     """Nodes, labelled blocks, operators."""
@@ -34,7 +37,7 @@ class Resource(Flag):
 
 
 class RecordFormat(IntEnum):
-    """What is made of a recording when it ends."""
+    """Output made when a recording ends."""
 
     ChromeTrace = 0
     """A Chrome trace, in the file that was given, if any."""
@@ -46,10 +49,10 @@ ON_DEVICES = frozenset((ProfilerActivity.CUDA, ProfilerActivity.XPU, ProfilerAct
 
 
 def activities_of(wanted: Iterable[Any] | None) -> frozenset[ProfilerActivity] | None:
-    """The activities that are asked for; None: all there are.
+    """Return the requested activities, None for all available ones.
 
-    wanted: members of ``ProfilerActivity``, of torch's class of that name, or names like "cpu". TypeError or ValueError
-    for anything else, and for an empty collection.
+    wanted: members of ``ProfilerActivity``, of torch's class of that name, or names like "cpu". Raises TypeError or
+    ValueError for anything else, and for an empty collection.
     """
     if wanted is None:
         return None
@@ -75,7 +78,7 @@ def _activity_of(value: Any) -> ProfilerActivity:
 
 
 def missing_reason(activity: ProfilerActivity) -> str | None:
-    """Why work of this kind cannot be recorded here; None: it can, as far as that is known beforehand.
+    """Return why an activity cannot be recorded here, None if it can.
 
     PyTorch is asked if it is loaded, never imported. CUDA devices are recorded without it, too.
     """
@@ -89,7 +92,10 @@ def missing_reason(activity: ProfilerActivity) -> str | None:
 
 
 def torch_reason(activity: ProfilerActivity) -> str | None:
-    """Why PyTorch's profiler cannot record work of this kind here; None: it can, or it is the CPU's."""
+    """Return why PyTorch cannot record an activity, None if it can.
+
+    None also for the CPU.
+    """
     if activity is ProfilerActivity.CPU:
         return None
     torch = sys.modules.get("torch")
@@ -102,7 +108,10 @@ def torch_reason(activity: ProfilerActivity) -> str | None:
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """The activities that can be recorded here, as things are: PyTorch is asked if it is loaded, never imported."""
+    """Return the activities that can be recorded here and now.
+
+    PyTorch is asked if it is loaded, never imported.
+    """
     return {activity for activity in ProfilerActivity if missing_reason(activity) is None}
 
 

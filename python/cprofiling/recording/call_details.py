@@ -1,4 +1,4 @@
-"""What a recording may ask of each call beyond its times: shapes of arguments, the Python stack, a device's memory."""
+"""Details of each call, such as shapes of arguments, stack and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _MOST_ITEMS = 64  # of a list of arrays: a large batch must not cost a walk thro
 
 
 def describer(*, shapes: bool, stack: bool) -> Callable[[tuple[Any, ...]], Description] | None:
-    """Return what describes a call by its arguments: (shapes, types, stack), each a text or None. None: nobody asks."""
+    """Return a function that describes a call by its arguments, or None.
+
+    It returns (shapes, types, stack), each a text or None.
+    """
     if not shapes and not stack:
         return None
     known: dict[tuple[CodeType, int], str] = {}
@@ -34,10 +37,10 @@ def describer(*, shapes: bool, stack: bool) -> Callable[[tuple[Any, ...]], Descr
 
 
 def described_arguments(arguments: tuple[Any, ...]) -> tuple[str | None, str | None]:
-    """The arguments' shapes and types as JSON lists, in the way of torch.profiler; None where no argument has a shape.
+    """Return shapes and types of arguments as JSON lists, like torch.profiler.
 
-    What has ``shape`` and ``dtype`` is described by these, a list or tuple of such by those of its items; the shape of
-    anything else is ``[]``, its type ``Scalar`` for a number and otherwise empty.
+    Both are None where no argument has a shape. Lists and tuples are described by their items. The shape of an object
+    without ``shape`` and ``dtype`` is ``[]``, its type ``Scalar`` for a number and empty otherwise.
     """
     described = [_described(argument) for argument in arguments]
     if not any(shape for shape, _ in described) and not any(kind not in ("", "Scalar") for _, kind in described):
@@ -65,7 +68,10 @@ def _array(value: Any) -> tuple[list[int], str] | None:
 
 
 def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
-    """The Python frames of the caller, innermost first, a line each: ``file(line): function``. Our own are left out."""
+    """Return the caller's Python frames, innermost first, without our own.
+
+    Each line is ``file(line): function``.
+    """
     frame: FrameType | None = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < _MOST_FRAMES:
@@ -82,9 +88,9 @@ def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
 
 
 def device_memory_finder() -> Callable[[], tuple[int, int] | None] | None:
-    """Return what tells the bytes that PyTorch has allocated on the current device, and the most it ever had.
+    """Return a function for PyTorch's allocated and peak bytes, or None.
 
-    None where PyTorch is not loaded. That it uses a device is seen later, too; it is never made to.
+    They are those of the current device. None if PyTorch is not loaded. It never makes PyTorch use a device.
     """
     if sys.modules.get("torch") is None:
         return None

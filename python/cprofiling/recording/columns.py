@@ -1,7 +1,6 @@
-"""How reports read a recording: its columns, and the words in them.
+"""Columns of a recording, as reports read them.
 
-A recording is sorted by the start of its rows, of equal starts the longer first; a row is known by its index. All times
-are int nanoseconds.
+Rows are sorted by start, the longer first of equal starts, and known by index. All times are int nanoseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FORMATS = {
 
 
 def column(recording: Recording, name: str) -> memoryview:
-    """Return a column as a sequence of ints; where no row has a value, of its "none"."""
+    """Return a column as ints, filled with its "none" if nothing has a value."""
     values = recording.column(name)
     if values is not None:
         return values
@@ -59,19 +58,22 @@ def texts_of(recording: Recording, *wanted: str) -> set[int]:
 
 
 def frames_of(stack: str) -> list[str]:
-    """Return the frames of a recorded stack, innermost first; torch.profiler's have an empty line at their end."""
+    """Return the frames of a recorded stack, innermost first.
+
+    torch.profiler's have an empty line at their end.
+    """
     return [frame for frame in stack.split("\n") if frame]
 
 
 def known_args(recording: Recording, row: int) -> dict[str, Any]:
-    """Return a row's arguments; none where they are no JSON object."""
+    """Return a row's arguments, empty if they are no JSON object."""
     args = recording.args(row)
     known = json.loads(args) if args else None
     return known if isinstance(known, dict) else {}
 
 
 def device_name(recording: Recording) -> str | None:
-    """Return what the devices of a recording are called in torch's words: cuda, xpu, ...; None if it has no row of one.
+    """Return torch's name of a recording's devices (cuda, xpu, ...), or None.
 
     ROCm's are cuda, too.
     """
@@ -92,7 +94,7 @@ def thread_number(track: Sequence[Any]) -> int | str:
 
 
 def drop_notes(recording: Recording) -> list[str]:
-    """Return what reports say below their figures about events that are missing: a line, or nothing."""
+    """Return the line on missing events below a report's figures, if any."""
     if recording.dropped == 0:
         return []
     are, them = ("is", "it") if recording.dropped == 1 else ("are", "them")

@@ -1,4 +1,4 @@
-"""Recordings as DataFrames, and, loaded when they are asked for, what feeds Prometheus and OpenTelemetry.
+"""Recordings as DataFrames.
 
 ``PrometheusCollector`` and ``OpenTelemetryMetrics`` have the statistics of Profilers for those who monitor a program,
 ``export_spans`` gives the spans of a recording to OpenTelemetry; ``help()`` of each tells more.
@@ -59,7 +59,7 @@ _NUMBERS = {"device_index": "device", "stream": "stream", **{name: name for name
 
 
 def to_pandas(recording: Recording) -> pd.DataFrame:
-    """Return the recording as a pandas DataFrame; see the module for the columns.
+    """Return the recording as a pandas DataFrame.
 
     Texts are objects (None where there is none); ``start``, ``end``, ``dur`` and the index, ``row``, are int64; other
     numbers are nullable Int64.
@@ -75,11 +75,10 @@ def to_pandas(recording: Recording) -> pd.DataFrame:
 
 
 def to_polars(recording: Recording) -> pl.DataFrame:
-    """Return the recording as a polars DataFrame; see the module for the columns: String, Int64, the device's Int32.
+    """Return the recording as a polars DataFrame.
 
-    The last one is ``row``.
-
-    A surrogate, which polars' strings cannot have, is U+FFFD there.
+    Columns are as in the module's list, of String, Int64 and, for the device, Int32; the last one is ``row``.
+    Surrogates become U+FFFD, as polars cannot have them.
 
     Raises:
         ImportError: polars is not installed.
@@ -89,7 +88,7 @@ def to_polars(recording: Recording) -> pl.DataFrame:
 
 
 def arrow_stream(recording: Recording) -> object:
-    """Return the DataFrame as Arrow record batches: a capsule of the Arrow PyCapsule interface; needs no library."""
+    """Return the DataFrame as an Arrow PyCapsule, without any library."""
     tree = host_tree(recording, merging=False)
     ids = SpanIds(recording, tree, device_owners(recording, tree))
     executed, operators = _indices(recording, tree)
@@ -99,7 +98,7 @@ def arrow_stream(recording: Recording) -> object:
 
 
 class _ArrowStream:
-    """What libraries take an Arrow stream from, once."""
+    """Arrow stream that libraries can take once."""
 
     def __init__(self, capsule: object) -> None:
         self._capsule = capsule
@@ -123,12 +122,12 @@ class Numbers:
 
 
 def event_rows(recording: Recording) -> list[int]:
-    """Return the numbers of the rows that are events: all but readings of counters."""
+    """Return the numbers of all rows but counter readings."""
     return [row for row, kind in enumerate(column(recording, "kind")) if kind != COUNTER]
 
 
 def frame_columns(recording: Recording) -> dict[str, Numbers | list[str | None]]:
-    """Return the columns of the DataFrame, without any library: texts as lists, numbers as ``Numbers``."""
+    """Return the DataFrame's columns, texts as lists, numbers as ``Numbers``."""
     rows = event_rows(recording)
     tree = host_tree(recording, merging=False)
     owners = device_owners(recording, tree)
@@ -177,7 +176,10 @@ def _times(recording: Recording, rows: Sequence[int]) -> dict[str, Numbers]:
 
 
 def _indices(recording: Recording, tree: HostTree) -> tuple[list[int], list[int]]:
-    """Return for each row the number of its execution, and its own number within that or the row around it; or -1."""
+    """Return each row's execution number and number within it, or -1.
+
+    The second one counts within the row around it for work without an execution.
+    """
     operators, executed = operator_indices(recording, tree), [-1] * len(recording)
     for execution in executions(recording):
         for place, row in enumerate(execution.rows):
@@ -186,7 +188,7 @@ def _indices(recording: Recording, tree: HostTree) -> tuple[list[int], list[int]
 
 
 def operator_indices(recording: Recording, tree: HostTree) -> list[int]:
-    """Return for each row its running number within the row around it, or on its thread; -1 for rows of no tree."""
+    """Return each row's number within its parent or thread, -1 outside a tree."""
     indices = [-1] * len(recording)
     inside: dict[int, int] = {}  # how many rows there are so far within a row,
     outside: dict[int, int] = {}  # and on a thread

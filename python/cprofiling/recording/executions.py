@@ -1,4 +1,4 @@
-"""Executions: what the calls of a pipeline had a device do, one for each call and device."""
+"""Executions, the device work of each pipeline call on one device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cprofiling.recording.tree import HostTree, device_owners, host_tree
 
 @dataclass
 class Execution:
-    """The work of one device that one span of the host started; times are in ns.
+    """Work of one device that one host span started.
 
     Attributes:
         span: The row of the host: the innermost node, labelled block or step around the start of the work; where there
@@ -40,12 +40,18 @@ class Execution:
 
     @property
     def io_wait(self) -> int:
-        """``total - run``: copies, and waiting for the host. Negative where computations ran at the same time."""
+        """Time of copies and waits in ns, ``total - run``.
+
+        Negative where computations overlapped.
+        """
         return self.total - self.run
 
 
 def executions(recording: Recording) -> list[Execution]:
-    """Return the executions of a recording, by their start; work that nobody is known to have started is in none."""
+    """Return the executions of a recording, by start.
+
+    Work of unknown origin is in none.
+    """
     tree = host_tree(recording, merging=False)
     spans = _spans_around(recording, tree)
     starts, ends, devices, cats, tracks = (
@@ -71,7 +77,7 @@ def executions(recording: Recording) -> list[Execution]:
 
 
 def _spans_around(recording: Recording, tree: HostTree) -> list[int]:
-    """Return for each row of the host the innermost span that it is or is in, else the outermost row around it."""
+    """Return each host row's innermost span, else its outermost row."""
     kinds, cats = column(recording, "kind"), column(recording, "cat")
     annotations = texts_of(recording, *ANNOTATIONS)
     return tree.nearest(

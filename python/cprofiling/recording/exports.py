@@ -1,4 +1,4 @@
-"""The methods of recordings that show them, or tell what they mean; what they call is imported then."""
+"""Methods that present or analyse recordings, importing on call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RecordingExports(Viewable):
-    """What can be asked of a recording: of a ``Recording``, and of the ``profile`` that made it."""
+    """Reports of a ``Recording``, and of the ``profile`` that made it."""
 
     __slots__ = ()
 
@@ -74,71 +74,78 @@ class RecordingExports(Viewable):
         *,
         file: IO[str] | IO[bytes] | None = None,
     ) -> None:
-        """Write a Chrome trace, for Perfetto, chrome://tracing, TensorBoard and other readers of Kineto's traces.
+        """Write a Chrome trace for Perfetto, TensorBoard and similar readers.
 
-        path: Where; one that ends in ``.gz`` is compressed. The file appears under its name when it is complete.
-        use_python_export: Means nothing: torch.profiler's own handlers give it, which choose there between two ways of
-            writing the same trace.
-        file: Instead of a path, an open file, binary or text; it is written to, and stays open.
+        path: target; a name ending in ``.gz`` is compressed. The file appears when it is complete.
 
-        Raises TypeError unless one of the two is given, and for what is no path or file; ValueError for an empty path
-        and for a closed file; OSError where writing fails.
+        use_python_export: ignored; torch.profiler's own handlers pass it.
+
+        file: instead of a path, an open file, binary or text, which stays open.
+
+        Raises TypeError unless exactly one of the two is given with the right type; ValueError for an empty path or a
+        closed file; OSError if writing fails.
         """
         from cprofiling.recording.traces import chrome_writer
 
         chrome_writer.export(self._finished(), path, file)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The events as a pandas DataFrame, by the numbers of their rows; see ``cprofiling.export`` for its columns.
+        """Return the events as a pandas DataFrame, indexed by row number.
 
-        ImportError without pandas.
+        Columns are listed in ``cprofiling.export``. Raises ImportError without pandas.
         """
         from cprofiling.recording import dataframe
 
         return dataframe.to_pandas(self._finished())
 
     def to_polars(self) -> pl.DataFrame:
-        """The events as a polars DataFrame, whose last column is ``row``. ImportError without polars."""
+        """Return the events as a polars DataFrame, with ``row`` as last column.
+
+        Raises ImportError without polars.
+        """
         from cprofiling.recording import dataframe
 
         return dataframe.to_polars(self._finished())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The DataFrame as an Arrow stream, for any library that takes one; needs none itself."""
+        """Return the DataFrame as an Arrow stream, without any package."""
         from cprofiling.recording import dataframe
 
         return dataframe.arrow_stream(self._finished())
 
     def summary(self) -> Summary:
-        """The latencies of the inferences: count, extremes, mean, median and high percentiles, in ns.
+        """Return inference latencies in ns, with extremes and percentiles.
 
-        An inference is a span named ``Inference``; where there is none, each outermost call of a node; where there is
-        none, each root. This and the other reports are text when they are printed, and have ``to_pandas()``.
+        An inference is a span named ``Inference``; without any, each outermost call of a node; else each root. This and
+        the other reports print as text and have ``to_pandas()``.
         """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.summary(self._finished())
 
     def inferences(self) -> Report:
-        """Each inference: trace_id, span_id, thread.id, dur."""
+        """Return each inference with trace_id, span_id, thread.id and dur."""
         from cprofiling.analysis import inference_reports
 
         return inference_reports.inferences(self._finished())
 
     def device_executions(self) -> Report:
-        """What each span had a device do: Total, Run and IoWait, in ns, signed."""
+        """Return Total, Run and IoWait of each span's device work, in ns, signed."""
         from cprofiling.analysis import inference_reports
 
         return inference_reports.device_executions(self._finished())
 
     def device_operators(self) -> Report:
-        """The work of devices by name: average_elapsed (ns) and count, the longest first."""
+        """Return device work by name, with average_elapsed (ns) and count.
+
+        The longest comes first.
+        """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.device_operators(self._finished())
 
     def external_operators(self) -> Report:
-        """The operators of frameworks on the host: ids, thread.id, name, operator_index, dur."""
+        """Return host operators with ids, thread.id, name, operator_index and dur."""
         from cprofiling.analysis import inference_reports
 
         return inference_reports.external_operators(self._finished())
@@ -163,27 +170,30 @@ class RecordingExports(Viewable):
         return top_kernels.top_kernels(self._finished(), n, node=node)
 
     def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
-        """The copies to, from and on devices, by kind: count, bytes, time, bandwidth."""
+        """Return count, bytes, time and bandwidth of device copies, by kind."""
         from cprofiling.analysis import device_figures
 
         return device_figures.copy_breakdown(self._finished(), launched_only=launched_only)
 
     def launch_statistics(self) -> Figures[LaunchFigures]:
-        """The calls that started work on devices, by name: how long they took, how long the work waited."""
+        """Return times and queue delays of device launches, by name."""
         from cprofiling.analysis import device_figures
 
         return device_figures.launch_statistics(self._finished())
 
     def idle_times(self, *, launched_only: bool = False) -> Figures[IdleTimes]:
-        """What each stream of a device waited for: the host, the next kernel, something else."""
+        """Return idle times of each device stream, by cause.
+
+        Causes are the host, the next kernel, and others.
+        """
         from cprofiling.analysis import device_figures
 
         return device_figures.idle_times(self._finished(), launched_only=launched_only)
 
     def warm_up(self) -> WarmUp:
-        """Where the warm-up of each node ends, what it cost, and which ``skip_first_n`` leaves it out.
+        """Return each node's warm-up, its cost, and the ``skip_first_n`` it needs.
 
-        It is of the calls that the recording has: it is to begin before the first of them.
+        The recording should begin before the first call.
         """
         from cprofiling.analysis import warm_up
         from cprofiling.analysis.evidence import Evidence
@@ -191,16 +201,19 @@ class RecordingExports(Viewable):
         return warm_up.of_recording(Evidence(self._finished()))
 
     def gaps(self, frame: str | None = None, *, least_ns: int = 0, skip_first_n: int = 0) -> Gaps:
-        """Time inside frames in which no node ran, by the nodes before and after it, the longest total first.
+        """Return time inside frames without a node, by the nodes around it.
 
-        Each gap is on the thread of its frame. Where frames are not known, it is between nodes of one thread.
+        The longest total comes first. Each gap is on its frame's thread; without frames, gaps are between nodes of one
+        thread.
 
-        frame: the name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
-            steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
-        least_ns: gaps that are not longer are left out; 0 or more.
-        skip_first_n: so many of the first frames are left out; 0 or more.
+        frame: name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
+        steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
 
-        TypeError for what is no str or integer, ValueError for a name that nothing has, or a number out of range.
+        least_ns: gaps up to this length are left out, 0 or more.
+
+        skip_first_n: number of first frames left out, 0 or more.
+
+        Raises TypeError for a wrong type, ValueError for an unknown name or a number out of range.
         """
         from cprofiling.analysis import gaps
 
@@ -215,7 +228,7 @@ class RecordingExports(Viewable):
         frame: str | None = None,
         skip_first_n: int = 0,
     ) -> WhatIf:
-        """What each frame would have taken if a node's own time were a part of what it was.
+        """Estimate each frame's time if nodes were faster.
 
         As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
 
@@ -238,7 +251,7 @@ class RecordingExports(Viewable):
         frame: str | None = None,
         skip_first_n: int = 0,
     ) -> FramesPerSecond:
-        """Frames per second by the wall clock, and if frames went one by one; latency; how many were on their way.
+        """Return frames per second, latency, and frames in progress.
 
         total_frames: how many frames were processed, if one span is not one of them; a mapping by stage where there are
             several stages, as ``ProfilingSummary.frames_per_second`` takes it.
@@ -251,24 +264,24 @@ class RecordingExports(Viewable):
         return frames.of_recording(self._finished(), total_frames, frame, skip_first_n)
 
     def findings(self, baseline: RecordingExports | None = None) -> Findings:
-        """What the bottlenecks are, with figures, advice and the rows that show it.
+        """Return bottlenecks with figures, advice and rows as evidence.
 
-        baseline: another recording of the same program; then also what has changed since. TypeError for what is none.
+        baseline: another recording of the same program, to find what changed. Raises TypeError for anything else.
         """
         from cprofiling.analysis import findings
 
         return findings.findings(self._finished(), _baseline(baseline))
 
     def plot(self, ax: Axes | None = None, *, top: int = 10) -> Axes:
-        """Draw the timeline: a lane for each thread and each stream of a device, in it what is inside what.
+        """Draw the timeline, with a lane per thread and device stream.
 
-        Spans finer than a pixel are drawn together; the title says of how many.
+        Spans finer than a pixel are drawn together; the title counts them.
 
-        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many names get a colour of their own,
-            those with the most time of their own; 1 to 18.
+        ax: matplotlib axes, None for a new figure. top: number of names with a colour of their own, by self time, 1 to
+        18.
 
-        Returns the axes. ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no such
-        number.
+        Returns the axes. Raises ImportError without matplotlib, naming the extra; TypeError or ValueError for an
+        invalid number.
         """
         from cprofiling.report import plots
 
@@ -281,7 +294,7 @@ class RecordingExports(Viewable):
         sort_by: str | None = None,
         group_by_node: bool = False,
     ) -> str:
-        """Return averages, figures of devices and findings as the text of ``cprofiling report``."""
+        """Return averages, device figures and findings as text."""
         from cprofiling.analysis import overview
 
         return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
@@ -296,7 +309,7 @@ def _baseline(baseline: RecordingExports | None) -> Recording | None:
 
 
 def reduced(recording: Recording) -> tuple[Any, ...]:
-    """Return a recording as pickles have it: its Chrome trace, which is read again elsewhere."""
+    """Reduce a recording to its Chrome trace, for pickles."""
     from cprofiling.recording.traces import reader
 
     pieces: list[bytes] = []
@@ -305,12 +318,12 @@ def reduced(recording: Recording) -> tuple[Any, ...]:
 
 
 def load_trace(path: StrOrBytesPath) -> Recording:
-    """Read a Chrome trace into a recording: one of torch.profiler (1.13 and later), or one of our own; gzip or not.
+    """Read a Chrome trace of torch.profiler (1.13 or later) or our own.
 
-    On a terminal a bar on stderr shows the progress with large files. Time is linear in the size of the file; memory is
-    that of the events, about as much as the uncompressed text at most, and a window of the file.
+    It may be gzipped. For large files a bar on stderr shows the progress if that is a terminal. Time is linear in the
+    file's size; memory is that of the events, at most about the uncompressed text, and a window of the file.
 
-    What the file has and a recording has not (asynchronous events, samples) is left out, with a RuntimeWarning.
+    Parts that a recording cannot have (asynchronous events, samples) are left out, with a RuntimeWarning.
 
     Raises:
         TypeError: ``path`` is no path.

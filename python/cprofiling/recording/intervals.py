@@ -1,4 +1,4 @@
-"""Sets of time: sorted, disjoint half-open intervals of ns, as lists of (start, end)."""
+"""Sorted, disjoint half-open intervals of ns, as lists of (start, end)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the time in any of the intervals, which may overlap and be in any order; empty ones have none."""
+    """Return the union of intervals in any order, without empty ones."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

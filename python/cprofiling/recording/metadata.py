@@ -1,4 +1,4 @@
-"""What a recording says of itself at the top of its trace, in Kineto's words, and the names of its rows."""
+"""Metadata of a trace in Kineto's terms, and names of its rows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MAIN_FIRST = 0
 
 
 def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | None = None) -> dict[str, str]:
-    """Return the facts, as JSON texts by their keys, but for those that the recording has already.
+    """Return metadata as JSON texts by key, without keys already there.
 
-    ``since_epoch_ns``: what the recording's times are ahead of CLOCK_MONOTONIC, where that is known.
+    since_epoch_ns: offset of the recording's times from CLOCK_MONOTONIC, if known.
     """
     clock, refusal = _core.clock()
     own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
@@ -72,10 +72,10 @@ def _refuse(constant: str) -> None:
 
 
 def _process(since_epoch_ns: int | None) -> dict[str, Any]:
-    """Which process this is, for those who put the traces of several together.
+    """Return this process's identity, for merging traces.
 
-    ``id`` is random, so that the same recording twice is recognised; ``clock``: processes where this is the same have
-    one CLOCK_MONOTONIC, and ``since_epoch_ns`` leads to it.
+    ``id`` is random and identifies a recording. Processes with equal ``clock`` share one CLOCK_MONOTONIC, and
+    ``since_epoch_ns`` leads to it.
     """
     facts: dict[str, Any] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
     if since_epoch_ns is not None:
@@ -84,7 +84,7 @@ def _process(since_epoch_ns: int | None) -> dict[str, Any]:
 
 
 def _monotonic_clock() -> str | None:
-    """Which CLOCK_MONOTONIC this process has: that of a boot of a machine, and of a name space of times in it."""
+    """Return an id of this boot and time namespace's CLOCK_MONOTONIC."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
@@ -93,12 +93,12 @@ def _monotonic_clock() -> str | None:
 
 
 def _distributed() -> dict[str, Any]:
-    """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
+    """Return rank and world size from the environment, default 0 of 1."""
     return {"backend": "", "rank": environment_rank() or 0, "world_size": environment_world_size()}
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:
-    """Name the process by its program, its threads as they are known; the main thread comes first."""
+    """Name the process by its program, and its threads, the main one first."""
     pid = os.getpid()
     program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] else "python"
     recording._name_process(pid, program, "CPU", None)

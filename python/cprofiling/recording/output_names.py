@@ -1,7 +1,7 @@
-"""Where automatic recordings go: a path that several processes may have, of which one gets it, the others names beside.
+"""File names of automatic recordings, when processes share one path.
 
-No process writes over what another one wrote meanwhile, even if both end at once: a trace is complete, under a name of
-its own, before it takes the one that it is to have, and taking that is one step for the system.
+One process gets the path, the others get names beside it. No process overwrites another's file, even if both end at
+once: a trace is complete under a temporary name before it atomically takes its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class UnusablePathError(ValueError):
 
 
 def checked_path(value: str) -> str:
-    """Return the absolute path of a file that can be written now. Raises UnusablePathError."""
+    """Return the absolute path of a writable file.
+
+    Raises UnusablePathError.
+    """
     if not value:
         raise UnusablePathError("it is empty")
     if "\0" in value:
@@ -63,7 +66,7 @@ def _check_place(path: str) -> None:
 
 
 def _is_special(path: str) -> bool:
-    """Whether a path is written to directly, by whoever has it: a device, a pipe, a descriptor of this process."""
+    """Return whether a path is a device, a pipe or a descriptor."""
     return files.kind_at(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
@@ -75,7 +78,10 @@ class OutputPath:
     """
 
     def __init__(self, path: str, *, is_first: bool) -> None:
-        """``path``: as ``checked_path`` returns it; ``is_first``: whether no process above this one has it."""
+        """Note the path and whether this process gets it.
+
+        path: from ``checked_path``. is_first: no parent process has it.
+        """
         self.path = path
         self.rank = environment_rank()
         self.is_owner = is_first and not self.rank
@@ -86,9 +92,10 @@ class OutputPath:
         return self.path if self.is_owner else next(self._names_beside())
 
     def write(self, recording: Recording) -> str | None:
-        """Write a trace and return the path that it got; None: there is nothing beside a device or a pipe.
+        """Write a trace and return its path.
 
-        Raises as ``chrome.export_to_path``; nothing is left then.
+        None if there is nothing to write beside a device or pipe. Raises as ``chrome_writer.export_to_path``; no file
+        is left then.
         """
         if _is_special(self.path):
             return self._written_directly(recording)
@@ -116,7 +123,10 @@ class OutputPath:
         return next(name for name in self._names_beside() if named(made, name))
 
     def _replaced_old(self, made: str) -> bool:
-        """Put a file in the place of what was there at the start. False: it is not there any more, or about to go."""
+        """Replace the file that was there at the start.
+
+        Returns False if it is gone or about to go.
+        """
         if self._found is None:
             return False
         with _locked(self.path) as is_free:
@@ -129,9 +139,10 @@ class OutputPath:
             return True
 
     def _names_beside(self) -> Iterator[str]:
-        """``trace_123.json.gz`` beside ``trace.json.gz``, or ``trace_rank1_123.json.gz``, then ``trace_123-2.json.gz``.
+        """Yield names beside the path, with rank, process and counter.
 
-        The later ones are for where an earlier process had the number.
+        As ``trace_123.json.gz`` or ``trace_rank1_123.json.gz``, then ``trace_123-2.json.gz`` if an earlier process had
+        the number.
         """
         base, packed = (self.path[:-3], ".gz") if self.path.endswith(".gz") else (self.path, "")
         stem, suffix = os.path.splitext(base)
@@ -142,7 +153,7 @@ class OutputPath:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """What tells a file, or a link, from another one that has its name later; None where there is none."""
+    """Return a file's identity to tell it from a later one, None without file."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):
@@ -152,9 +163,9 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 @contextmanager
 def _locked(path: str) -> Iterator[bool]:
-    """Have the file that is to be replaced, against others that would. False: one of them has it; nobody waits.
+    """Lock the file to be replaced, yielding False if another process has it.
 
-    Where files cannot be locked, as on some network's file systems, what protects it is that the time is short.
+    Without file locks, as on some network file systems, only the short time protects it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -168,7 +179,10 @@ def _locked(path: str) -> Iterator[bool]:
 
 
 def has_lock(descriptor: int) -> bool:
-    """Lock a file, for as long as it is open here. False: another process has; where files have no locks, none has."""
+    """Lock an open file.
+
+    Returns False if another process has the lock, True also where files have no locks.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -179,7 +193,10 @@ def has_lock(descriptor: int) -> bool:
 
 
 def named(made: str, name: str) -> bool:
-    """Give a file a name that nothing has. False: something has it."""
+    """Give a file an unused name.
+
+    Returns False if the name is taken.
+    """
     try:
         os.link(made, name)
     except FileExistsError:
@@ -206,12 +223,12 @@ def _named_by_placeholder(made: str, name: str) -> bool:
 
 
 def shown_path(value: str) -> str:
-    """Return a path that may be anything as a message shows it: in quotes, escaped, cut."""
+    """Return a path for a message, quoted, escaped and cut."""
     return ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
 
 
 def reason(error: BaseException) -> str:
-    """Return why something went wrong, for the end of a message that says what did."""
+    """Return an error's reason for the end of a message."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, OSError) and error.strerror is not None:

@@ -1,4 +1,4 @@
-"""The recording that runs: ``profile``, its schedule, its handlers."""
+"""The running recording, its schedule and its handlers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _claim = Claim()
 
 
 class profile(Reports):  # noqa: N801 a context manager, named as others name theirs
-    """Record what happens inside: each call of a profiled node, each block labelled by ``record()``.
+    """Record each call of a node and each block labelled by ``record()``.
 
     Used as ``with cp.profile(...) as prof:``, or by ``prof.start()`` and ``prof.stop()``. There can be one at a time in
     a process. It is independent of statistics: nodes are recorded whether or not their Profiler is on.
@@ -154,7 +154,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return f"<profile: {state}>"
 
     def _repr_html_(self) -> str:
-        """Return the table of averages that notebooks show; what it is doing while there is none."""
+        """Return the table of averages for notebooks, or the current state."""
         if self._recording is not None:
             return super()._repr_html_()
         from html import escape
@@ -162,7 +162,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return f"<p>{escape(repr(self))}</p>"
 
     def _forget(self) -> None:
-        """Let go of the recording: this is a forked child, and it is the parent's."""
+        """Drop the recording in a forked child, as the parent has it."""
         self._lock = RLock()
         self._running = False
         for source in self._sources:
@@ -224,13 +224,13 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             _core.configure(thread_namer=None)
 
     def _make_way(self) -> None:
-        """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
+        """End for a recording that starts, if this one was started automatically."""
 
     def stop(self) -> None:
-        """End. The handler is called if anything was recorded since its last call; then the file is written.
+        """Stop recording, call the handler for new events, write the file.
 
-        RuntimeError if the recording is not running. What handler and file raise is passed on; the recording has ended
-        all the same. In a forked child the recording is the parent's, and nothing is called or written.
+        Raises RuntimeError if the recording is not running. Errors of handler and file are passed on; the recording has
+        ended all the same. In a forked child nothing is called or written, as the recording is the parent's.
         """
         with self._lock:
             if self._is_parents:
@@ -258,9 +258,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 warn(note)
 
     def step(self) -> None:
-        """End a step of the schedule, and begin the next. At the end of a cycle the handler is called.
+        """End a step of the schedule and begin the next.
 
-        RuntimeError if there is no schedule, or the recording is not running.
+        The handler is called at the end of a cycle. Raises RuntimeError without a schedule, or if not running.
         """
         with self._lock:
             if self._schedule is None:
@@ -279,7 +279,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._resume_cycle()
 
     def _take_step(self) -> bool:
-        """Go on to the next step. True: a cycle was finished, and its handler is to be called."""
+        """Go on to the next step.
+
+        Returns whether a cycle finished, so that its handler is due.
+        """
         before = self.current_action
         self.step_num += 1
         self.current_action = self._action(self.step_num)
@@ -344,15 +347,18 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return _core.record(name, warm_up=warm_up)
 
     def add_metadata(self, key: str, value: str) -> None:
-        """Add a text to the traces that are written after this, at their top level. Errors: as add_metadata_json."""
+        """Add a text to the top level of traces written from now on.
+
+        Errors are as in ``add_metadata_json``.
+        """
         import json
 
         self.add_metadata_json(key, json.dumps(str(value)))
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """Add a JSON value, given as its text, to the traces of the cycles that end after this.
+        """Add a JSON text to the traces of cycles that end from now on.
 
-        TypeError for a key that is no str; ValueError for one that traces have themselves, and for what is no JSON.
+        Raises TypeError unless the key is a str; ValueError for a reserved key or invalid JSON.
         """
         from cprofiling.recording import metadata
 
@@ -388,7 +394,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     @property
     def dropped(self) -> int:
-        """Events of the last finished cycle that are missing, as there was no room for them."""
+        """Number of events missing in the last finished cycle, for lack of room."""
         return self._finished().dropped
 
     @property
@@ -425,7 +431,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return self._activities is None or activity in self._activities
 
     def _devices(self) -> frozenset[str] | None:
-        """The kinds of devices whose work is to be recorded, by torch's names; None: whatever there is."""
+        """Return the kinds of devices to record, by torch's names, None for all."""
         if Resource.NPU not in self._resource:
             return frozenset()
         return None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
@@ -469,7 +475,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return [source for source in (operators, activity) if source is not None]
 
     def _begin_device_activity(self, *, uses_torch: bool) -> DeviceActivity | None:
-        """What records CUDA devices, unless PyTorch's profiler does, or there are none in use."""
+        """Start recording CUDA devices, unless PyTorch does or none is in use."""
         if Resource.NPU not in self._resource or not self._has(ProfilerActivity.CUDA):
             return None
         if uses_torch and torch_reason(ProfilerActivity.CUDA) is None:
@@ -495,7 +501,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         )
 
     def _warm_up(self) -> None:
-        """Let what has to warm up for a cycle do that; where the schedule has gone on without the cycle, leave it."""
+        """Warm up for a cycle, and undo that if the schedule skipped it."""
         for source in self._sources:
             if self.current_action is ProfilerAction.WARMUP:
                 source.prepare()
@@ -503,9 +509,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 source.cancel()
 
     def _finish_last_cycle(self) -> bool:
-        """End the recording of the cycle that the run ends in. False: nothing happened in it, and it is left out.
+        """End the cycle that the run ends in.
 
-        The last step() of a loop begins a step, too. That is no reason for the reports to forget the cycle before.
+        Returns False if it is empty and left out: the last step() of a loop begins a step, too, and must not replace
+        the cycle before.
         """
         before = self._recording
         self._finish_cycle()
@@ -556,7 +563,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 self._names[thread.native_id] = thread.name
 
     def _note_thread(self) -> None:
-        """Note the name of a thread that is new: it may be gone when the recording ends."""
+        """Note a new thread's name, as it may be gone at the end."""
         threading = sys.modules["threading"]
         thread = threading._active.get(threading.get_ident())
         if thread is not None and thread.native_id is not None:
@@ -565,7 +572,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._names.pop(next(iter(self._names)), None)
 
     def _unrecorded(self) -> str | None:
-        """What a run that ends now leaves unrecorded, in words; None: nothing that was planned."""
+        """Return planned recording that a run ending now leaves out, or None."""
         if self._schedule is None:
             return None
         where = self._where()
@@ -580,7 +587,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return None
 
     def _where(self) -> str:
-        """Where in its schedule a run was stopped."""
+        """Return the place in the schedule where a run was stopped."""
         where = f"the recording was stopped in step {self.step_num}"
         describe = getattr(self._schedule, "describe", None)
         return where if describe is None else f"{where} ({describe(self.step_num)})"
@@ -632,7 +639,7 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
 
 
 def _checked_action(action: Any) -> ProfilerAction:
-    """An action of ours; torch's are told by their names."""
+    """Return an action of ours, also for torch's of the same name."""
     if isinstance(action, ProfilerAction):
         return action
     name = getattr(action, "name", None)

@@ -1,4 +1,4 @@
-"""A finished recording: what happened, as events, tables, reports and files."""
+"""A finished recording, as events, tables, reports and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """One thing that happened: a view of a recording's row.
+    """One event of a recording, a view of its row.
 
     Attributes:
         row: The number of the row, by which ``Recording.event(row)`` finds it again. Rows are numbered by their start,
@@ -43,22 +43,25 @@ class Event:
 
     @property
     def name(self) -> str:
-        """What: a node, a label, an operator, a kernel."""
+        """Name of the node, label, operator or kernel."""
         return self._text("name") or ""
 
     @property
     def cat(self) -> str:
-        """The category, in Kineto's words: ``cpu_op``, ``user_annotation``, ``kernel``, ..."""
+        """Category in Kineto's terms, such as ``cpu_op`` or ``kernel``."""
         return self._text("cat") or ""
 
     @property
     def stage(self) -> str:
-        """The execution stage; empty where there is none."""
+        """Execution stage, or empty."""
         return self._text("stage") or ""
 
     @property
     def kind(self) -> str:
-        """``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``; ``counter``: a reading, no event."""
+        """Kind of event.
+
+        One of ``node``, ``record``, ``step``, ``host``, ``device``, ``instant``, and ``counter`` for a reading.
+        """
         return KINDS[self._value("kind") or 0]
 
     @property
@@ -68,12 +71,12 @@ class Event:
 
     @property
     def start(self) -> int:
-        """When it began: ns since 1970 (UTC), or as the loaded file counts."""
+        """Start in ns since 1970 (UTC), or as the loaded file counts."""
         return self._value("start_ns") or 0
 
     @property
     def end(self) -> int:
-        """When it ended."""
+        """End, in the same unit as the start."""
         return self._value("end_ns") or 0
 
     @property
@@ -83,44 +86,44 @@ class Event:
 
     @property
     def trace_id(self) -> str | None:
-        """W3C's id of the trace, 32 lower-case hex digits; None where there is none."""
+        """W3C trace id of 32 lower-case hex digits, or None."""
         number = ((self._value("trace_high") or 0) << 64) | (self._value("trace_low") or 0)
         return f"{number:032x}" if number else None
 
     @property
     def span_id(self) -> str | None:
-        """W3C's id of the span, 16 digits; None where there is none."""
+        """W3C span id of 16 lower-case hex digits, or None."""
         number = self._value("span")
         return None if number is None else f"{number:016x}"
 
     @property
     def parent_span_id(self) -> str | None:
-        """That of the span around it; None where there is none."""
+        """W3C id of the span around it, or None."""
         number = self._value("parent_span")
         return None if number is None else f"{number:016x}"
 
     @property
     def parent(self) -> int | None:
-        """The row of the enclosing event, which ``Recording.event(row)`` gives; None where there is none.
+        """Row of the enclosing event, for ``Recording.event(row)``, or None.
 
         A step (``kind`` is ``step``) encloses nothing here: what runs in it has no parent, or one that began before the
-        step. ``key_averages()`` and the other reports put steps around what is in them.
+        step. ``key_averages()`` and the other reports put steps around their contents.
         """
         return self._value("parent")
 
     @property
     def unfinished(self) -> bool:
-        """Whether it was still open when the recording ended, which is its ``end``."""
+        """True if it was still open at the end of the recording."""
         return self._flag(UNFINISHED)
 
     @property
     def cut(self) -> bool:
-        """Whether it ended during a pause, whose beginning is its ``end``."""
+        """True if it ended in a pause, with the pause's start as its ``end``."""
         return self._flag(CUT)
 
     @property
     def thread_id(self) -> int | str:
-        """The number of the thread, as the system counts; on a device, the stream."""
+        """Thread number of the system, or the stream on a device."""
         _, tid, _, tid_text, *_ = self._recording.tracks[self._value("track") or 0]
         return tid if tid_text is None else tid_text
 
@@ -132,58 +135,58 @@ class Event:
 
     @property
     def device(self) -> int | None:
-        """The number of the device; None on the host."""
+        """Device number, None on the host."""
         return self._value("device")
 
     @property
     def stream(self) -> int | None:
-        """The stream of the device; None on the host."""
+        """Device stream, None on the host."""
         return self._value("stream")
 
     @property
     def correlation(self) -> int | None:
-        """Joins a runtime's call with what it started on a device; None where there is none."""
+        """Id that joins a runtime call with its device work, or None."""
         return self._value("correlation")
 
     @property
     def shapes(self) -> str | None:
-        """The arguments' shapes, a JSON list; None where they were not recorded."""
+        """Shapes of arguments as a JSON list, None if not recorded."""
         return self._text("shapes")
 
     @property
     def types(self) -> str | None:
-        """The arguments' types, a JSON list; None likewise."""
+        """Types of arguments as a JSON list, None if not recorded."""
         return self._text("types")
 
     @property
     def stack(self) -> str | None:
-        """The Python frames at its start, innermost first, a line each; None where they were not recorded."""
+        """Python frames at the start, innermost first, one per line, or None."""
         text = self._text("stack")
         return None if text is None else text.strip("\n")  # PyTorch ends each frame of its traces as one begins
 
     @property
     def bytes(self) -> int | None:
-        """Bytes that were copied, set or allocated; None where unknown."""
+        """Bytes copied, set or allocated, None if unknown."""
         return self._value("bytes")
 
     @property
     def memory_change(self) -> int | None:
-        """The change of the process's resident memory, in bytes; None where unknown."""
+        """Change of the process's resident memory in bytes, None if unknown."""
         return self._value("memory_change")
 
     @property
     def memory_peak(self) -> int | None:
-        """The most resident memory there was, in bytes, where that rose; else None."""
+        """Peak resident memory in bytes if it rose, or None."""
         return self._value("memory_peak")
 
     @property
     def device_memory_change(self) -> int | None:
-        """The change of what the framework's allocator gave out, in bytes; None where unknown."""
+        """Change of the framework's allocated device bytes, None if unknown."""
         return self._value("device_memory_change")
 
     @property
     def device_memory_peak(self) -> int | None:
-        """The most it gave out, in bytes, where that rose; else None."""
+        """Peak of allocated device bytes if it rose, or None."""
         return self._value("device_memory_peak")
 
     def __repr__(self) -> str:
@@ -191,23 +194,24 @@ class Event:
 
 
 class Reports(RecordingExports):
-    """What can be asked of a recording: of a ``Recording``, and of the ``profile`` that made it."""
+    """Reports of a ``Recording``, and of the ``profile`` that made it."""
 
     __slots__ = ()
 
     def events(self) -> list[Event]:
-        """What happened, in the order of its start; counters are left out."""
+        """Return the events by start, without counter readings."""
         recording = self._finished()
         kinds = recording.column("kind") or ()
         return [Event(recording, row) for row, kind in enumerate(kinds) if kind != COUNTER]
 
     def event(self, row: int) -> Event:
-        """The event of a row: what ``Event.row``, ``Event.parent`` and ``Finding.rows`` are numbers of.
+        """Return the event of a row.
 
-        So are ``row`` and ``call_row`` of the launches of devices, and the index of the pandas DataFrame. Moments at
-        which a counter was read have rows, too: ``len(recording)`` counts all rows, ``events()`` leaves those out.
+        ``Event.row``, ``Event.parent``, ``Finding.rows``, ``row`` and ``call_row`` of device launches, and the index of
+        the pandas DataFrame are row numbers. Counter readings have rows, too: ``len(recording)`` counts them,
+        ``events()`` leaves them out.
 
-        TypeError for what is no integer, IndexError for one that is no row's number.
+        Raises TypeError unless given an integer, IndexError if there is no such row.
         """
         recording = self._finished()
         number = arguments.index("row", row)
@@ -218,9 +222,9 @@ class Reports(RecordingExports):
 
 
 class Recording(_core.Recording, Reports):
-    """A finished recording: what ``profile`` makes, and ``load_trace`` reads. Immutable.
+    """Finished recording of ``profile`` or ``load_trace``, immutable.
 
-    Its ``len()`` is the number of its rows, which ``event(row)`` takes: the events, and each reading of a counter.
+    ``len()`` is the number of rows for ``event(row)``, the events and each counter reading.
     """
 
     __slots__ = ("__weakref__",)

@@ -1,4 +1,4 @@
-"""When a recording records: ``schedule`` and the actions that it answers with."""
+"""Schedules of recordings, and their actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OVER = "nothing any more"
 
 
 class ProfilerAction(Enum):
-    """What a recording does in a step."""
+    """Action of a recording in one step."""
 
     NONE = 0
     """Nothing."""
@@ -32,7 +32,10 @@ class ProfilerAction(Enum):
 
 
 class Schedule:
-    """An answer to "what is to be done in step n?", in cycles; made by ``schedule``. Its str shows it step by step."""
+    """Action for each step, in cycles, made by ``schedule``.
+
+    Its str shows it step by step.
+    """
 
     __slots__ = (*_PARAMETERS, "__weakref__")
 
@@ -50,7 +53,7 @@ class Schedule:
         return self.wait + self.warmup + self.active
 
     def __call__(self, step: int) -> ProfilerAction:
-        """What is to be done in this step; the first is step 0."""
+        """Return the action for this step, counted from 0."""
         number, place = self._find(step)
         if number < 0 or place < self.wait:
             return ProfilerAction.NONE
@@ -59,7 +62,7 @@ class Schedule:
         return ProfilerAction.RECORD if place < self.cycle - 1 else ProfilerAction.RECORD_AND_SAVE
 
     def describe(self, step: int) -> str:
-        """What happens in this step, in words."""
+        """Return a description of this step."""
         number, place = self._find(step)
         if number < 0:
             return "skipped" if step < self.skip_first else _OVER
@@ -80,7 +83,7 @@ class Schedule:
         return "\n".join(lines)
 
     def _find(self, step: int) -> tuple[int, int]:
-        """The cycle that a step belongs to, and its place there, both from 0 on; -1 and 0: it belongs to none."""
+        """Return a step's cycle and place in it, from 0, or (-1, 0) outside."""
         if step < self.skip_first:
             return -1, 0
         number, place = divmod(step - self.skip_first + self._left_out, self.cycle)
@@ -96,7 +99,7 @@ class Schedule:
         return self.skip_first + self.repeat * self.cycle - self._left_out
 
     def _phase(self, place: int) -> tuple[str, int, int]:
-        """Of a place in a cycle: its phase, the first place of that, the number of its places."""
+        """Return the phase of a place in a cycle, its first place and its length."""
         if place < self.wait:
             return "wait", 0, self.wait
         if place < self.wait + self.warmup:
@@ -142,7 +145,7 @@ def schedule(
     skip_first: SupportsIndex = 0,
     skip_first_wait: SupportsIndex = 0,
 ) -> Schedule:
-    """Record in cycles: leave ``wait`` steps out, warm up for ``warmup`` steps, record ``active`` steps.
+    """Record in cycles of steps to wait, to warm up and to record.
 
     A step ends with each ``prof.step()``; the first, step 0, begins with the recording.
 

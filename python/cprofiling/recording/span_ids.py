@@ -1,4 +1,4 @@
-"""The W3C ids of rows, in writing: of a row itself, or of the span that it belongs to."""
+"""W3C ids of rows, or of the spans they belong to."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids 
 
 
 class SpanIds:
-    """Ids as lower-case hexadecimal: 32 digits of a trace, 16 of a span; None where there is none.
+    """Ids in lower-case hexadecimal, 32 digits of a trace, 16 of a span.
 
-    An operator and work of a device belong to the innermost span around them, or around their start.
+    An operator and device work belong to the innermost span around them, or around their start.
 
     Attributes:
         rows: For each row that of its span, which may be itself; -1 where there is none.
     """
 
     def __init__(self, recording: Recording, tree: HostTree, owners: Mapping[int, int]) -> None:
-        """Find the span of each row; ``owners``: of work of a device, the row of the host it was started for."""
+        """Find the span of each row.
+
+        owners: host row of each row of device work.
+        """
         self._highs, self._lows = column(recording, "trace_high"), column(recording, "trace_low")
         self._spans, self._parents = column(recording, "span"), column(recording, "parent_span")
         self.rows = [-1] * len(recording)
@@ -53,12 +56,12 @@ class SpanIds:
         return self.around(row) if self.rows[row] == row else None
 
     def distinct(self, row: int) -> str | None:
-        """Return the id of a row, made up for one that is no span; None where it belongs to none."""
+        """Return a row's id, made up for a row that is no span, or None."""
         span = self.rows[row]
         if span in (row, -1):
             return self.around(row)
         return f"{(self._spans[span] + (row + 1) * _STRIDE) & _MOST:016x}"
 
     def parent(self, row: int) -> str | None:
-        """Return the id of the span around a row that is one, all zeros for a root; else the id of the row's span."""
+        """Return the parent id of a span (zeros for a root), else the row's span."""
         return f"{self._parents[row]:016x}" if self.rows[row] == row else self.around(row)

@@ -1,4 +1,4 @@
-"""What to do with a trace that is ready: handlers for ``profile(on_trace_ready=...)``."""
+"""Handlers for ``profile(on_trace_ready=...)``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 def tensorboard_trace_handler(
     dir_name: StrOrBytesPath, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """Return a handler that writes each trace as ``{worker}.{time}.pt.trace.json`` into a folder, as TensorBoard reads.
+    """Return a handler that writes traces for TensorBoard into a folder.
 
-    dir_name: The folder; it is made, mode 0700, if it is not there.
-    worker_name: Default: the host's name and the process's number. What could lead out of the folder is escaped.
-    use_gzip: Compress; then the name ends in ``.gz``.
+    Files are named ``{worker}.{time}.pt.trace.json``, with the time in ns since 1970.
 
-    The time is ns since 1970. TypeError for a folder that is no path, ValueError for an empty one. The handler raises
-    OSError where the folder or the file cannot be made.
+    dir_name: folder, made with mode 0700 if missing.
+
+    worker_name: default is host name and process number. Path characters are escaped.
+
+    use_gzip: compress, with a name ending in ``.gz``.
+
+    Raises TypeError for an invalid folder, ValueError for an empty one. The handler raises OSError if the folder or
+    file cannot be made.
     """
     if worker_name is not None and not isinstance(worker_name, str):
         raise TypeError(f"worker_name must be a str or None, got {shown_value(worker_name)}")

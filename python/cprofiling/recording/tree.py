@@ -1,4 +1,4 @@
-"""Which rows of a recording belong together: what was inside what on the host, and what devices did for it."""
+"""Nesting of a recording's rows, and the device work of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HostTree:
             row = self.parents[row]
 
     def nearest(self, wanted: Callable[[int], bool]) -> list[int]:
-        """Return for each row the innermost wanted one that it is, or is in; -1 where there is none."""
+        """Return each row's innermost wanted row, itself included, or -1."""
         found = [-1] * len(self.parents)
         for row, parent in enumerate(self.parents):
             if parent != -2:
@@ -54,7 +54,7 @@ class HostTree:
         return found
 
     def only(self, rows: Collection[int]) -> HostTree:
-        """Return the tree of some rows alone, each inside the nearest of them around it."""
+        """Return the tree of some rows alone, each in the nearest around it."""
         around = self.nearest(set(rows).__contains__)
         parents = [
             -2 if around[row] != row else around[parent] if parent >= 0 else -1
@@ -63,14 +63,17 @@ class HostTree:
         return HostTree(parents)
 
     def outermost(self, rows: Collection[int]) -> list[int]:
-        """Return those of some rows of the tree that are in no other of them, in their order."""
+        """Return the rows that are in no other of them, in order."""
         wanted = set(rows)
         around = self.nearest(wanted.__contains__)
         return [row for row in rows if self.parents[row] < 0 or around[self.parents[row]] < 0]
 
 
 def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
-    """Return the tree of what happened on the host; ``merging``: with one row for pairs of the same name."""
+    """Return the tree of host rows.
+
+    merging: join pairs of the same name.
+    """
     parents = _counted_parents(recording, _counted(recording))
     kinds = column(recording, "kind")
     if STEP in set(kinds):
@@ -90,7 +93,7 @@ def _counted(recording: Recording) -> bytearray:
 
 
 def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
-    """Return for each row the nearest row around it that counts and is before it, -1 or -2."""
+    """Return each row's nearest earlier row around it that counts, -1 or -2."""
     starts, ends, spans = (column(recording, name) for name in ("start_ns", "end_ns", "span"))
     parents = column(recording, "parent")
     found = [-2] * len(counted)
@@ -113,7 +116,7 @@ def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
 
 
 def _insert_steps(recording: Recording, parents: list[int]) -> None:
-    """Make steps the parents of what is in them."""
+    """Make steps the parents of their contents."""
     ends, tracks = column(recording, "end_ns"), column(recording, "track")
     steps: dict[int, int] = {}  # the latest of each track
     for row, kind in enumerate(column(recording, "kind")):
@@ -126,7 +129,7 @@ def _insert_steps(recording: Recording, parents: list[int]) -> None:
 
 
 def _merge_pairs(tree: HostTree, names: memoryview, kinds: memoryview) -> None:
-    """Let a row of the host stand for its only child, if that has its name and is one of the host as well."""
+    """Merge each host row with its only child if that has the same name."""
     parents, merged = tree.parents, tree.merged
     children = [0] * len(parents)
     for parent in parents:
@@ -144,7 +147,7 @@ def _merge_pairs(tree: HostTree, names: memoryview, kinds: memoryview) -> None:
 
 
 class Stacks:
-    """The Python stacks of rows: as recorded with the row, else by the Python frames that were recorded around it."""
+    """Python stacks of rows, recorded with them or from frames around them."""
 
     def __init__(self, recording: Recording, tree: HostTree) -> None:
         """Find out which of both the recording has."""
@@ -156,7 +159,7 @@ class Stacks:
         self._frames = texts_of(recording, "python_function")
 
     def of(self, row: int, most: int) -> list[str]:
-        """Return the frames of a row's stack, so many at most, the innermost first; none where it is not known."""
+        """Return a row's stack frames, innermost first, at most ``most``."""
         stack = self._strings[self._stacks[row]]
         if stack or not self._frames or row not in self._tree:
             return frames_of(stack)[:most]
@@ -165,13 +168,11 @@ class Stacks:
 
 
 def self_times(recording: Recording, tree: HostTree) -> list[int]:
-    """Return for each row of the tree the time in which it was the innermost of those open on its thread.
+    """Return the time in which each row was innermost on its thread.
 
-    In the tree of all rows that is host self time, without operators inside. In ``only()`` the nodes it is node self
-    time, without nodes inside.
-
-    Of rows that overlap, that is the one that began last. On a thread of generators or coroutines, which take turns, it
-    is the time in which a row was not suspended, less that of its children on the thread. 0 for rows of no tree.
+    In the tree of all rows that is host self time, without operators inside; in ``only()`` the nodes it is node self
+    time, without nodes inside. Of overlapping rows, the one that began last counts. For generators and coroutines,
+    which take turns, it is the time not suspended, less that of children on the thread. 0 for rows of no tree.
     """
     tracks, flags = column(recording, "track"), column(recording, "flags")
     taking_turns = {track for track, flag in zip(tracks, flags, strict=True) if flag & SUSPENDABLE}
@@ -182,7 +183,7 @@ def self_times(recording: Recording, tree: HostTree) -> list[int]:
 
 
 def _innermost_times(recording: Recording, tree: HostTree, without: set[int]) -> list[int]:
-    """Return the time in which each row was the innermost on its track, 0 for rows of some tracks."""
+    """Return the time in which each row was innermost, 0 on some tracks."""
     starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
     times = [0] * len(starts)
     threads: dict[int, tuple[list[int], list[int]]] = {}  # the open rows of each track, and up to when it is done
@@ -211,7 +212,7 @@ def _finish(row: int, ends: memoryview, done: list[int], times: list[int]) -> No
 
 
 def _add_times_in_turns(recording: Recording, tree: HostTree, wanted: set[int], times: list[int]) -> None:
-    """Give the rows of some tracks the time in which they were not suspended, and no child ran."""
+    """Add times not suspended and without children, on some tracks."""
     starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
     suspended = column(recording, "suspended_ns")
     for row, parent in enumerate(tree.parents):
@@ -226,12 +227,12 @@ def _add_times_in_turns(recording: Recording, tree: HostTree, wanted: set[int], 
 
 
 def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
-    """Return for each row of work on a device the row of the host that it was started for, where that is known.
+    """Return the host row that started each row of device work, if known.
 
-    As torch.profiler has it, that is the operator (or annotation, or node) inside which the call of the device's
-    runtime was, not this call: by the external id that tools give both, else by the place of the call, which has the
-    same correlation. Traces in which external ids are but correlations once more go by the call. Work that has neither,
-    but a parent, as in traces of Furiosa's SDK, belongs to the first row of the host among its parents.
+    As in torch.profiler, that is the operator, annotation or node around the runtime call, not the call: by the
+    external id given to both, else by the place of the call with the same correlation. In traces with external ids that
+    only repeat correlations, the call decides. Work with only a parent, as in traces of Furiosa's SDK, belongs to its
+    first parent on the host.
     """
     launches, operators = _joins(recording)
     cats, kinds = column(recording, "cat"), column(recording, "kind")
@@ -260,7 +261,7 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
 
 
 def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield rows of devices, each with the first row of the host among those that its parents lead to."""
+    """Yield device rows, each with its first parent on the host."""
     kinds, parents = column(recording, "kind"), column(recording, "parent_span")
     spans = {span: row for row, span in enumerate(column(recording, "span")) if span}
     for orphan in orphans:
@@ -273,7 +274,7 @@ def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator
 
 
 def _joins(recording: Recording) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the calls of a runtime by correlation, and the operators by external id."""
+    """Return runtime calls by correlation, and operators by external id."""
     runtime = texts_of(recording, *RUNTIME)
     correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
     launches: dict[int, int] = {}
@@ -292,7 +293,7 @@ def _joins(recording: Recording) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def launches_of(recording: Recording) -> dict[int, int]:
-    """Return the rows of the host that have a correlation, by it: the calls that start work on a device."""
+    """Return host rows that start device work, by correlation."""
     found = {}
     rows = zip(column(recording, "kind"), column(recording, "correlation"), strict=True)
     for row, (kind, correlation) in enumerate(rows):
@@ -302,7 +303,10 @@ def launches_of(recording: Recording) -> dict[int, int]:
 
 
 def sum_up(values: list[int], parents: Sequence[int]) -> list[int]:
-    """Return for each row its value and those of all rows inside it; parents are before their children."""
+    """Return each row's value plus those of rows inside.
+
+    Parents come before their children.
+    """
     totals = list(values)
     for row in range(len(totals) - 1, -1, -1):
         if parents[row] >= 0:
@@ -311,9 +315,9 @@ def sum_up(values: list[int], parents: Sequence[int]) -> list[int]:
 
 
 def nodes_around(recording: Recording, tree: HostTree, owners: dict[int, int]) -> list[int]:
-    """Return for each row the innermost profiled node that it is or is in, -1 where there is none.
+    """Return each row's innermost profiled node, itself included, or -1.
 
-    Work on a device is in the node that started it.
+    Device work is in the node that started it.
     """
     nodes = [-1] * len(recording)
     for row, kind in enumerate(column(recording, "kind")):

@@ -1,4 +1,4 @@
-"""Recordings that nobody starts: of a whole process, as CPROFILING_OUTPUT_PATH or ``cprofiling run`` asks for them."""
+"""Recordings of whole processes, by CPROFILING_OUTPUT_PATH or the command."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _IDLE, _RUNNING, _ENDING, _ENDED = range(4)
 
 
 def start(value: str, variable: str) -> None:
-    """Record this process from now to its end, and write the trace to the path that an environment's variable gives.
+    """Record this process to its end, and write the trace to the given path.
 
-    Where that cannot be, one line on stderr says so, and nothing else happens. The trace of a process that another one
-    with the same path has started, or whose rank (``RANK``) is not 0, goes beside that path, with its rank, if it has
-    one, and its number in the name, and only if it has an event. PyTorch's operators are not recorded.
+    A failure is one line on stderr, and nothing else. Processes started by one with the same path, and ranks (``RANK``)
+    other than 0, write beside that path, with rank and process number in the name, and only if there is an event.
+    PyTorch's operators are not recorded.
     """
     if Automatic.current is not None:
         return
@@ -49,19 +49,22 @@ def start(value: str, variable: str) -> None:
 
 
 class Automatic(profile):
-    """A recording from the start of a process to its end, which then writes it.
+    """Recording from the start of a process to its end, which writes it.
 
-    It ends with the interpreter, on SIGTERM (see ``termination``), and when the program starts a recording of
-    its own. A process that is killed otherwise, or ends by ``os._exit`` or becomes another program, leaves no trace. A
-    forked process begins with a recording of its own.
+    It ends with the interpreter, on SIGTERM (see ``termination``), and when the program starts its own recording. A
+    process that is killed otherwise, ends by ``os._exit`` or becomes another program leaves no trace. A forked process
+    begins its own recording.
 
-    PyTorch's operators are not recorded: torch.profiler, which would record them, is left to the program.
+    PyTorch's operators are not recorded: torch.profiler is left to the program.
     """
 
     current: ClassVar[Automatic | None] = None  # that of this process, also when it has ended
 
     def __init__(self, path: str, *, is_first: bool) -> None:
-        """Prepare the recording. ``path``: checked; ``is_first``: whether no process above this one has it."""
+        """Prepare the recording.
+
+        path: checked. is_first: no parent process has it.
+        """
         super().__init__(operators=False)
         self.output = OutputPath(path, is_first=is_first)
         self._guard = threading.RLock()
@@ -79,13 +82,19 @@ class Automatic(profile):
         call_before_worker_ends(self.end)
 
     def end(self) -> None:
-        """Stop and write, once. Whatever goes wrong is said in one line; nothing is raised."""
+        """Stop and write, once.
+
+        Any fault is one line on stderr; nothing is raised.
+        """
         if self._phase == _RUNNING:
             self._finish()
             termination.go_on()
 
     def _finish(self) -> bool:
-        """Do so. False: it is being done by what this thread has interrupted."""
+        """Stop and write.
+
+        Returns False if this thread has interrupted that.
+        """
         with self._guard:
             if self._phase == _RUNNING:
                 self._phase = _ENDING
@@ -133,17 +142,17 @@ class Automatic(profile):
                 self._written(recording, path)
 
     def _written(self, recording: Recording, path: str) -> None:  # noqa: ARG002 others tell more
-        """Say what was written and where; here nothing, where that is as the environment asks."""
+        """Report the file written, here not if the environment named it."""
         if self.output.is_owner and path != self.output.path:
             say(f"{self.output.path!a} is another process's by now: the trace is {path!a}")
 
     def _conclude(self) -> None:
-        """Say what is to be said at the end."""
+        """Report at the end."""
 
     # ---- Other processes
 
     def _after_fork(self) -> None:
-        """Record the forked process, too; what was recorded so far is the parent's."""
+        """Record the forked process, too, without the parent's events."""
         was_running = self._phase == _RUNNING
         self._guard = threading.RLock()
         self._phase = _ENDED

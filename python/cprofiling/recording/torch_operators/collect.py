@@ -1,12 +1,12 @@
-"""PyTorch's operators and kernels in a recording: torch.profiler itself records them, underneath ours.
+"""Collect PyTorch's operators and kernels by running torch.profiler.
 
-Each stretch of a recording, from its start or ``resume()`` to its ``pause()`` or end, is one run of torch.profiler: its
-own switch for pauses knows one thread only, and writes to stderr each time.
+Each stretch of a recording, from start or ``resume()`` to ``pause()`` or end, is one run of torch.profiler: its own
+pause switch knows one thread only, and writes to stderr each time.
 
-torch.profiler cannot be used twice at a time, and hardly notices: the one that was started first loses what it has, or
-the process crashes. So nothing is started where another one is in use, and nothing is stopped that may not be ours.
-It must not be on when the process ends, nor be ended by another thread, if it records only one. And once it was used, a
-forked child that ends through ``sys.exit()``, and not ``os._exit()``, is aborted by PyTorch's library at its end.
+torch.profiler cannot be used twice at a time, and hardly notices: the one started first loses its data, or the process
+crashes. So nothing is started while another one is in use, and nothing is stopped that may not be ours. It must not be
+on when the process ends, nor be ended by another thread if it records only one. After its use, PyTorch's library aborts
+a forked child that ends through ``sys.exit()`` instead of ``os._exit()``.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def begin(
     with_stack: bool,
     is_wanted: bool,
 ) -> Operators | None:
-    """Return what records the operators of a recording that starts; None: there can be none.
+    """Return a recorder of operators for a starting recording, or None.
 
-    PyTorch is never imported. The first ``start()`` in a process takes about a second, in which PyTorch sets its
-    profiler up; later ones take half a millisecond.
+    PyTorch is never imported. The first ``start()`` in a process takes about a second, as PyTorch sets its profiler up;
+    later ones take half a millisecond.
 
     Args:
         host: Record operators.
@@ -97,7 +97,10 @@ def begin(
 
 
 class Operators:
-    """The operators of one recording. What goes wrong is warned of, and leaves the rest of the recording as it is."""
+    """Operators of one recording.
+
+    Faults are warned of and leave the rest of the recording as it is.
+    """
 
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self._torch = torch
@@ -109,7 +112,7 @@ class Operators:
         self._said: set[str] = set()
 
     def prepare(self) -> None:
-        """Let torch.profiler warm up, so that what it sets up does not distort what ``start()`` begins to record."""
+        """Warm torch.profiler up, to keep its setup out of the recording."""
         if self._prepared is None:
             self._attempt(self._prepare)
 
@@ -119,20 +122,20 @@ class Operators:
             self._attempt(self._start)
 
     def end(self) -> None:
-        """Record up to now; ``stop()`` or ``join()`` is to follow."""
+        """End the stretch, before ``stop()`` or ``join()``."""
         run = self._run
         if run is not None and not self._attempt(run.end):
             self._run = None
             _at_exit.leave(run)
 
     def stop(self) -> None:
-        """Stop torch.profiler, after ``end()``, which takes the longer the more it has recorded."""
+        """Stop torch.profiler after ``end()``, slower the more it has recorded."""
         run, self._run = self._run, None
         if run is not None and self._attempt(run.stop):
             self._ended.append(run)
 
     def join(self, recording: _core.Recording) -> None:
-        """Add what was recorded since the last time to an unfinished recording."""
+        """Add new operators to an unfinished recording."""
         self.stop()
         runs, self._ended = self._ended, []
         for run in runs:
@@ -147,14 +150,15 @@ class Operators:
             self._attempt(run.cancel)
 
     def forget(self) -> None:
-        """Leave what runs to the process that this one was forked from."""
+        """Leave the run to the parent process after a fork."""
         self._run = self._prepared = None
 
     def silence_thread(self) -> bool:
-        """Have this thread, which forks, record nothing. Whether it did: ``unsilence_thread()`` is to follow.
+        """Stop recording in this thread, which forks.
 
-        The child's only thread must not record into what is the parent's. It can neither stop the profiler nor be
-        silenced itself: another thread may have held a lock of PyTorch's, which nobody gives back there.
+        Returns whether it did, so that ``unsilence_thread()`` must follow. The child's only thread must not record into
+        the parent's data. It can neither stop the profiler nor be silenced itself: another thread may have held a lock
+        of PyTorch's, never released there.
         """
         is_running = self._run is not None
         if is_running:
@@ -187,7 +191,7 @@ class Operators:
         return run
 
     def _attempt(self, action: Callable[..., None], *arguments: object) -> bool:
-        """Do something that may fail; each reason for that is told once."""
+        """Run an action that may fail, warning of each reason once."""
         try:
             action(*arguments)
         except Exception as error:  # noqa: BLE001 whatever PyTorch raises, the user's recording goes on
@@ -200,7 +204,10 @@ class Operators:
 
 
 class _AtExit:
-    """Stops torch.profiler when the process ends, which would crash otherwise, and keeps it out of forked children."""
+    """Stops torch.profiler at exit and keeps it out of forked children.
+
+    The process would crash otherwise.
+    """
 
     def __init__(self) -> None:
         self._watched: Operators | None = None
@@ -209,7 +216,10 @@ class _AtExit:
         self._is_over = False
 
     def watch(self, operators: Operators) -> bool:
-        """Watch what is started now. False: the process ends already."""
+        """Watch a new run.
+
+        Returns False if the process is ending.
+        """
         if self._watched is None:
             atexit.register(self._stop)
             os.register_at_fork(
@@ -222,7 +232,7 @@ class _AtExit:
         return not self._is_over
 
     def leave(self, run: _Run) -> None:
-        """Stop a run as soon as the main thread comes by, if it can be stopped at all."""
+        """Stop a run from the main thread, if it can be stopped at all."""
         self._left.append(run)
         self._stop_left()
 
@@ -258,7 +268,10 @@ class _UnavailableError(Exception):
 
 
 class _Silence:
-    """Keeps torch.profiler from telling of each run on stderr; at its first use it asks what to tell, here errors."""
+    """Keeps torch.profiler from reporting runs on stderr.
+
+    At its first use it reads the level, here errors.
+    """
 
     def __enter__(self) -> None:
         os.environ[_LOG_LEVEL] = _ERRORS
@@ -298,7 +311,7 @@ class _Run:
         self._claim()
 
     def is_untouched(self) -> bool:
-        """Whether no other profiler was started or prepared since this one was, by this process."""
+        """Return whether this process started or prepared no other profiler since."""
         is_ours = type(self._torch.autograd.profiler._is_profiler_enabled) is int and self._pid == os.getpid()
         return is_ours and not _warms_up(self._torch)
 
@@ -328,14 +341,14 @@ class _Run:
         self._profile.stop_trace()
 
     def cancel(self) -> None:
-        """End what was prepared and never started."""
+        """End a run that was prepared and never started."""
         if self.is_untouched():
             self._profile.start_trace()
             self._claim()
             self.stop()
 
     def add_to(self, recording: _core.Recording) -> None:
-        """Add what was recorded to an unfinished recording."""
+        """Add the operators to an unfinished recording."""
         found = self._found()
         rows = Rows(found, self._marks, self._begin_ns, self._end_ns, self._names(found))
         before = len(recording)
@@ -378,7 +391,7 @@ class _Run:
         return monotonic_ns() + self._offset_ns
 
     def _found(self) -> Recording:
-        """What torch.profiler has recorded, as a recording with its times."""
+        """Return torch.profiler's trace as a recording, with its times."""
         folder = tempfile.mkdtemp(prefix="cprofiling-")
         try:
             path = os.path.join(folder, "operators.json")
@@ -401,7 +414,7 @@ class _Run:
 
 
 def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple[list[Any], str | None]:
-    """The activities of torch.profiler to record; and if there are none that could be, why."""
+    """Return torch.profiler's activities to record, or why there are none."""
     if torch is None:
         return [], _NOT_LOADED
     try:
@@ -419,17 +432,20 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
 
 
 def _available_devices(torch: Any) -> list[str]:
-    """The kinds of devices that there are; torch.profiler records one kind at a time, the first of these."""
+    """Return the kinds of devices.
+
+    torch.profiler records the first only.
+    """
     modules = {**_DEVICES, "PrivateUse1": torch._C._get_privateuse1_backend_name()}
-    return [name for name, module in modules.items() if _is_available(getattr(torch, module, None))]
-
-
-def _is_available(device: Any) -> bool:
-    return device is not None and device.is_available()
+    found = {name: getattr(torch, module, None) for name, module in modules.items()}
+    return [name for name, device in found.items() if device is not None and device.is_available()]
 
 
 def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[Any, bool]:
-    """What is beyond the usual arguments, and whether all threads are recorded, which old versions cannot."""
+    """Return extra options, and whether all threads are recorded.
+
+    Old versions cannot do that.
+    """
     kind = torch._C._profiler._ExperimentalConfig
     stacks = {"verbose": True} if with_stack else {}
     if all_threads:
@@ -449,9 +465,9 @@ def _check_free(torch: Any) -> None:
 
 
 def _warms_up(torch: Any) -> bool:
-    """Whether a torch.profiler.profile is in the warm-up of its schedule, of which no flag of PyTorch's tells.
+    """Return whether a torch.profiler.profile is in its schedule's warm-up.
 
-    Its objects are looked for where one was made that has not been left as a context since.
+    No flag of PyTorch's tells. Its objects are looked for if one was made that has not been left as a context since.
     """
     if _STEP not in getattr(_step_tracker(torch), "_step_dict", ()):
         return False
@@ -460,7 +476,7 @@ def _warms_up(torch: Any) -> bool:
 
 
 def _step_tracker(torch: Any) -> Any:
-    """What knows of the objects of torch.profiler that were made; None: this version has nothing of the kind."""
+    """Return the tracker of torch.profiler objects, None in versions without."""
     return getattr(torch.autograd.profiler, "KinetoStepTracker", None)
 
 
@@ -474,7 +490,10 @@ def _is_main_thread() -> bool:
 
 
 def _offset_ns() -> int:
-    """What the time of day is ahead of the monotonic clock: the closest of several readings."""
+    """Return the offset of the time of day from the monotonic clock.
+
+    It is the closest of several readings.
+    """
     readings = []
     for _ in range(_OFFSETS):
         before, day, after = monotonic_ns(), time_ns(), monotonic_ns()

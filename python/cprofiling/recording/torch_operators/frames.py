@@ -1,4 +1,4 @@
-"""Which of the Python frames that torch.profiler records are this package's own, and of no interest to its users."""
+"""Filter this package's own Python frames out of torch.profiler's traces."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BROKEN = re.compile(f"[\x00-\x1f\x7f-\x9f{LOST}]")
 
 
 class Frames:
-    """The Python frames of a trace of torch.profiler, without this package's and what those called for themselves.
+    """Python frames of a torch.profiler trace, without this package's.
 
-    That is what is of the standard library or built in, up to the next frame that is neither: the user's.
+    What those called is left out, too: frames of the standard library or built in, up to the user's next frame.
     """
 
     def __init__(self, found: Recording) -> None:
@@ -48,7 +48,7 @@ class Frames:
                 self._note(row, strings[names[row]])
 
     def has(self, row: int) -> bool:
-        """Whether a row is anything but such a frame."""
+        """Return whether a row is not a frame of this package."""
         return row not in self._left_out
 
     def args(self, row: int) -> str:
@@ -97,7 +97,7 @@ class Frames:
         return kept[::-1]
 
     def _side(self, frame: str) -> bool | None:
-        """Whether a frame is of this package or of its user; None: what belongs to whoever called it."""
+        """Return whether a frame is this package's, None if its caller's."""
         if frame not in self._sides:
             if frame.startswith(self._own) or _OWN_OBJECT.match(frame):
                 self._sides[frame] = True
@@ -111,10 +111,10 @@ def _frames(stack: str) -> list[str]:
 
 
 def _readable(frame: str) -> str:
-    """Return a frame, without what is no text where its name was.
+    """Return a frame without unreadable bytes.
 
-    PyTorch keeps addresses of names. Those of a module that is imported meanwhile, or of code that is compiled, may be
-    freed before it reads them.
+    PyTorch keeps addresses of names, and those of modules being imported or code being compiled may be freed before it
+    reads them.
     """
     if not _BROKEN.search(frame):
         return frame
@@ -123,7 +123,7 @@ def _readable(frame: str) -> str:
 
 
 def _beginnings(folder: str) -> tuple[str, ...]:
-    """Return how the names of frames of a folder begin: torch.profiler leaves the search path's folders out."""
+    """Return frame name prefixes of a folder, without the search path."""
     return tuple({f"{folder}{os.sep}", *(f"{path}{os.sep}" for path in _without_search_path(folder, sys.path))})
 
 
@@ -133,7 +133,10 @@ def _without_search_path(folder: str, search_path: Iterable[str]) -> list[str]:
 
 
 def _is_of_library(frame: str) -> bool:
-    """Whether a frame such as ``weakref.py(46): __new__`` is of the standard library."""
+    """Return whether a frame is of the standard library.
+
+    For example ``weakref.py(46): __new__``.
+    """
     path = os.path.join(_LIBRARY, frame.partition("(")[0])
     within = path[len(_LIBRARY) + 1 :]
     return path.startswith(_LIBRARY + os.sep) and not within.startswith(_INSTALLED) and os.path.isfile(path)

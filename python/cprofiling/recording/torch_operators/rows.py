@@ -1,4 +1,4 @@
-"""What a run of torch.profiler recorded, made fit for a recording of ours: its times, its threads, its names."""
+"""Fit torch.profiler's times, threads and names to our recording."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
 
 
 class Clock:
-    """Our times for those of torch.profiler, by marks whose times are known in both.
+    """Converts torch.profiler's times to ours, by marks known in both.
 
-    Each clock runs evenly by the other: what they differ by at the beginning and at the end of a run is known from the
-    marks there, to some ten ns. A node begins and ends some 200 ns before and after the operator that it consists of.
-    Durations stay as they are but in runs that are so long that the clocks have drifted apart.
+    Both clocks run evenly: their difference at the beginning and end of a run is known from marks to some ten ns. A
+    node begins and ends some 200 ns before and after its operator. Durations stay as they are but in runs long enough
+    for the clocks to drift.
 
     PyTorch before 2.3 has whole microseconds only. Then nothing begins too early, and ends may be too late by as much,
     which recordings allow for; but short operators may not be found within their nodes.
     """
 
     def __init__(self, marks: Marks, found: Marks) -> None:
-        """Compare the moments before and after each mark with the start and the end that were found for it."""
+        """Compare our times around each mark with those found for it."""
         if len(marks) != len(found):
             raise ValueError(f"{len(found)} of {len(marks)} marks of the time are in what torch.profiler recorded")
         half = len(marks) // 2
@@ -68,23 +68,23 @@ class Clock:
 
 
 def _least_difference(marks: Marks, found: Marks) -> int:
-    """What is to be added to times at least, so that no mark begins before the moment before it."""
+    """Return the least offset that puts no mark before our time."""
     return max(before - start for (before, _), (start, _) in zip(marks, found, strict=True))
 
 
 def _difference(marks: Marks, found: Marks) -> int:
-    """What is to be added to times so that the marks lie between the moments before and after them."""
+    """Return the offset that puts marks between our times around them."""
     most = min(after - end for (_, after), (_, end) in zip(marks, found, strict=True))
     return (_least_difference(marks, found) + most) // 2
 
 
 class Rows:
-    """The rows of a run, but for torch.profiler's own: of its traces, and the marks."""
+    """Rows of a run, without torch.profiler's own and the marks."""
 
     def __init__(
         self, found: Recording, marks: Marks, begin_ns: int, end_ns: int, names: dict[tuple[int, int], str]
     ) -> None:
-        """Look through what was found.
+        """Look through the trace.
 
         Args:
             found: torch.profiler's trace, with its times.
@@ -100,7 +100,10 @@ class Rows:
         self._clock = Clock(marks, list(self._found_marks()))
 
     def reader(self) -> Callable[[int], bytes]:
-        """Return what reads the rows, and the arrows between them, as a Chrome trace. It cannot fail."""
+        """Return a reader of rows and arrows as a Chrome trace.
+
+        It cannot fail.
+        """
         pieces = [*self._pieces()][::-1]
 
         def read(size: int) -> bytes:
@@ -112,11 +115,11 @@ class Rows:
         return read
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield what is known of the whole: keys, and JSON."""
+        """Yield metadata of the trace as (key, JSON)."""
         yield from ((key, value) for key, value in self._found.facts.items() if key not in _FILE_FACTS)
 
     def processes(self) -> Iterator[tuple[int, str | None, str | None, int | None]]:
-        """Yield number, name, label and sort number of the devices, which are as processes."""
+        """Yield number, name, label and sort number of each device."""
         for pid, _, pid_text, _, name, label, _, sort, _, _ in self._found.tracks:
             if pid_text is None and pid != os.getpid():
                 yield pid, name, label, sort
@@ -128,7 +131,7 @@ class Rows:
                 yield pid, tid if tid_text is None else tid_text, name, sort
 
     def lacks_work(self) -> bool:
-        """Whether there are calls that start work on a device, and none of that work."""
+        """Return whether there are device launches without their work."""
         found = self._found
         launches = {number for number, name in enumerate(found.strings) if _LAUNCH.match(name)}
         return DEVICE not in column(found, "kind") and not launches.isdisjoint(column(found, "name"))
@@ -164,7 +167,7 @@ class Rows:
                 yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{frames.args(row)}}}'
 
     def _head(self, name: int, cat: int, kind: int, track: int, true_name: str | None) -> str:
-        """The beginning of such events, up to their time; empty: they are left out."""
+        """Return the JSON of such events up to their time, empty to skip them."""
         strings = self._found.strings
         thread = self._thread(track)
         if not thread or name in self._marks:
@@ -174,12 +177,12 @@ class Rows:
         return f'{{{phase},"name":{text},"cat":{json.dumps(strings[cat])},{thread},"ts":'
 
     def _thread(self, track: int) -> str:
-        """Process and thread, as members of events; empty for torch.profiler's own, which are no numbers."""
+        """Return process and thread members, empty for torch.profiler's own."""
         pid, tid, pid_text, tid_text, *_ = self._found.tracks[track]
         return f'"pid":{pid},"tid":{tid if tid_text is None else json.dumps(tid_text)}' if pid_text is None else ""
 
     def _arrows(self) -> Iterator[str]:
-        """Yield the ends of arrows, but for those of which one end is on the host and not within the run."""
+        """Yield ends of arrows, unless one end is on the host outside the run."""
         kinds, tracks = column(self._found, "kind"), column(self._found, "track")
         devices = {track for kind, track in zip(kinds, tracks, strict=True) if kind == DEVICE}
         left_out = {
@@ -203,7 +206,7 @@ def _us(ns: int) -> str:
 
 
 def may_be_damaged(found: Recording) -> bool:
-    """Whether names may be other than those that were recorded."""
+    """Return whether names may differ from those recorded."""
     strings = found.strings
     names = (strings[name] for name in set(column(found, "name")))
     has_annotations = not texts_of(found, *ANNOTATIONS).isdisjoint(column(found, "cat"))
@@ -211,7 +214,7 @@ def may_be_damaged(found: Recording) -> bool:
 
 
 def true_names(events: Iterable[Any]) -> dict[tuple[int, int], str]:
-    """Return the names that traces have damaged, by thread and start, of events as torch.profiler has them."""
+    """Return recorded names by thread and start, where traces damaged them."""
     names: dict[tuple[int, int], str] = {}
     sound: set[str] = set()
     for event in events:
@@ -221,19 +224,15 @@ def true_names(events: Iterable[Any]) -> dict[tuple[int, int], str]:
             continue
         if name not in sound:
             if _DAMAGED.search(name):
-                names[event.device_resource_id(), _start_ns(event)] = name
+                start = event.start_ns() if hasattr(event, "start_ns") else event.start_us() * 1000
+                names[event.device_resource_id(), start] = name
             else:
                 sound.add(name)
     return names
 
 
-def _start_ns(event: Any) -> int:
-    start: int = event.start_ns() if hasattr(event, "start_ns") else event.start_us() * 1000
-    return start
-
-
 def mended(trace: bytes) -> bytes:
-    """Return a trace of torch.profiler, which escapes nothing, with escapes in names."""
+    """Return a torch.profiler trace with its names escaped."""
 
     def escaped(instead: bytes) -> Callable[[re.Match[bytes]], bytes]:
         def of(match: re.Match[bytes]) -> bytes:

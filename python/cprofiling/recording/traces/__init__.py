@@ -1,1 +1,1 @@
-"""Traces: writing and reading Chrome's JSON."""
+"""Read and write Chrome traces."""

@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def export(recording: Recording, path: StrOrBytesPath | None, file: Any) -> None:
-    """Write a Chrome trace to a path or into an open file; see ``Recording.export_chrome_trace``."""
+    """Write a Chrome trace (see ``Recording.export_chrome_trace``)."""
     if path is None and file is None:
         raise TypeError("export_chrome_trace needs either a path or a file, got neither")
     if path is not None and file is not None:
@@ -70,7 +70,7 @@ def _write_compressed(recording: Recording, raw: IO[bytes]) -> None:
 
 
 def write_to_file(recording: Recording, file: Any) -> None:
-    """Write a Chrome trace into an open file, binary or text, which stays open."""
+    """Write a Chrome trace to an open binary or text file, left open."""
     write = checked_writer(file)
     recording.write_chrome(write)
     flush = getattr(file, "flush", None)
@@ -100,7 +100,7 @@ def checked_writer(file: Any) -> Callable[[bytes], object]:
 
 
 def _text_writer(write: Callable[[str], object], encoding: Any) -> Callable[[bytes], object]:
-    """Return a function that writes UTF-8 as text, in escapes where the file's encoding does not have a character."""
+    """Return a function that writes UTF-8 as text, escaped as needed."""
 
     def write_piece(piece: bytes) -> None:
         text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/files/json_write.h
@@ -122,7 +122,7 @@ def _can_encode(text: str, encoding: Any) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Return JSON in ASCII; what is beyond that is in strings only."""
+    """Escape non-ASCII characters of JSON, which are in strings only."""
     import json
     import re
 

@@ -1,4 +1,4 @@
-"""Traces from elsewhere: reading Chrome traces, of Kineto or our own, compressed or not."""
+"""Read Chrome traces of Kineto or our own, compressed or not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class NoTraceError(FormatError):
 
 
 def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
-    """Read a Chrome trace; see ``cprofiling.load_trace``. ``called``: what it is in messages; None: its path."""
+    """Read a Chrome trace (see ``cprofiling.load_trace``).
+
+    called: its name in messages, by default the path.
+    """
     file_name = arguments.path("path", path)
     name = file_name if called is None else called
     with files.open_to_read(file_name) as file:
@@ -57,7 +60,7 @@ def load_again(trace: bytes) -> Recording:
 
 
 def _named(error: FormatError, name: str, file_name: str, head: bytes) -> FormatError:
-    """Return an error with the name of the file; where that is no trace, with what it is as far as that is known."""
+    """Return an error with the file's name and its likely format."""
     kind = file_kinds.kind_of(head)
     if kind not in (None, file_kinds.TRACE):
         return NoTraceError(f"{name}: {kind.told('trace')}")
@@ -68,7 +71,7 @@ def _named(error: FormatError, name: str, file_name: str, head: bytes) -> Format
 
 
 def _warn_of_missing(name: str, report: dict[str, int]) -> None:
-    """Say what of the file a recording does not have, or had to be mended."""
+    """Warn of parts of the file left out or mended."""
     ignored, unmatched, negative = report["ignored"], report["unmatched"], report["negative"]
     parts = [
         f"{ignored} events of kinds that a recording does not have were left out" if ignored else "",
@@ -95,13 +98,16 @@ class _Source:
         self._read = _Unpacker(self.take).read if self._first.startswith(file_kinds.GZIP_MAGIC) else self.take
 
     def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes of the text; none at the end. FormatError as ``_Unpacker.read``."""
+        """Return up to ``size`` bytes of text, empty at the end.
+
+        Raises FormatError as ``_Unpacker.read``.
+        """
         piece = self._read(size)
         self.head = self.head or piece[: file_kinds.HEAD]
         return piece
 
     def take(self, size: int) -> bytes:
-        """Return up to ``size`` bytes of the file as it is; none at the end."""
+        """Return up to ``size`` raw bytes, empty at the end."""
         if self._first:
             piece, self._first = self._first[:size], self._first[size:]
             return piece
@@ -116,7 +122,7 @@ class _Source:
 
 
 class _Unpacker:
-    """What a compressed file stands for."""
+    """Decompressor of a gzip file."""
 
     def __init__(self, take: Callable[[int], bytes]) -> None:
         self._take = take
@@ -125,7 +131,10 @@ class _Unpacker:
         self._packed = self._unpacked = 0
 
     def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes; none at the end. FormatError for what is damaged, cut, or too large."""
+        """Return up to ``size`` bytes, empty at the end.
+
+        Raises FormatError for a file that is damaged, cut or too large.
+        """
         while True:
             piece = self._rest or self._next_piece()
             if self._stream.eof:
