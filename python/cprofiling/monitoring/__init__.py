@@ -1,1 +1,1 @@
-"""Watching programs that run: live files, top, gRPC, Prometheus, OpenTelemetry."""
+"""Monitor running programs by live files, top, gRPC and exporters."""

@@ -49,14 +49,14 @@ class LiveWriter:
     """
 
     def __init__(self, path: str, core: _core.LiveFile, *, is_automatic: bool = False) -> None:
-        """``core``: the opened file."""
+        """Write to the opened file ``core``."""
         self.path = path
         self.is_automatic = is_automatic
         self._core = core
         self._profilers: list[tuple[weakref.ref[Profiler], str]] = []
 
     def holds(self, profiler: Profiler) -> bool:
-        """Whether a Profiler's statistics are kept here."""
+        """Return whether a Profiler's statistics are kept here."""
         return self._core.holds(profiler)
 
     def add(self, profiler: Profiler) -> None:
@@ -67,17 +67,23 @@ class LiveWriter:
         self._profilers.append((weakref.ref(profiler), label))
 
     def remove(self, profiler: Profiler) -> None:
-        """Keep a Profiler's statistics no longer; they stay as those of one that is gone."""
+        """Stop keeping a Profiler, and leave its statistics as a deleted one's."""
         self._core.remove(profiler)
         self._profilers = [pair for pair in self._profilers if pair[0]() not in (None, profiler)]
 
     def is_only(self, profiler: Profiler) -> bool:
-        """Whether it ends when that is taken out: it is that Profiler's alone, and not the environment's."""
+        """Return whether removing the Profiler ends the file.
+
+        True if there is no other, and the environment did not ask for the file.
+        """
         self._prune()
         return not self.is_automatic and all(pair[0]() is profiler for pair in self._profilers)
 
     def close(self) -> None:
-        """Write for the last time. What goes wrong is told, and nothing is raised: there may be more to close."""
+        """Write for the last time.
+
+        Faults are reported, not raised: there may be more to close.
+        """
         *_, error = self._core.close()
         if error:
             mention(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
@@ -87,7 +93,10 @@ class LiveWriter:
         self._core.commit()
 
     def continue_beside(self) -> None:
-        """In a forked process: let go of the parent's file, and go on in one of this process's, once it counts."""
+        """Release the parent's file in a forked child.
+
+        It gets a file of its own once it counts.
+        """
         self._core.close()
         self.path = OutputPath(self.path, is_first=False).wanted()
         self._core = _later(self.path)
@@ -111,7 +120,7 @@ class LiveWriter:
 
 
 class _Files:
-    """The live files of this process, and what the environment asks for."""
+    """Live files of this process, and the environment's request."""
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -127,7 +136,9 @@ _files = _Files()
 
 
 def switch(profiler: Profiler, live: object, enabled: bool) -> Callable[[], None] | None:
-    """Prepare what a call of ``set_profiling`` changes, and return what is to be called once it has; None: nothing.
+    """Prepare the effect of ``set_profiling``, and return its last step.
+
+    That is called once the Profiler has changed; None if there is nothing to do.
 
     Raises:
         OSError: The file cannot be had; FileExistsError where there is one that is no live file.
@@ -161,11 +172,10 @@ def _move(profiler: Profiler, wanted: LiveWriter | None) -> None:
 
 
 def start(value: str, variable: str, default: Profiler) -> None:
-    """Keep the statistics of all Profilers of this process at the path that an environment's variable gives.
+    """Keep statistics of all Profilers at an environment variable's path.
 
-    The default Profiler is switched on. Where that cannot be, one line on stderr says so, and nothing else happens. A
-    process that another one with the same path has started, or whose rank is not 0, has a file beside that path, and
-    only once it has counted something.
+    The default Profiler is enabled. A failure is one line on stderr, and nothing else. Processes started by one with
+    the same path, and ranks other than 0, have a file beside that path, once they have counted something.
     """
     is_first = is_first_with(OWNER)
     try:
@@ -183,7 +193,7 @@ def start(value: str, variable: str, default: Profiler) -> None:
 
 
 def commit() -> None:
-    """Write all live files of this process now, without waiting for their time."""
+    """Write all live files of this process at once."""
     with _files.lock:
         for file in _files.open.values():
             file.commit()
@@ -193,7 +203,10 @@ def commit() -> None:
 
 
 def _opened_or_later(output: OutputPath) -> _core.LiveFile:
-    """Return a new live file at its path, or beside it where that is for another process. Raises as ``_opened``."""
+    """Return a new live file at its path, or beside a taken one.
+
+    Raises as ``_opened``.
+    """
     if output.is_owner:
         try:
             return _opened(output.path, say)
@@ -206,9 +219,9 @@ def _opened_or_later(output: OutputPath) -> _core.LiveFile:
 
 
 def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
-    """Return a new live file at a path: whole before it has its name, with room for what will be written.
+    """Return a new live file at a path, complete before it has its name.
 
-    ``tell`` is given where that of a process that was killed is then.
+    Room for later data is allocated. tell: called with the new place of a killed process's file.
     """
     try:
         with _place(path) as keep:
@@ -227,9 +240,9 @@ def _later(path: str) -> _core.LiveFile:
 
 @contextmanager
 def _place(path: str) -> Iterator[bool]:
-    """Have a path for the block, if there is nothing, or a live file that nobody writes to.
+    """Reserve a path with nothing or an unused live file at it.
 
-    Gives whether what is there is to be kept: nobody may have seen yet what a process had counted that was killed.
+    Yields whether to keep that file: nobody may have seen what a killed process had counted.
     """
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
@@ -262,7 +275,10 @@ def _descriptor(path: str) -> tuple[int, bool]:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Whether a path still leads to an open file: another process may have put its own there."""
+    """Return whether a path still leads to an open file.
+
+    Another process may have put its own there.
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
@@ -270,7 +286,10 @@ def _is_at(path: str, descriptor: int) -> bool:
 
 
 def _is_complete(path: str) -> bool:
-    """Whether nothing is lost with a live file that nobody writes to: its process ended well, or counted nothing."""
+    """Return whether an unused live file can go.
+
+    Its process ended well, or counted nothing.
+    """
     try:
         statistics = read(path)
     except (OSError, _core.FormatError):
@@ -279,7 +298,7 @@ def _is_complete(path: str) -> bool:
 
 
 def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
-    """Return a new live file, and where what was at its path is kept, if it is."""
+    """Return a new live file, and the new place of the old one, if kept."""
     temporary = os.path.join(os.path.dirname(path), f".cprofiling-{os.urandom(8).hex()}.tmp")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, _MODE)
@@ -305,9 +324,9 @@ def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
 
 
 def _kept(path: str) -> str:
-    """Give a live file a name beside its own, and return that: ``live-2.cprof`` to ``live-9.cprof``.
+    """Rename a live file to a free name beside it, and return that.
 
-    Where all are taken, the oldest goes of those that nobody writes to.
+    From ``live-2.cprof`` to ``live-9.cprof``; if all are taken, the oldest unused one goes.
     """
     stem, suffix = os.path.splitext(path)
     names = [f"{stem}-{number}{suffix}" for number in range(2, _MOST_NAMES + 1)]
@@ -356,7 +375,7 @@ def _close_all() -> bool:
 
 
 def _after_fork_in_child() -> None:
-    """Go on in files of this process; a failure must not be the program's."""
+    """Continue in this process's files, hiding failures from the program."""
     _files.lock = RLock()
     files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
     for file in files:

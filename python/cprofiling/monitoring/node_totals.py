@@ -1,4 +1,4 @@
-"""What exporters of metrics read: the figures of the nodes of Profilers, one snapshot each, as plain sums."""
+"""Sums of node figures for metric exporters, one snapshot per Profiler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LEAST_S, _MOST_S = 1e-9, 1e5
 
 
 class NodeTotals:
-    """What is known of one node in one stage, or of several under one name: sums.
+    """Sums of one node in one stage, or of several under one name.
 
     Attributes:
         count: Samples.
@@ -75,7 +75,7 @@ class NodeTotals:
         return self.count + self.errors + self.cancelled + self.skipped + self.dropped
 
     def add(self, row: Any, times: tuple[int, ...], gpu_times: tuple[int, ...]) -> None:
-        """Add the figures of a key: a row of a snapshot, and its groups."""
+        """Add a row of a snapshot, and its groups."""
         self.count += row.count
         self.total_ms += row.total_ms
         self.errors += row.error_count
@@ -98,13 +98,13 @@ def _add_groups(sums: dict[int, int], groups: tuple[int, ...]) -> None:
 
 
 def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[dict[Key, NodeTotals], int]:
-    """Return the nodes of a snapshot by stage and name, and how many of them are among others in ``__overflow__``.
+    """Return a snapshot's nodes by stage and name, and the number folded.
 
-    The first ``limit`` have figures of their own; the others are added up under ``__overflow__`` of their stage, or,
-    where no node of it is among the first, of a stage of that name. Names are such as any text can have: surrogates
-    and what ``exportable`` names are backslash escapes.
+    The first ``limit`` have figures of their own; the others are summed under ``__overflow__`` of their stage, or, if
+    that has no node among the first, of a stage of that name. Surrogates and characters excluded by ``exportable`` are
+    backslash escapes in names.
 
-    bounds: numbers of buckets, which divide them into groups.
+    bounds: bucket numbers that divide them into groups.
     """
     nodes: dict[Key, NodeTotals] = {}
     stages: set[str] = set()
@@ -123,7 +123,7 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
 
 
 class Complaints:
-    """Tells the log of sources that cannot be read: of each once, until it can."""
+    """Logs each unreadable source once, until it can be read."""
 
     def __init__(self, whom: str) -> None:
         self._whom = whom
@@ -151,14 +151,14 @@ def exportable(name: str) -> str:
 
 @cache
 def edges_s() -> list[float]:
-    """Return the lower edges of all buckets in seconds, exactly, and the upper one of the last."""
+    """Return the exact edges of all buckets in seconds."""
     return [edge_ns(number) / _NS_PER_S for number in range(LAST + 2)]
 
 
 def bounds_of(parameter: str, bounds_s: Iterable[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the numbers of the buckets before which groups of times end, and these bounds, exactly, in seconds.
+    """Return bucket numbers and exact bounds in s for the given bounds.
 
-    A bound that is no edge of a bucket is moved to the nearest one, by 0.8 % at most.
+    Each bound moves to the nearest bucket edge, by 0.8 % at most.
 
     Raises:
         TypeError: It is no iterable of numbers.
@@ -183,10 +183,12 @@ def bounds_of(parameter: str, bounds_s: Iterable[float]) -> tuple[tuple[int, ...
 
 
 def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
-    """Return a callable that returns what ``snapshot_of`` is to read now, by name; a single source has the name None.
+    """Return a function for the current sources by name.
+
+    A single source has the name None.
 
     profiler: a Profiler, a pipeline, a callable that returns a Snapshot, or a mapping of names to such, which may
-        change at any time.
+    change at any time.
 
     Raises:
         TypeError: It is something else.
@@ -201,7 +203,7 @@ def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
 
 
 def _named(name: Any, source: Any) -> tuple[str, Any]:
-    """Return the name of a source and it; of a name that is none, which came later, what it is and what says so."""
+    """Return a source and its name, or an error in its place for a wrong name."""
     try:
         return exportable(_core.convert_name(name)), source
     except (TypeError, ValueError) as error:
@@ -214,7 +216,7 @@ def _named(name: Any, source: Any) -> tuple[str, Any]:
 
 
 def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complaints) -> Mapping[str | None, Any]:
-    """Return what ``sources_of`` has now; nothing, and a complaint, where the mapping cannot be read."""
+    """Return the current sources, logging a mapping that cannot be read."""
     try:
         found = sources()
     except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
@@ -226,7 +228,10 @@ def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complain
 
 
 def snapshot_of(source: Any) -> Snapshot:
-    """Return a snapshot of what ``sources_of`` has. TypeError for anything else; what the callable raises."""
+    """Return a snapshot of a source.
+
+    Raises TypeError for anything else, and the callable's errors.
+    """
     if isinstance(source, Profiler):
         return source.snapshot()
     if isinstance(source, PipelineProfiling):

@@ -1,4 +1,4 @@
-"""Statistics for OpenTelemetry: instruments that are fed whenever the SDK collects."""
+"""OpenTelemetry instruments that read statistics at each collection."""
 
 from __future__ import annotations
 
@@ -44,22 +44,21 @@ _NOTICEABLE = 1e-9  # of a sum: what rounding leaves is less
 
 
 class OpenTelemetryMetrics:
-    """Metrics of OpenTelemetry: the statistics of Profilers, as the SDK collects them. Needs its API package only.
+    """Metrics of Profilers for OpenTelemetry, needing its API package only.
 
     ``cprofiling.node.duration`` and ``cprofiling.node.gpu.duration`` are histograms in s, with advice for boundaries;
     ``cprofiling.node.calls``, ``.errors``, ``.cancelled``, ``.skipped`` and ``.dropped`` are counters of ``{call}``.
-    Attributes are ``node``, ``stage``, and ``pipeline`` where names were given.
+    Attributes are ``node``, ``stage``, and ``pipeline`` if names were given.
 
-    Nodes cost nothing more for it, and nothing runs between collections. The API takes a histogram's samples one by
-    one, and lets nobody hand over one that is counted already. So the samples since the last collection are given
-    again when the SDK asks for the counters: as many as there were, each in its bucket of the statistics, which is
-    1.6 % wide at most, and together exactly of their sum. Giving one takes some microseconds of the thread that
-    collects; of more than ``max_samples`` the rest waits for the next collection. Where nodes are called more than some
-    thousand times a second, let the OpenTelemetry Collector scrape a ``PrometheusCollector`` instead.
+    Nodes cost nothing more, and nothing runs between collections. The API takes a histogram's samples one by one. So
+    the samples since the last collection are given again when the SDK asks for the counters: as many as there were,
+    each in its bucket of the statistics, which is 1.6 % wide at most, with their exact sum. Each takes some
+    microseconds of the collecting thread; beyond ``max_samples`` the rest waits for the next collection. For nodes
+    called more than some thousand times a second, let the OpenTelemetry Collector scrape a ``PrometheusCollector``
+    instead.
 
-    What was recorded between a collection and a reset of the statistics is not seen; the counters go on after it.
-    Without an SDK nothing happens at all. In a forked child all begins anew. It lives as long as its provider, and is
-    asked up to ``stop()``.
+    Samples between a collection and a reset of the statistics are lost; the counters go on. Without an SDK nothing
+    happens. A forked child starts anew. It lives as long as its provider, and is read until ``stop()``.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class OpenTelemetryMetrics:
 
     @property
     def pending(self) -> int:
-        """How many samples of those that the last collection has seen wait for the next one."""
+        """Number of collected samples that wait for the next collection."""
         return sum(each.pending for each, *_ in self._series())
 
     def stop(self) -> None:
@@ -138,7 +137,7 @@ class OpenTelemetryMetrics:
             self._give()
 
     def _give(self) -> None:
-        """Give the samples that wait; where they are too many, as many of each node, or all that it has."""
+        """Give waiting samples, evenly per node if there are too many."""
         series = sorted(self._series(), key=lambda each: each[0].pending)
         left = self._max_samples
         for place, (each, histogram, attributes) in enumerate(series):
@@ -151,7 +150,7 @@ class OpenTelemetryMetrics:
 
 
 class _Instruments:
-    """The instruments of one provider, which has each of them once, and asks only who made it."""
+    """Instruments of one provider, which has each of them once."""
 
     def __init__(self, metrics: Any, provider: MeterProvider, advice: tuple[float, ...]) -> None:
         from cprofiling._internal.optional import own_version
@@ -170,10 +169,10 @@ class _Instruments:
         return lambda _options: self._observe(counter)
 
     def _observe(self, counter: str) -> list[Observation]:
-        """Return the counts of the nodes; at the turn of the first counter all is read, and samples are given.
+        """Return the counts of the nodes.
 
-        Those that are given in a callback are part of the collection that calls it, or, should another SDK have another
-        order, of the next.
+        The first counter reads everything and gives the samples. They belong to the collection that calls it or, with
+        another order of an SDK, to the next.
         """
         members = self.members
         for member in members if counter == _FIRST else ():
@@ -207,7 +206,7 @@ class _Pipeline:
 
 
 class _Node:
-    """What was told of a node so far."""
+    """Reported state of a node."""
 
     def __init__(self, key: Key, pipeline: str | None) -> None:
         stage, node = key
@@ -233,7 +232,7 @@ class _Node:
 
 
 class _Series:
-    """The samples of a histogram: what was given, and what is to be."""
+    """Samples of a histogram, given and waiting."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, int]] = deque()  # seconds, and how many times
@@ -248,7 +247,10 @@ class _Series:
         return sum(count for _, count in [*self._waiting])
 
     def update(self, count: int, total_ms: float, groups: dict[int, int]) -> None:
-        """Take over what is new. While samples wait it is not looked at, so that no more than once as many wait."""
+        """Take over new samples, unless others wait.
+
+        So at most twice as many wait.
+        """
         if self._waiting or count <= self._count:
             return
         new = {group: more for group, held in groups.items() if (more := held - self._groups.get(group, 0)) > 0}
@@ -270,10 +272,10 @@ class _Series:
 
 
 def _samples(count: int, total_s: float, groups: dict[int, int]) -> Iterator[tuple[float, int]]:
-    """Yield ``count`` times in seconds of that sum, equal ones together, each within its bucket.
+    """Yield ``count`` times in s of the given sum, within their buckets.
 
-    All are at the same part of the way from their bucket's lower edge to the upper one. Samples that the statistics'
-    histogram lost are as long as the mean. What cannot be told so, beyond the last bucket, the longest sample has.
+    Equal ones come together. All are at the same fraction of their bucket. Samples that the histogram lost are as long
+    as the mean. The longest sample takes the rest, beyond the last bucket.
     """
     total_s = max(total_s, 0.0)
     lost = count - sum(groups.values())

@@ -1,4 +1,4 @@
-"""Recordings for OpenTelemetry: their spans, with the ids that they have."""
+"""Spans of recordings for OpenTelemetry, with their own ids."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ _ERROR = OUTCOMES.index("error")
 
 
 def open_telemetry_spans(recording: Recording | profile, *, resource: Resource | None = None) -> Iterator[ReadableSpan]:
-    """Yield the spans of a finished recording: nodes, labelled blocks, and whatever else has an id of its own.
+    """Yield a recording's spans, nodes, labelled blocks and others with ids.
 
-    They have the trace, span and parent ids, the times and the names of the recording; attributes ``node`` (of nodes),
-    ``stage``, ``thread.id`` and ``thread.name``; and ``outcome`` where a call did not simply end: ``error``,
-    ``cancelled``, ``unfinished`` when the recording ended, or ``cut`` by a pause. The status of an error is ERROR; that
-    of others is not set. A lone surrogate in a text is a backslash escape. Operators and work of devices have no ids,
-    and are not among them.
+    They have the recording's trace, span and parent ids, times and names; attributes ``node`` (of nodes), ``stage``,
+    ``thread.id`` and ``thread.name``; and ``outcome`` unless a call simply ended: ``error``, ``cancelled``,
+    ``unfinished`` at the end of the recording, or ``cut`` by a pause. Errors have status ERROR; that of others is not
+    set. A lone surrogate becomes a backslash escape. Operators and device work have no ids, and are left out.
 
-    OpenTelemetry's API makes ids itself, in this moment; spans of the past with ids of their own are made by the SDK's
-    ``ReadableSpan``. So this needs opentelemetry-sdk, which whoever exports spans has.
+    OpenTelemetry's API makes ids itself; spans of the past with given ids are the SDK's ``ReadableSpan``. So this needs
+    opentelemetry-sdk, which every exporter has.
 
-    recording: a Recording, or a ``profile`` that has one. Times of what ``load_trace`` read are those of the file.
-    resource: what made the spans; by default that of the global tracer provider, or of the environment.
+    recording: a Recording, or a ``profile`` that has one. Times of a loaded trace are those of the file. resource:
+    source of the spans; default: that of the global tracer provider, or of the environment.
 
     Raises:
         ImportError: opentelemetry-sdk is not installed.
@@ -61,12 +60,12 @@ def open_telemetry_spans(recording: Recording | profile, *, resource: Resource |
 def export_spans(
     recording: Recording | profile, exporter: SpanExporter | SpanProcessor, *, resource: Resource | None = None
 ) -> int:
-    """Give the spans of a finished recording to an exporter, and return how many it took; see ``open_telemetry_spans``.
+    """Export a recording's spans (``open_telemetry_spans``), and count them.
 
-    exporter: a ``SpanExporter``, which is called here, with 512 spans at a time, and stays open; or a
-        ``SpanProcessor`` such as that of the program, which exports when it likes, and may leave out what does not fit
-        into its queue.
-    recording, resource: see there.
+    exporter: a ``SpanExporter``, called here with 512 spans at a time and left open; or a ``SpanProcessor`` such as the
+    program's, which exports on its own and may drop spans beyond its queue. recording, resource: see there.
+
+    Returns the number of spans taken.
 
     Raises:
         ImportError: opentelemetry-sdk is not installed.
@@ -133,7 +132,7 @@ class _Maker:
 
 
 class _Attributes:
-    """What is known of the rows of a recording."""
+    """Attributes of a recording's rows."""
 
     def __init__(self, recording: Recording) -> None:
         self._texts = recording.strings

@@ -1,4 +1,4 @@
-"""Statistics for Prometheus: a collector that reads a snapshot whenever somebody scrapes."""
+"""Prometheus collector that reads a snapshot at each scrape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MS_PER_S, _NS_PER_S = 1e3, 1e9
 
 
 class PrometheusCollector:
-    """A collector for a ``prometheus_client`` registry: the statistics of Profilers as they are at each scrape.
+    """Collector of Profilers' statistics for ``prometheus_client``.
 
     ``prometheus_client.REGISTRY.register(PrometheusCollector(profiler))`` is all there is to do. Nothing runs between
     scrapes: there is no thread, no file, and no cost for the nodes. A scrape takes one snapshot of each Profiler.
@@ -100,11 +100,14 @@ class PrometheusCollector:
         self._complaints = Complaints("Prometheus")
 
     def describe(self) -> list[Metric]:
-        """Return the families without a series: a registry asks for their names, and nothing is read for that."""
+        """Return the families without series, for their names."""
         return [*self._families().values()]
 
     def collect(self) -> list[Metric]:
-        """Return all families, of one snapshot of each Profiler; what cannot be read is logged, and left out."""
+        """Return all families, from one snapshot of each Profiler.
+
+        Sources that cannot be read are logged and left out.
+        """
         families = self._families()
         for name, source in now_of(self._sources, self._complaints).items():
             labels = [] if name is None else [name]
@@ -166,7 +169,7 @@ class PrometheusCollector:
             families["node_memory_peak_bytes"].add_metric([*labels, memory], peak)
 
     def _buckets(self, groups: Mapping[int, int], count: int) -> list[tuple[str, float]]:
-        """Return the buckets, each with all below; samples that the statistics' histogram lost are in the last one."""
+        """Return cumulative buckets, lost samples in the last one."""
         below, buckets = 0, []
         for group, bound in enumerate(self._le):
             below += groups.get(group, 0)
@@ -181,7 +184,7 @@ def _build() -> dict[str, str]:
 
 
 class TextFormat(Format):
-    """A snapshot in Prometheus' text format, as a scrape of ``PrometheusCollector`` would have it."""
+    """Snapshot in Prometheus' text format."""
 
     suffixes = (".prom",)
     only = "snapshots of statistics"
@@ -191,7 +194,10 @@ class TextFormat(Format):
         return isinstance(of, Snapshot)
 
     def render(self, view: Any) -> str:
-        """Return the text. Raises ImportError, naming the extra, without prometheus_client."""
+        """Return the text.
+
+        Raises ImportError, naming the extra, without prometheus_client.
+        """
         client = imported("prometheus_client", install=_EXTRA)
         registry = client.CollectorRegistry()
         registry.register(PrometheusCollector(lambda: view.of))

@@ -1,4 +1,4 @@
-"""Remote control over gRPC: a server in the process that is profiled, for clients that switch and read its statistics.
+"""Remote control over gRPC, to switch and read a program's statistics.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Addresses of servers: ``host:port`` or ``unix:PATH``, and which of them other machines do not reach."""
+"""Addresses of servers, ``host`` and port or a unix socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONGEST_PATH = 80  # bytes of a socket's folder and name; the system takes 107,
 
 
 def socket_path(value: object) -> str | None:
-    """Return the absolute path of a unix socket, of ``unix:PATH``; None for any other address.
+    """Return the absolute path of a ``unix`` address, None for others.
 
-    ValueError for a path that is empty, too long, or has a NUL.
+    Raises ValueError for a path that is empty, too long, or has a NUL.
     """
     if not isinstance(value, str) or not value.startswith(_UNIX):
         return None
@@ -32,15 +32,18 @@ def socket_path(value: object) -> str | None:
 
 
 def checked_address(value: object) -> str:
-    """Return an address in its usual form. Raises as ``split_address`` and ``socket_path``."""
+    """Return an address in its usual form.
+
+    Raises as ``split_address`` and ``socket_path``.
+    """
     path = socket_path(value)
     return join_address(*split_address(value)) if path is None else f"{_UNIX}{path}"
 
 
 def split_address(value: object) -> tuple[str, int]:
-    """Return the host, an IPv6 address without its brackets, and the port, 0 to 65535.
+    """Return the host, IPv6 without brackets, and the port, 0 to 65535.
 
-    TypeError for what is no str, ValueError for what is no ``host:port``.
+    Raises TypeError unless given a str, ValueError unless it is ``host:port``.
     """
     if not isinstance(value, str):
         raise TypeError(f"address must be a str, got {shown_value(value)}")
@@ -58,12 +61,12 @@ def split_address(value: object) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """Return ``host:port``, with brackets about an IPv6 address."""
+    """Join host and port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_ip(host: str, version: int) -> bool:
-    """Whether a host is an address of this version of IP, written as it should be."""
+    """Return whether a host is a well-formed address of this version of IP."""
     try:
         return ipaddress.ip_address(host).version == version
     except ValueError:
@@ -71,12 +74,15 @@ def is_ip(host: str, version: int) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Return whether only this machine can reach an address, which is a checked one."""
+    """Return whether only this machine can reach a checked address."""
     return socket_path(address) is not None or is_loopback(split_address(address)[0])
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself, for itself only; of names, ``localhost`` can be, if it leads there."""
+    """Return whether a host is a loopback address.
+
+    ``localhost`` counts if it leads there.
+    """
     hosts = [host]
     if host.lower() == "localhost":
         try:

@@ -1,4 +1,4 @@
-"""What stands between a client and the handlers: the token, requests that are no messages, and handlers that fail."""
+"""Guard between clients and handlers, for tokens and failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _MOST_BYTES_KEPT = 65_536  # of a request that stays in memory for as long as it
 
 
 def checked_token(token: Any) -> str | None:
-    """Return a token, or None. TypeError or ValueError for what is none, which say what is wrong without it."""
+    """Return a token, or None.
+
+    Raises TypeError or ValueError without showing the token.
+    """
     if token is None:
         return None
     if not isinstance(token, str):
@@ -58,7 +61,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     """
 
     def __init__(self, token: str | None) -> None:
-        """Want this token of all calls but the check of health; None: want none."""
+        """Require this token for all calls but the health check, None for none."""
         self.streams = 0
         self._calls: Counter[str] = Counter()  # by connection; and of those without a token
         self._open_calls: Counter[str] = Counter()
@@ -67,7 +70,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         self._wrapped: dict[str, Any] = {}  # by the method's name: there are as many as the server has
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call_details: Any) -> Any:
-        """Return the handler of a call, or one that refuses it; None: there is none."""
+        """Return the handler of a call, one that refuses it, or None."""
         method = call_details.method
         if method != OPEN_TO_ALL and not self._has_token(call_details.invocation_metadata):
             return _REFUSING
@@ -110,7 +113,10 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
             _take_off(self._silent, peer)
 
     def _enter(self, context: Any, calls: Counter[str], *, is_stream: bool) -> None:
-        """Take a place for a call whose request is there, until all of its answer has left. Refusal without one."""
+        """Take a place for a call until all of its answer has left.
+
+        Raises Refusal if there is none.
+        """
         peer = context.peer()
         if calls.total() >= MOST_CALLS or calls[peer] >= _most_of(peer, MOST_CALLS_EACH):
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls already")
@@ -151,7 +157,7 @@ _REFUSING = grpc.stream_stream_rpc_method_handler(_refuse)  # which waits for no
 
 
 def _one_request(handler: Any, first_request: Callable[[Any], Any]) -> Answering:
-    """Return what does as a handler that takes one request. That returns its answer, or sends a stream of them."""
+    """Return a handler of one request, with an answer or a stream of them."""
     behavior = handler.unary_stream or handler.unary_unary
 
     async def answering(_requests: Any, context: Any) -> None:
@@ -174,9 +180,9 @@ def _one_request(handler: Any, first_request: Callable[[Any], Any]) -> Answering
 
 
 def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answering:
-    """Return what does as a handler that gives an answer to each request of a stream.
+    """Return a handler that answers each request of a stream.
 
-    It gets an empty one for each that is too large to be kept, or no message of its type.
+    Requests that are too large or malformed arrive empty.
     """
 
     async def answering(_requests: Any, context: Any) -> None:
@@ -189,7 +195,10 @@ def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answerin
 
 
 class _Requests:
-    """The requests of a stream. No generator, which the event loop would have to end."""
+    """Requests of a stream.
+
+    A generator would have to be ended by the event loop.
+    """
 
     def __init__(self, context: Any, parse: Callable[[bytes], Any], first: Any) -> None:
         self._context = context
@@ -212,12 +221,18 @@ class _Requests:
 
 
 async def send(context: Any, message: Any) -> None:
-    """Send a message of a stream. Refusal where the reader does not make room for it in time."""
+    """Send a message of a stream.
+
+    Raises Refusal if the reader is too slow.
+    """
     await in_time(context.write(message), grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader has not read", PATIENCE_S)
 
 
 async def in_time(waiting: Awaitable[T], code: Any, details: str, patience_s: float) -> T:
-    """Return what is waited for, and raises what that raises. Refusal when patience is at its end."""
+    """Return the awaited result, passing on its errors.
+
+    Raises Refusal after ``patience_s`` seconds.
+    """
     task = asyncio.ensure_future(waiting)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # else logged if this is cancelled too
     try:
@@ -231,7 +246,7 @@ async def in_time(waiting: Awaitable[T], code: Any, details: str, patience_s: fl
 
 
 def _tame(answering: Answering) -> Answering:
-    """Return what ends a call as the exception says that a handler has raised."""
+    """Return a handler that ends a call as the raised exception says."""
 
     async def tamed(requests: Any, context: Any) -> None:
         try:
@@ -249,7 +264,10 @@ def _tame(answering: Answering) -> Answering:
 
 
 async def _abort(context: Any, code: Any, details: str) -> None:
-    """End a call. gRPC waits with that until the client has read what was sent before; nothing here can end it."""
+    """End a call.
+
+    gRPC waits until the client has read what was sent before; nothing here can end that.
+    """
     try:
         await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
     except (asyncio.CancelledError, grpc.aio.AbortError):

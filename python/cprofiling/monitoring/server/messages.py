@@ -1,4 +1,4 @@
-"""What is sent: statistics and stages as messages of ``profiling.proto``, and back."""
+"""Convert statistics and stages to messages and back."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _KNOWN: dict[str, str] = {stage.value: stage for stage in ExecutionStage}
 
 
 def stage_of(request: Any) -> str | None:
-    """Return the stage that a request asks for, of the four an ``ExecutionStage``, which others' pipelines may want.
+    """Return the requested stage, None for all.
 
-    None: all. Refusal for a stage that there is not, and for two.
+    Known stages are ``ExecutionStage``, which others' pipelines may need. Raises Refusal for an unknown stage, and for
+    two.
     """
     number = request.stage
     stage = _STAGES.get(number)
@@ -49,12 +50,15 @@ def stage_of(request: Any) -> str | None:
 
 
 def wire_text(text: str) -> str:
-    """Return a text as it can be sent: what UTF-8 does not have, as backslash escapes."""
+    """Return text with backslash escapes for characters that UTF-8 lacks."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def node_message(stats: Any) -> pb.NodeProfilingStats:
-    """Return the statistics of one key, or another object with their first ten fields, as a message."""
+    """Return one key's statistics as a message.
+
+    stats: ours, or an object with the first ten fields.
+    """
     stage = checked_text("stage", stats.stage)
     number = _NUMBERS.get(stage)
     message = pb.NodeProfilingStats(
@@ -77,7 +81,7 @@ def node_message(stats: Any) -> pb.NodeProfilingStats:
 
 
 def _add_more(message: pb.NodeProfilingStats, stats: NodeProfilingStats) -> None:
-    """Add what only this package's own statistics have."""
+    """Add the fields that only this package's statistics have."""
     message.error_count = stats.error_count
     message.cancelled_count = stats.cancelled_count
     message.skipped_count = stats.skipped_count
@@ -88,7 +92,10 @@ def _add_more(message: pb.NodeProfilingStats, stats: NodeProfilingStats) -> None
 
 
 def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
-    """Fill a message that has statistics, and return it. Refusal where it would have more than ``MOST_BYTES``."""
+    """Fill a message with statistics, and return it.
+
+    Raises Refusal for more than ``MOST_BYTES``.
+    """
     response.profiling_enabled = bool(is_on)
     response.skip_first_n = getattr(summary, "skip_first_n", 0)
     response.reasons.extend(map(wire_text, getattr(summary, "reasons", ())))
@@ -109,7 +116,7 @@ def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
 
 
 def summary_from(response: Any) -> ProfilingSummary:
-    """Return the statistics that a message has. Figures that do not travel have their defaults."""
+    """Return the statistics in a message, with defaults for missing figures."""
     return ProfilingSummary(
         map(_stats_from, response.node_stats),
         skip_first_n=response.skip_first_n,

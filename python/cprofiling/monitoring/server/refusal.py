@@ -1,4 +1,4 @@
-"""How a call is refused."""
+"""Refusal of a call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Refusal(Exception):  # noqa: N818 it is no error of ours
-    """Ends a call with a status: ``code``, a ``grpc.StatusCode``, and ``details``, a sentence for the client."""
+    """Ends a call with a status.
+
+    code: a ``grpc.StatusCode``. details: a sentence for the client.
+    """
 
     def __init__(self, code: Any, details: str) -> None:
         """Take over both."""

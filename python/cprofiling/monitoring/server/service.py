@@ -1,4 +1,7 @@
-"""What the calls of ``cprofiling.v1.ProfilingService`` do. They run in the server's event loop, one after the other."""
+"""Calls of ``cprofiling.v1.ProfilingService``.
+
+They run in the server's event loop, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the li
 
 
 def cuvis_handlers(service: ProfilingService) -> Any:
-    """Return the handlers of the calls that clients of cuvis-ai-core make: its messages are ours, with fewer fields."""
+    """Return handlers for clients of cuvis-ai-core.
+
+    Its messages are ours, with fewer fields.
+    """
     methods = {"SetProfiling": service.SetProfiling, "GetProfilingSummary": service.GetProfilingSummary}
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
@@ -35,15 +41,15 @@ def cuvis_handlers(service: ProfilingService) -> Any:
 
 
 class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
-    """The handlers, each of which returns its answer, or raises a Refusal."""
+    """Handlers that return an answer, or raise a Refusal."""
 
     def __init__(self, sessions: Sessions) -> None:
-        """Serve these sessions; to be made in the event loop that serves them."""
+        """Serve these sessions, created in their event loop."""
         self.sessions = sessions
         self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def SetProfiling(self, request: Any, _context: Any) -> Any:
-        """Switch a session on or off; what is not set has its default."""
+        """Switch a session on or off, with defaults for unset options."""
         session = self.sessions.get(request.session_id)
         _check_at_least("skip_first_n", request.skip_first_n, 0)
         await self._call(
@@ -71,7 +77,7 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         return pb.ListSessionsResponse(sessions=[await self._told(session) for session in self.sessions.all()])
 
     async def WatchProfiling(self, request: Any, context: Any) -> None:
-        """Send the statistics again and again: none is made before the one before it has left."""
+        """Send statistics repeatedly, each after the one before has left."""
         interval_ms = request.interval_ms if request.HasField("interval_ms") else INTERVAL_MS
         if not LEAST_INTERVAL_MS <= interval_ms <= MOST_INTERVAL_MS:
             limits = f"from {LEAST_INTERVAL_MS} to {MOST_INTERVAL_MS}"

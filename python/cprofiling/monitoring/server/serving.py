@@ -1,4 +1,4 @@
-"""The server: a thread with an event loop of its own."""
+"""Server thread with an event loop of its own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def serve(
     tls: tuple[StrOrBytesPath, StrOrBytesPath] | None = None,
     token: str | None = None,
 ) -> Server:
-    """Start a server in a thread of its own, and return it when clients can call.
+    """Start a server in a thread, and return it when clients can call.
 
     Args:
         sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
@@ -101,7 +101,7 @@ def serve(
 
 
 def _credentials(tls: Any) -> Any:
-    """Return the credentials in two files; None: without TLS."""
+    """Return the credentials in two files, None without TLS."""
     if tls is None:
         return None
     if not isinstance(tls, tuple) or len(tls) != 2:
@@ -118,7 +118,7 @@ def _credentials(tls: Any) -> Any:
 
 
 class Server:
-    """A server that runs; made by ``serve``. Also a context manager, which stops it.
+    """Running server, made by ``serve``, and a context manager that stops it.
 
     It serves until it is stopped or the process ends. A forked child has none.
 
@@ -127,7 +127,7 @@ class Server:
     """
 
     def __init__(self, sessions: Sessions, address: str, credentials: Any, token: str | None) -> None:
-        """Take over what has been checked."""
+        """Take checked arguments."""
         self.address = address
         self._sessions = sessions
         self._credentials = credentials
@@ -142,17 +142,23 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="cprofiling-server", daemon=True)
 
     def add_session(self, session_id: str, target: Any) -> None:
-        """Add a session, as of ``serve``. ValueError where there is one of that name."""
+        """Add a session, as for ``serve``.
+
+        Raises ValueError for a taken name.
+        """
         self._sessions.add(session_id, target)
 
     def remove_session(self, session_id: str) -> None:
-        """Remove a session: calls to it end with NOT_FOUND. KeyError where there is none of that name."""
+        """Remove a session, so that calls to it end with NOT_FOUND.
+
+        Raises KeyError for an unknown name.
+        """
         self._sessions.remove(session_id)
 
     def stop(self, grace_s: float = 0.5) -> None:
-        """Take no more calls, give those that run some time to finish, 0 to 60 s, and return when all has ended.
+        """Stop taking calls, let running ones finish, and return at the end.
 
-        To stop it again is fine, and so is to stop it in a forked child, where it never ran.
+        grace_s: 0 to 60. Stopping again is fine, also in a forked child, where it never ran.
         """
         grace = arguments.number_between("grace_s", grace_s, 0, 60)
         if os.getpid() != self._pid:
@@ -179,7 +185,10 @@ class Server:
         return f"<Server address={self.address!r} sessions={len(self._sessions.all())}>"
 
     def _start(self) -> None:
-        """Start the thread and wait until it serves; raises what keeps it from that."""
+        """Start the thread and wait until it serves.
+
+        Raises its errors.
+        """
         self._thread.start()
         try:
             self._is_ready.wait()
@@ -193,7 +202,7 @@ class Server:
         atexit.register(self.stop)
 
     def _run(self) -> None:
-        """Serve in this thread, to the end. The loop is none of the program's, whatever policy that has set."""
+        """Serve in this thread to the end, whatever event loop policy is set."""
         loop = asyncio.SelectorEventLoop()
         asyncio.set_event_loop(loop)
         try:
@@ -238,7 +247,10 @@ class Server:
         self.address = join_address(host, self._added(server, self.address))
 
     def _bind_socket(self, server: Any, path: str) -> None:
-        """Make a socket, which gets its name when nobody else can use it. OSError where it cannot be had."""
+        """Create a socket, named when nobody else can use it.
+
+        Raises OSError if that fails.
+        """
         try:
             _remove_old_socket(path)
             with tempfile.TemporaryDirectory(prefix=".cprofiling-", dir=os.path.dirname(path)) as folder:
@@ -264,7 +276,7 @@ class Server:
 
 
 def _remove_old_socket(path: str) -> None:
-    """Remove a socket of this user that nobody serves any more: its process was killed."""
+    """Remove this user's socket of a killed server."""
     with suppress(FileNotFoundError):
         status = os.lstat(path)
         if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
@@ -276,7 +288,10 @@ def _remove_old_socket(path: str) -> None:
 
 
 def _try_address(host: str, port: int) -> None:
-    """Raise the OSError that gRPC would not raise, but write to stderr. Names are left to it."""
+    """Raise the OSError that gRPC would only print.
+
+    Names are left to gRPC.
+    """
     if not (is_ip(host, 4) or is_ip(host, 6)):
         return
     with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:

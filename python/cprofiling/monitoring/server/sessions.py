@@ -1,4 +1,4 @@
-"""The sessions of a server: what clients control by name."""
+"""Sessions of a server, which clients control by name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _MOST_ASIDE = 8  # calls of others' methods that run at once, in all sessions
 
 
 class Session:
-    """One name, and what it controls.
+    """One name and its target.
 
-    A Profiler of this package answers at once and never waits. Others' methods may wait for whatever they like, so
-    each call of theirs has a thread of its own.
+    A Profiler of this package answers at once. Others' methods may wait, so each of their calls has a thread.
     """
 
     def __init__(self, name: str, target: Any) -> None:
@@ -40,7 +39,10 @@ class Session:
         self._controls = _own_profiler(target)
 
     async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
-        """Return what a function of the target returns. Refusal where it fails, or too many wait for theirs."""
+        """Return the target's result.
+
+        Raises Refusal if it fails, or too many wait.
+        """
         if self._controls is not None:
             result, refusal = _outcome(function, self._controls)
         else:
@@ -51,7 +53,7 @@ class Session:
 
 
 def _own_profiler(target: Any) -> Profiler | None:
-    """Return the Profiler by which a target is controlled, if nobody has put other methods before it."""
+    """Return the Profiler that controls a target, None if it is overridden."""
     if type(target) is Profiler:
         return target
     if isinstance(target, PipelineProfiling):
@@ -62,7 +64,7 @@ def _own_profiler(target: Any) -> Profiler | None:
 
 
 def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
-    """Return what a function returns, or what the client is to hear of its exception, of whatever kind that is."""
+    """Return a function's result, or the client's view of its exception."""
     try:
         return function(target), None
     except Refusal as refusal:
@@ -72,7 +74,10 @@ def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
 
 
 async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> Outcome:
-    """Return what a function returns in a thread; how many there are is bounded, also of those whose call has ended."""
+    """Return a function's result from a thread.
+
+    The number of threads is bounded, also after their calls have ended.
+    """
     if not free.acquire(blocking=False):
         raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
     loop = asyncio.get_running_loop()
@@ -97,10 +102,13 @@ async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> 
 
 
 class Sessions:
-    """All sessions of a server, by name; may be changed by any thread while it serves."""
+    """All sessions of a server by name, changed by any thread."""
 
     def __init__(self, targets: Mapping[str, Any]) -> None:
-        """Take over all. TypeError or ValueError for what cannot be a session, or its name."""
+        """Add all.
+
+        Raises TypeError or ValueError for an invalid session or name.
+        """
         if not isinstance(targets, Mapping):
             raise TypeError(
                 f"sessions must be a mapping of names to pipelines or Profilers, got {shown_value(targets)}"
@@ -112,7 +120,10 @@ class Sessions:
             self.add(name, target)
 
     def add(self, name: str, target: Any) -> None:
-        """Add a session. ValueError where there is one of that name, or there are too many."""
+        """Add a session.
+
+        Raises ValueError for a taken name or too many sessions.
+        """
         session = Session(_checked_name(name), _checked_target(name, target))
         with self._lock:
             if name in self._sessions:
@@ -122,7 +133,10 @@ class Sessions:
             self._sessions = {**self._sessions, name: session}
 
     def remove(self, name: str) -> None:
-        """Remove a session; what was gathered stays with its Profiler. KeyError where there is none."""
+        """Remove a session, leaving its Profiler's statistics.
+
+        Raises KeyError for an unknown name.
+        """
         with self._lock:
             left = dict(self._sessions)
             del left[name]

@@ -1,4 +1,4 @@
-"""Moments from a live file, which is found by its path, or by the process that writes it."""
+"""Samples from a live file, found by path or process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoLiveFileError(Exception):
 
 
 def moments(path: str, pause: Callable[[], object], updates: int | None) -> Generator[Moment, None, None]:
-    """Give the statistics of a live file, again after each pause, until its process is gone.
+    """Yield a live file's statistics after each pause, until its process ends.
 
     Raises as ``live.read``.
     """
@@ -40,7 +40,7 @@ def moments(path: str, pause: Callable[[], object], updates: int | None) -> Gene
 
 
 def moment_of(statistics: LiveStatistics) -> Moment:
-    """Return what a live file says."""
+    """Return the statistics of a live file as a sample."""
     process = statistics.process
     several = len(statistics.parts) > 1
     notes = list(statistics.reasons)
@@ -67,10 +67,10 @@ def moment_of(statistics: LiveStatistics) -> Moment:
 
 @contextmanager
 def of_process(pid: int) -> Iterator[str]:
-    """Give a path of the live file that a process writes. NoLiveFileError where there is not exactly one.
+    """Yield a path of the one live file that a process writes.
 
-    It leads to the file itself, which is open here meanwhile: the name that it has may be one of another namespace, or
-    gone, and it is to be read also when its process is no more.
+    Raises NoLiveFileError unless there is exactly one. The path leads to the file itself, open here meanwhile: its name
+    may be in another namespace, or gone, and it must be readable after the process.
     """
     with ExitStack() as opened:
         found: dict[tuple[int, int], tuple[str, int]] = {}  # each file once: its name, and our descriptor
@@ -94,7 +94,7 @@ def of_process(pid: int) -> Iterator[str]:
 
 
 def _descriptors(pid: int) -> list[str]:
-    """Return the paths of what a process has open."""
+    """Return the paths of a process's open files."""
     folder = f"/proc/{pid}/fd"
     try:
         return [f"{folder}/{number}" for number in sorted(os.listdir(folder), key=int)]
@@ -105,7 +105,7 @@ def _descriptors(pid: int) -> list[str]:
 
 
 def _live_file(descriptor: str) -> BinaryIO | None:
-    """Open what a descriptor of another process is of; None where it is no live file."""
+    """Open another process's descriptor, None if it is no live file."""
     if not stat.S_ISREG(os.stat(descriptor).st_mode):
         return None
     with ExitStack() as otherwise:

@@ -1,4 +1,4 @@
-"""A client that asks for the statistics of a session of another process, live."""
+"""Client of another process's sessions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server: where it is, and how it is asked.
+    """Address of a server with its credentials.
 
     Attributes:
         address: The ``host:port``, or ``unix:PATH``.
@@ -50,7 +50,10 @@ class Endpoint:
     roots: bytes | None = None
 
     def channel(self) -> Any:
-        """Return a channel to it. TypeError or ValueError for an address or a token that is none."""
+        """Return a channel to the server.
+
+        Raises TypeError or ValueError for an invalid address or token.
+        """
         address = checked_address(self.address)
         checked_token(self.token)
         options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0))
@@ -60,7 +63,7 @@ class Endpoint:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What each call must have."""
+        """Return the metadata of each call."""
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
 
@@ -103,7 +106,7 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
 
 
 def control(server: Endpoint, session: str | None, action: str, **options: Any) -> str:
-    """Switch a session, or ask which stages it has, and return what is to be said.
+    """Switch a session or list its stages, and return a message.
 
     Args:
         server: Where to ask.
@@ -142,7 +145,7 @@ def _stages(answer: Any) -> Iterable[str]:
 
 
 class _Aside:
-    """Takes moments in a thread of its own, one ahead, so that nobody who waits for one is deaf for keys."""
+    """Takes samples in a thread, one ahead, so that keys still work."""
 
     def __init__(self, moments: Iterable[Moment]) -> None:
         self._moments = moments
@@ -159,7 +162,7 @@ class _Aside:
             self._queue.put(error)
 
     def taken(self, wait: Wait) -> Generator[Moment, None, None]:
-        """Give the moments; raise what ended them."""
+        """Yield the samples, and raise the error that ended them."""
         while True:
             try:
                 found = self._queue.get_nowait()
@@ -181,7 +184,7 @@ class _Aside:
 
 
 def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:
-    """Return which session is meant. Also where that is said, the server has to show that it answers."""
+    """Return the session's id, after the server has shown that it answers."""
     answer = stub.ListSessions(pb.ListSessionsRequest(), timeout=_PATIENCE_S, metadata=server.metadata)
     names: list[str] = [session.session_id for session in answer.sessions]
     if wanted is not None:

@@ -1,4 +1,4 @@
-"""What ``top`` shows: statistics as they were at one moment, wherever they come from, and how they have changed."""
+"""Statistics at one moment for ``top``, and their changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Row:
-    """A node: its statistics, and what it did since the moment before.
+    """Node with its statistics and its work since the last sample.
 
     Attributes:
         name: The node, with the label of its part where there are several.
@@ -71,7 +71,7 @@ class Row:
     load: float | None
 
     def cells(self) -> tuple[str, ...]:
-        """Return what stands under the headings."""
+        """Return the cells of the row."""
         stats = self.stats
         times = (stats.mean_ms, stats.p50_ms, stats.p99_ms, stats.max_ms, stats.total_ms)
         return (
@@ -100,7 +100,7 @@ SORT_KEYS = (*_KEYS, "name")
 
 @dataclass(frozen=True)
 class Choice:
-    """Which nodes are shown, and in which order.
+    """Nodes to show, and their order.
 
     Attributes:
         sort_by: One of SORT_KEYS; figures with the largest first, names with the first.
@@ -115,7 +115,10 @@ class Choice:
     stage: str | None = None
 
     def rows(self, now: Moment, before: Moment | None) -> list[Row]:
-        """Return the rows of a moment; ``before``: an earlier one, for what has changed since."""
+        """Return the rows of a sample.
+
+        before: earlier sample, to show changes.
+        """
         if before is not None and (before.whose != now.whose or now.taken_s <= before.taken_s):
             before = None
         rows = [row for row in _all_rows(now, before) if self._takes(row)]
@@ -126,7 +129,7 @@ class Choice:
         return rows
 
     def nothing(self, now: Moment) -> str:
-        """Return what stands in place of a table without rows: nothing was collected, or all of it is left out."""
+        """Return the line for an empty table."""
         rows = list(_all_rows(now, None))
         if not rows:
             return NO_DATA
@@ -170,7 +173,7 @@ def _name(part: Part, stats: NodeProfilingStats) -> str:
 
 
 def plain_table(rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a table; names are never cut."""
+    """Return the lines of a table, names uncut."""
     cells = [row.cells() for row in rows]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
     lines = [_line(HEADINGS, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
@@ -186,7 +189,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def plain_text(now: Moment, before: Moment | None, choice: Choice) -> str:
-    """Return a moment as text: title, table, notes."""
+    """Return a sample as text with title, table and notes."""
     notes = [f"note: {shown_text('note', note)}" for note in now.notes]
     rows = choice.rows(now, before)
     return "\n".join([now.title, *(plain_table(rows) if rows else [choice.nothing(now)]), *notes])

@@ -47,7 +47,7 @@ def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str],
 
 
 def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
-    """Return what a moment is compared with: the last one, or what that was, if nothing was written since."""
+    """Return the sample to compare with, older if nothing was written since."""
     is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
     return before if is_same else last
 
@@ -57,7 +57,7 @@ _NO_MOMENT = Moment("", None, 0.0, ())
 
 @dataclass
 class _Screen:
-    """What is on the screen, and what the keys have changed.
+    """State of the screen, changed by keys.
 
     Attributes:
         choice: Which nodes are shown.
@@ -96,7 +96,7 @@ class _Screen:
             self.take(self.waiting)
 
     def press(self, key: str) -> None:
-        """Do what a key is for."""
+        """Handle a key."""
         if key in {"q", "Q", "\x1b"}:
             self.is_over = True
         elif key == "s":
@@ -119,7 +119,7 @@ class _Screen:
         self.first += max(rows, -self.first) if rows < 0 else min(rows, self.below)
 
     def render(self, columns: int, lines: int) -> Any:
-        """Return what rich is to show on a screen of this size, in characters."""
+        """Return rich's content for a screen of this size in characters."""
         from rich.console import Group
         from rich.text import Text
 
@@ -139,7 +139,7 @@ class _Screen:
         )
 
     def _table(self, columns: int, room: int) -> Any:
-        """Return the rows that there is room for, all of them if possible, and note how many are above and below."""
+        """Return the rows that fit, and count those above and below."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -171,7 +171,7 @@ class _Screen:
 
 
 class _Page:
-    """The first of some rows, as many as there is room for where long names take several lines; at least one.
+    """First rows that fit, at least one, with long names in several lines.
 
     Attributes:
         cells: What is in the rows, and perhaps in some more.
@@ -216,14 +216,14 @@ def _style(row: Row, heading: str) -> str:
 
 
 def _widths(rows: list[tuple[str, ...]]) -> list[int]:
-    """Return the columns of characters that each of the table's takes, with the gap to the next one."""
+    """Return the width of each column with its gap."""
     from rich.cells import cell_len
 
     return [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *rows, strict=True)]
 
 
 def _fitting(widths: list[int], columns: int) -> list[int]:
-    """Return the places of the columns that there is room for; the least needed ones go first."""
+    """Return the columns that fit, dropping the least needed first."""
     widths = [min(widths[0], _LEAST_NAME), *widths[1:]]
     places = list(range(len(HEADINGS)))
     for heading in _DISPENSABLE:
@@ -234,7 +234,10 @@ def _fitting(widths: list[int], columns: int) -> list[int]:
 
 
 def show_rich(source: Source, choice: Choice) -> None:
-    """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read."""
+    """Show samples on the whole screen until the last one or a key.
+
+    The last sample stays to be read.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -273,7 +276,7 @@ def show_rich(source: Source, choice: Choice) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], str]]:
-    """Give a function that returns the key pressed next, or "", without waiting; the terminal shows none of them."""
+    """Yield a function for the next key or "", without waiting or echo."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield lambda: ""
         return
@@ -298,7 +301,7 @@ def _keys() -> Iterator[Callable[[], str]]:
 
 
 def _pending(descriptor: int) -> str:
-    """Return what was typed; the rest of a sequence that has begun to come is waited for, but not for long."""
+    """Return typed text, waiting shortly for the rest of a sequence."""
     read = ""
     while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
         more = os.read(descriptor, 1024).decode("ascii", "replace")
@@ -309,8 +312,8 @@ def _pending(descriptor: int) -> str:
 
 
 def _keys_in(typed: str) -> list[str]:
-    """Return the keys of what was typed: characters, and those that send sequences, as arrows and the wheel do.
+    """Return the keys typed, characters or sequences of arrows and wheel.
 
-    The key Escape is what none of these begins with.
+    An escape that begins no sequence is the key Escape.
     """
     return ["\x1b" if not key.strip("\x1b") else key for key in _ONE_KEY.findall(typed)]
