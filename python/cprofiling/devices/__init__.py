@@ -1,1 +1,1 @@
-"""Devices: which one a call uses, waiting, memory, CUDA's toolkits and tracing."""
+"""Devices and streams of calls, waiting, memory, CUDA toolkits, tracing."""

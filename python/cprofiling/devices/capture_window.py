@@ -1,4 +1,7 @@
-"""The capture window that ``CPROFILING_CAPTURE`` asks for: tools of NVIDIA's record certain calls of a node only."""
+"""Capture window of ``CPROFILING_CAPTURE``, for NVIDIA's tools.
+
+They record certain calls of one node only.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ class WindowError(ValueError):
 
 
 def start(value: str, variable: str) -> None:
-    """Set the window that an environment's variable describes; one warning says why, where it describes none.
+    """Set the capture window that an environment variable describes.
 
-    At the end of the process a line on stderr tells of a window that did not get its calls, or not the driver's help.
-    Processes that this one starts have a window each, and tell of it only if they had a call.
+    Warns once if it describes none. At exit a line on stderr reports a window without its calls or without the driver.
+    Child processes have a window each, reported only if they had a call.
     """
     is_first = is_first_with(OWNER)
     try:
@@ -39,7 +42,10 @@ def start(value: str, variable: str) -> None:
 
 
 def parsed(value: str) -> tuple[str, int, int]:
-    """Return name, skip and count of ``node:skip:count``; the name may have colons. Raises WindowError."""
+    """Parse name, skip and count.
+
+    The form is ``node:skip:count``, where the name may have colons. Raises WindowError.
+    """
     parts = value.rsplit(":", 2)
     if len(parts) < 3:
         raise WindowError(_EXPECTED)
@@ -53,7 +59,7 @@ def parsed(value: str) -> tuple[str, int, int]:
 
 
 def _number(text: str) -> int | None:
-    """A number of the core's, in plain digits; no sign, no blank, no underscore."""
+    """Return a number in plain digits, without sign, blank or underscore."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))):
         return None
     number = int(text)
@@ -61,7 +67,7 @@ def _number(text: str) -> int | None:
 
 
 def say_nothing() -> None:
-    """Tell nothing at the end: this process is a command, and the window its program's, which it becomes or starts."""
+    """Report nothing at exit, as this command only starts the program."""
     atexit.unregister(_tell)
     if is_first_with(OWNER):
         os.environ.pop(OWNER, None)

@@ -1,8 +1,8 @@
-"""Asks NVIDIA's libraries what they are and see; ``doctor`` runs it as a process of its own, to stay without them.
+"""Ask NVIDIA's libraries for versions and devices, in a separate process.
 
-The arguments are the libraries to load: the driver's, then those of CUPTI, of which the first that loads is taken. Each
-answer is printed as soon as it is there, as a line of JSON, since the next question may end the process. No context is
-made.
+``doctor`` runs it to keep the libraries out of its own process. Arguments are the libraries to load: the driver's, then
+those of CUPTI, of which the first that loads is used. Each answer is printed at once as a line of JSON, since the next
+question may end the process. No context is created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _CALLBACK = _CALLBACK_TYPE(lambda *_arguments: None)  # what CUPTI would call, w
 
 
 def driver(path: str) -> dict[str, object]:
-    """Return the driver's version and devices, or why there are none: ``error`` as a text, ``code`` as a CUresult."""
+    """Return the driver's version and devices, or an error.
+
+    ``error`` is a text, ``code`` a CUresult.
+    """
     try:
         library = ctypes.CDLL(path)
         code = library.cuInit(ctypes.c_uint(0))
@@ -75,10 +78,10 @@ def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
 
 
 def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
-    """Return CUPTI's path and version, and whether it can be had: the ``code`` that subscribing was answered with.
+    """Return CUPTI's path, version and the ``code`` of subscribing.
 
-    As in the profiler, it is the first that loads, and of no use (``error``) without all of its functions. Where none
-    loads there is no ``path``. Without a driver that works nothing is called: CUPTI 13.2 recurses there without end.
+    As in the profiler, the first library that loads is used, and is of no use (``error``) without all of its functions.
+    No ``path`` if none loads. Without a working driver nothing is called: CUPTI 13.2 recurses there without end.
     """
     found: dict[str, object] = {}
     for path in paths:
@@ -99,7 +102,10 @@ def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
 
 
 def _subscribed(library: ctypes.CDLL) -> dict[str, object]:
-    """Whether the one subscriber that a process can have may be had here; it is given back."""
+    """Return whether the process's one CUPTI subscriber is free.
+
+    It is released again.
+    """
     handle = ctypes.c_void_p()
     code = library.cuptiSubscribe(ctypes.byref(handle), _CALLBACK, None)
     text = ctypes.c_char_p()

@@ -1,4 +1,4 @@
-"""Where CUDA's toolkits are, for all that looks into them: libraries that are loaded, tools that are run."""
+"""Folders of CUDA toolkits, for libraries and tools."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
 
 def toolkit_folders() -> list[str]:
-    """Return the folders of toolkits: those that the environment names, where it is trusted, then the usual ones."""
+    """Return toolkit folders, from a trusted environment first."""
     return list(dict.fromkeys(folder for folder in [*map(given, _VARIABLES), *newest_first(USUAL)] if folder))
 
 
 def newest_first(patterns: Iterable[str]) -> list[str]:
-    """Return the paths that there are; of those of one pattern, the ones with the largest numbers first."""
+    """Return existing paths by pattern, with the largest numbers first."""
     import glob
 
     return [path for pattern in patterns for path in sorted(glob.glob(pattern), key=_numbers, reverse=True)]

@@ -1,8 +1,9 @@
-"""What CUDA devices do, in a recording, through CUPTI: kernels, copies, and the calls that start them, of any library.
+"""CUDA device activity in a recording through CUPTI, for any library.
 
-It is for programs in which PyTorch's profiler, which records the same, is not in use: there can be one of both at a
-time in a process. CUPTI is held while a recording records, and given back in its pauses. Nothing is loaded where there
-is no CUDA in the process, and nothing waits for a device: work that has not ended when the recording does is not in it.
+It records kernels, copies and the calls that start them, in programs where PyTorch's profiler, which does the same, is
+not in use: a process can have only one of both. CUPTI is held while a recording records, and released in its pauses.
+Nothing is loaded where the process has no CUDA, and nothing waits for a device: work still running when the recording
+ends is left out.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ NO_CUDA = "no CUDA in the process"
 
 
 def missing_reason() -> str | None:
-    """Why CUDA devices are not recorded through CUPTI; None: as far as is known before it is tried, they are."""
+    """Return why CUPTI cannot record devices, None if nothing is known."""
     return None if _core.cupti_status()["cuda"] else NO_CUDA
 
 
 def library_folders() -> tuple[bytes, ...]:
-    """Return the folders in which an installed libcupti may be: this is the one list of them, in its order."""
+    """Return the folders that may hold libcupti, in order."""
     from cprofiling.devices.cuda_toolkits import toolkit_folders  # here, as few programs have CUDA
 
     places = [(_IN_PACKAGES, path) for path in sys.path] + [(_IN_TOOLKITS, path) for path in toolkit_folders()]
@@ -37,19 +38,22 @@ def library_folders() -> tuple[bytes, ...]:
 
 
 class DeviceActivity:
-    """What records devices for the recordings of one run."""
+    """Recorder of device activity for the recordings of one run."""
 
     def __init__(self, *, is_wanted: bool) -> None:
-        """Make one that does nothing yet; ``is_wanted``: say so where it cannot be had."""
+        """Create an idle recorder.
+
+        is_wanted: warn if it is not available.
+        """
         self._is_wanted = is_wanted
         self._is_on = False
         self._said: set[str] = set()
 
     def prepare(self) -> None:
-        """Do nothing: it needs no warming up."""
+        """Do nothing, as it needs no warm-up."""
 
     def start(self) -> None:
-        """Begin to record; where that cannot be, the recording goes on without."""
+        """Start recording, if possible."""
         if self._is_on:
             return
         if missing_reason() is None:
@@ -60,7 +64,7 @@ class DeviceActivity:
             self._say(f"activity CUDA is not recorded: {reason}")
 
     def end(self) -> None:
-        """Do nothing: what follows, ``stop()`` or ``join()``, leaves out what came later."""
+        """Do nothing, as ``stop()`` and ``join()`` leave out later work."""
 
     def stop(self) -> None:
         """Stop recording, and give CUPTI back."""
@@ -69,7 +73,7 @@ class DeviceActivity:
             _core.cupti_stop_trace()
 
     def join(self, recording: _core.Recording) -> None:
-        """Add what was recorded since the last time to an unfinished recording."""
+        """Add new activity to an unfinished recording."""
         was_on = self._is_on
         self.stop()
         try:
@@ -85,7 +89,7 @@ class DeviceActivity:
         _core.cupti_add_trace(None)
 
     def forget(self) -> None:
-        """Leave what runs to the process that this one was forked from."""
+        """Leave the run to the parent process after a fork."""
         self._is_on = False
 
     def _say(self, message: str) -> None:
@@ -95,6 +99,6 @@ class DeviceActivity:
 
 
 def _facts() -> dict[str, object]:
-    """What a trace says of how its devices were recorded."""
+    """Return the trace's metadata on the recording of devices."""
     status = _core.cupti_status()
     return {"version": status["version"], "lost": _core.cupti_reason()}

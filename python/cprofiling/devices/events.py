@@ -1,7 +1,7 @@
-"""How long a node's work takes on a device that is not CUDA's, without waiting for it: pairs of events of PyTorch.
+"""Time device work without waiting, by pairs of PyTorch events.
 
-A pair is recorded around the node and resolved later, when both events have been passed. Nothing here waits; errors of
-the framework never get out, they are told as causes with a reason (csrc/probes/device_mark.c).
+This is for devices other than CUDA's. A pair is recorded around the node and resolved once both events have passed.
+Nothing waits here; errors of the framework are reported as causes with a reason (csrc/probes/device_mark.c).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SOME = 4  # pairs looked at when one is added, so that they do not pile up wher
 
 
 class _Source:
-    """Where pairs of one device come from: used ones, whose events are recorded again, else new ones."""
+    """Source of one device's event pairs, reused or new."""
 
     __slots__ = ("failures", "index", "is_only_one", "operations", "unused", "why_failed")
 
@@ -48,7 +48,7 @@ class _Source:
         self.is_only_one = isinstance(count, str) or count() <= 1
 
     def recorded(self, stream: Any) -> Any:
-        """Return an event that is recorded now, on a stream or (None) the current one."""
+        """Return an event recorded now, on a stream or (None) the current one."""
         try:
             event = self.unused.pop()
         except IndexError:
@@ -62,14 +62,17 @@ class _Source:
         return event
 
     def failed(self, error: Exception) -> str:
-        """Take note of an error; return the reason."""
+        """Note an error and return its reason."""
         self.failures += 1
         self.why_failed = _shown(self.operations, self.index, error)
         return self.why_failed
 
 
 class DeviceMark:
-    """A node's pair of events, the first of which is recorded. For one thread at a time."""
+    """Pair of events of a node, the first one recorded.
+
+    For one thread at a time.
+    """
 
     __slots__ = ("_begin", "_source", "_stream")
 
@@ -79,10 +82,11 @@ class DeviceMark:
         self._stream = stream
 
     def end(self, sink: Sink) -> None:
-        """Record the second event; the time in ms goes to ``sink(elapsed_ms, None)`` later, from whichever thread.
+        """Record the second event, and report the time later.
 
-        ``sink(None, cause)`` says why there is none: "full" or "captured"; ``sink(None, "failed", reason)``. A mark
-        ends once, and a mark from before a fork not at all: then the sink is not called.
+        ``sink(elapsed_ms, None)`` is called from any thread; ``sink(None, cause)`` if there is no time: "full" or
+        "captured", or ``sink(None, "failed", reason)``. A mark ends once. The sink is not called for a mark from before
+        a fork.
         """
         source = self._given_up()
         if source is None:
@@ -120,7 +124,10 @@ _of_the_parent: list[object] = []  # kept, for the end of an event calls a drive
 
 
 def begin(operations: DeviceOperations, index: int, stream: Any = None) -> DeviceMark | Missed:
-    """Record the first event of a pair of a device, on a stream or (None) the current one; or say why not."""
+    """Record the first event of a pair, or return why not.
+
+    stream: None for the current one.
+    """
     if isinstance(operations.new_event, str):
         return UNSUPPORTED, operations.new_event
     try:
@@ -165,7 +172,10 @@ def _resolve_some() -> None:
 
 
 def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
-    """Whether a pair is done with. False: its device has not passed it."""
+    """Return whether a pair is done.
+
+    False if its device has not passed it.
+    """
     source, begin_event, end_event, sink = pair
     try:
         if source.operations.is_captured():
@@ -194,7 +204,10 @@ def _shown(operations: DeviceOperations, index: int, error: Exception) -> str:
 
 
 def forget() -> None:
-    """Forget all pairs, without a call of a device. A thread may go on using the old ones."""
+    """Forget all pairs, without calling a device.
+
+    Threads may go on using the old ones.
+    """
     global _waiting, _sources
     _of_the_parent.append((_waiting, _sources))
     _waiting, _sources = deque(), {}

@@ -1,6 +1,7 @@
-"""Which device and stream a call uses: asked by the core before it waits for one or times it, outside of measured time.
+"""Find the device and stream of a call, outside of measured time.
 
-PyTorch is never imported: its objects are recognised by what they answer. No device comes into use by being asked for.
+The core asks before it waits for a device or times it. PyTorch is never imported: its objects are recognised by what
+they answer. Asking never puts a device into use.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _known: dict[int, tuple[ref[Any], ref[Any], tuple[str, int | None]]] = {}
 
 
 class _Cuda:
-    """What a torch that uses CUDA is asked in each call."""
+    """Functions of a torch with CUDA, looked up in each call."""
 
     __slots__ = ("current_device", "is_single", "raw_stream", "torch")
 
@@ -76,9 +77,9 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
-    """The index of a call's CUDA device: that of its first argument's parameters or buffers, else of its tensors.
+    """Return the index of a call's CUDA device, or None.
 
-    None when there is none, or PyTorch is not loaded.
+    It is that of the first argument's parameters or buffers, else of its tensors. None also if PyTorch is not loaded.
     """
     if "torch" not in sys.modules:
         return None
@@ -87,7 +88,10 @@ def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
 
 
 def cuda_stream_of(device: int) -> int:
-    """The handle of the stream that PyTorch now uses on a CUDA device (-1: the current one); 0 when not known."""
+    """Return PyTorch's current stream handle on a CUDA device, 0 if unknown.
+
+    device: -1 for the current one.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
@@ -96,11 +100,12 @@ def cuda_stream_of(device: int) -> int:
 
 
 def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place | DeviceMark | Missed | None:
-    """Where the work of a call that begins now is to be timed; ``stream`` is what ``checked_stream`` returned.
+    """Return the place where a starting call is timed.
 
-    The answer is a CUDA device and a stream there; for a device of another kind a mark, whose first event is recorded;
-    a cause's name and a reason: why the time will not be known; None: PyTorch uses no device in this process, and no
-    stream is given.
+    stream: as returned by ``checked_stream``.
+
+    Returns a CUDA device and a stream; for another kind of device a mark with its first event recorded; a cause's name
+    and a reason if the time will be unknown; None if PyTorch uses no device in this process and no stream is given.
     """
     try:
         cuda = _cuda
@@ -115,9 +120,9 @@ def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place
 
 
 def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | None:
-    """Where the thread now works on the device of a place that ``gpu_place`` told: its stream may be another one.
+    """Return where the thread works now on a place's device, or None.
 
-    None: nobody can tell.
+    The stream may have changed.
     """
     try:
         given = given_stream(stream)
@@ -132,7 +137,10 @@ def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | Non
 
 
 def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
-    """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
+    """Return the index of a call's device, from arguments or the current one.
+
+    row: kind of device.
+    """
     if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
         return 0
     index = index_of_call(arguments, row.tensor_type)
@@ -140,9 +148,10 @@ def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
 
 
 def index_of_call(arguments: tuple[Any, ...], kind: str) -> int | None:
-    """The index of a call's device of a kind, as ``cuda_device_of`` finds it; what raises is passed over.
+    """Return the index of a call's device of one kind, or None.
 
-    That is code of the program's own: it must not cost the call what the tensors, or the framework, can tell.
+    Errors are ignored: this runs the program's own code, which must not cost the call what the tensors or the framework
+    can tell.
     """
     for find in (_device_of_first, _device_of_tensors):
         with suppress(Exception):
@@ -153,7 +162,7 @@ def index_of_call(arguments: tuple[Any, ...], kind: str) -> int | None:
 
 
 def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | Missed | None:
-    """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
+    """Return where a call is timed while CUDA is not known to be in use."""
     global _cuda  # noqa: PLW0603 made once
     row = in_use()
     if row is None or isinstance(row, str):
@@ -183,7 +192,7 @@ def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream
 
 
 def _place_of_handle(given: GivenStream) -> Place | Missed:
-    """Where a stream is that is not PyTorch's as far as is known."""
+    """Return the place of a stream that is not known as PyTorch's."""
     return (given.device, given.handle) if given.kind == CUDA else _not_used(given)
 
 

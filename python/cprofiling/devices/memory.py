@@ -1,6 +1,7 @@
-"""The bytes that a node's device has allocated before and after it, and the most there were: the frameworks' figures.
+"""Allocated and peak bytes of a node's device, from the framework.
 
-PyTorch's allocator, that of CUDA and of others, or CuPy's default pool. Nobody is imported or made to use a device.
+Figures come from PyTorch's allocator, for CUDA and others, or CuPy's default pool. Nothing is imported or made to use a
+device.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, int] | None:
-    """The key of a call's device, the bytes that the framework has allocated there, and the most there were.
+    """Return a device's key, its allocated bytes and their peak, or None.
 
-    Where its allocator does not tell, the bytes that are not free on the device. The most counts from the start or the
-    last reset; -1 where it is not known (``peak_reason``), as it is where a reset is asked for and cannot be done.
-    ``reset`` has it counted anew, after it is read, for everybody in the process who reads it. CuPy is only asked once
-    an array of it was an argument: its answer could begin CUDA. None: see ``memory_reason``.
+    Without figures of the allocator, the bytes in use on the device count. The peak counts from the start or the last
+    reset; -1 if unknown (``peak_reason``), as when a reset is requested and fails.
+
+    reset: reset the peak after reading, for everybody in the process.
+
+    CuPy is only asked once an argument was one of its arrays: asking could start CUDA. None: see ``memory_reason``.
     """
     try:
         row = in_use()
@@ -67,9 +70,9 @@ def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, 
 
 
 def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
-    """The bytes allocated on a device that ``memory_at_entry`` named, and the most there were; see there.
+    """Return the allocated and peak bytes of a device (see entry).
 
-    ``reset`` only where the most was known at the entry; whether it can be done now changes nothing about this call.
+    reset: only where the peak was known at the entry; a failure does not affect this call.
     """
     try:
         if device_key >= _CUPY:
@@ -88,20 +91,23 @@ def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
 
 
 def memory_reason() -> str | None:
-    """Why the latest answer was None, of those that were; None: none was."""
+    """Return why the latest missing answer was missing, or None."""
     return _reason
 
 
 def peak_reason() -> str | None:
-    """Why the most bytes were not known at the latest entry; None: they were, and any missing one did not rise.
+    """Return why the peak was unknown at the latest entry, or None.
 
-    Where no framework has answered, the core asks CUDA's driver, which does not know them.
+    Where no framework has answered, the core asks CUDA's driver, which does not know it.
     """
     return _peak_reason
 
 
 def current_memory() -> tuple[int, int] | None:
-    """The bytes allocated on the current device, and the most there were (0 where it is not known); None: not known."""
+    """Return the current device's allocated and peak bytes, or None.
+
+    The peak is 0 if unknown.
+    """
     found = memory_at_entry((), False)
     return None if found is None else (found[1], max(found[2], 0))
 
@@ -117,7 +123,7 @@ def _without_peak(reason: str | None) -> None:
 
 
 def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
-    """The figures of a device's allocator, or of the device; None where neither is told."""
+    """Return figures of a device's allocator or of the device, or None."""
     if isinstance(row.memory, str):
         return _not_free(row, index)
     allocated, most = row.memory(index)
@@ -125,7 +131,10 @@ def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
 
 
 def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bool:
-    """Whether the most bytes are kept, and of the time that is asked for; takes note of why not."""
+    """Return whether the peak for the requested time is kept.
+
+    Notes why not.
+    """
     if most == UNKNOWN:
         _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
         return False

@@ -1,7 +1,7 @@
-"""What can be asked of each kind of device: a row of operations per kind, each a callable or the reason for its want.
+"""Operations of each kind of device, or why they are not available.
 
-CUDA devices are timed by the core, which needs no row for that; the others go through PyTorch. That is never imported,
-and a device that the process has not begun to use is never asked for anything: the answer could begin it.
+The core times CUDA devices itself; the others go through PyTorch. That is never imported, and a device not yet in use
+by the process is never asked: the answer could put it into use.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _STATUS_FILE = "/proc/self/status"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceOperations:
-    """What can be asked of one kind of device. A str in the place of a callable says why it cannot be.
+    """Operations of one kind of device, or strings that say why not.
 
-    Indices count from 0. The callables are PyTorch's: what they raise is not caught.
+    Indices count from 0. The callables are PyTorch's; their errors are not caught.
     """
 
     device_type: str
@@ -68,18 +68,18 @@ class DeviceOperations:
     """Bytes free and bytes there, for all processes."""
 
     def why_not(self, operation: str) -> str | None:
-        """Why one of OPERATIONS cannot be done; None: it can."""
+        """Return why one of OPERATIONS is not available, or None."""
         value = getattr(self, operation)
         return value if isinstance(value, str) else None
 
     def is_captured(self) -> bool:
-        """Whether the calling thread's stream is being captured, where that can be."""
+        """Return whether this thread's stream is being captured, if known."""
         return not isinstance(self.is_capturing, str) and bool(self.is_capturing())
 
 
 @dataclass(frozen=True)
 class DevicePresence:
-    """What is known of one kind of device without beginning to use it."""
+    """Presence of one kind of device, known without using it."""
 
     device_type: str
     is_in_use: bool
@@ -105,9 +105,9 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def in_use() -> DeviceOperations | str | None:
-    """The row of the accelerator that this process uses through PyTorch; a str: why that cannot be told; None: none.
+    """Return the accelerator used through PyTorch, why it is unknown, or None.
 
-    There is one at a time: CUDA or ROCm before XPU, a backend from outside, and MPS.
+    There is one at a time: CUDA or ROCm before XPU, an external backend, and MPS.
     """
     torch, found = sys.modules.get("torch"), _found
     if found is not None and found[0] is torch:
@@ -146,7 +146,10 @@ def operations_of(device_type: str) -> DeviceOperations:
 
 
 def present() -> list[DevicePresence]:
-    """What is known of each kind of device. Nothing is initialised by asking, not even to count devices."""
+    """Return the presence of each kind of device.
+
+    Asking initialises nothing, not even to count devices.
+    """
     return [_presence(kind) for kind in (*KINDS, *_foreign_kind())]
 
 
@@ -217,7 +220,10 @@ def _is_in_use(torch: Any, kind: str) -> bool:
 
 
 def _mps_is_in_use(torch: Any) -> bool:
-    """Nobody tells of MPS whether it was begun, so what counts is that something lies in its memory."""
+    """Return whether anything lies in MPS's memory.
+
+    PyTorch does not tell whether MPS was started.
+    """
     if not getattr(torch._C, "_has_mps", False) or not torch.backends.mps.is_available():
         return False
     is_in_bad_fork = getattr(torch._C, "_mps_is_in_bad_fork", None)
@@ -235,21 +241,21 @@ def _tensor_type(kind: str) -> str:
 
 
 def _foreign_name(torch: Any) -> str | None:
-    """The name of a backend from outside (PrivateUse1), such as ``npu``; None: none has one."""
+    """Return the name of an external backend, as ``npu``, or None."""
     name_of = getattr(getattr(torch, "_C", None), "_get_privateuse1_backend_name", None)
     name = None if name_of is None else name_of()
     return None if name == _UNNAMED else name
 
 
 def _names_accelerator(torch: Any, kind: str) -> bool:
-    """Whether the device-generic interface speaks of this kind."""
+    """Return whether the device-generic interface is for this kind."""
     accelerator = getattr(torch, "accelerator", None)
     device = None if accelerator is None else accelerator.current_accelerator()
     return device is not None and bool(device.type == _tensor_type(kind))
 
 
 def _why_not(torch: Any, kind: str) -> str | None:
-    """Why PyTorch has no such device; None: it has."""
+    """Return why PyTorch has no such device, or None."""
     if kind == CUDA:
         if _is_rocm(torch):
             return "this PyTorch is built for ROCm"
@@ -277,7 +283,7 @@ def _without(kind: str, why_not: str) -> DeviceOperations:
 
 
 def _row_of(torch: Any, kind: str) -> DeviceOperations:
-    """Return the operations of a kind, from `torch.accelerator` or from PyTorch's module of the kind."""
+    """Return operations of a kind, from `torch.accelerator` or its module."""
     module = getattr(torch, _tensor_type(kind))
     generic = torch.accelerator if _names_accelerator(torch, kind) else None
     # A backend from outside may be registered without what the generic functions call.
@@ -321,7 +327,10 @@ def _events_of(torch: Any, kind: str, module: Any, generic: Any) -> Callable[[in
 
 
 def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int, int]] | str:
-    """The allocator's two figures, from the cheapest interface: flattening all its statistics takes much longer."""
+    """Return the cheapest reader of allocated and peak bytes.
+
+    Flattening all of the allocator's statistics takes much longer.
+    """
     nested = getattr(torch._C, f"_{_tensor_type(kind)}_memoryStats", None)
     if nested is None:
         nested = getattr(module, "memory_stats_as_nested_dict", None)
@@ -349,7 +358,7 @@ def _two_if_begun(has_begun: Callable[[], bool], nested: Callable[[int], Any], i
 
 
 def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
-    """Return the operations of MPS: one device with one queue, and an allocator that keeps no peak."""
+    """Return operations of MPS, with one queue and no peak memory."""
     no_peak = "PyTorch's mps does not keep the most bytes allocated"
     return replace(
         row,
@@ -366,13 +375,16 @@ def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
 
 
 def _mps_free_total(mps: Any) -> tuple[int, int]:
-    """Of what Metal recommends to use: memory is shared with the CPU."""
+    """Return free and total bytes of the memory that Metal recommends.
+
+    It is shared with the CPU.
+    """
     total = mps.recommended_max_memory()
     return max(0, total - mps.driver_allocated_memory()), total
 
 
 def _cpu_row() -> DeviceOperations:
-    """What is there always; its memory is the process's resident set."""
+    """Return operations of the CPU, with resident memory."""
     return DeviceOperations(
         device_type=CPU,
         tensor_type=CPU,

@@ -1,4 +1,4 @@
-"""Streams that the caller gives: of PyTorch, CuPy, numba and others, their handles, and what returns one of these."""
+"""Streams given by the caller, from PyTorch, CuPy, numba and others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HANDLES = 1 << 64
 
 
 class GivenStream:
-    """A stream by its handle; the object that it is from is kept, and so the stream with it."""
+    """Stream handle, with the object that keeps it alive."""
 
     __slots__ = ("device", "handle", "kind", "source")
 
@@ -28,10 +28,11 @@ class GivenStream:
 
 
 def checked_stream(stream: object | None) -> object | None:
-    """Return a stream in the form in which it is asked in each call. TypeError or ValueError for what is none.
+    """Return a stream in the form asked for in each call.
 
-    Streams are None (the current one), handles (0 to 2**64 - 1), objects of PyTorch, CuPy, numba or any others with
-    ``__cuda_stream__``, and callables without arguments that return one of these each time.
+    Streams are None (the current one), handles (0 to 2**64 - 1), objects of PyTorch, CuPy, numba or others with
+    ``__cuda_stream__``, and callables without arguments that return one of these. Raises TypeError or ValueError
+    otherwise.
     """
     if stream is None or isinstance(stream, GivenStream):
         return stream
@@ -51,9 +52,9 @@ def checked_stream(stream: object | None) -> object | None:
 
 
 def given_stream(stream: Any) -> GivenStream | None:
-    """The stream that is meant by what ``checked_stream`` returned; None: the current one.
+    """Return the stream for a checked one, None for the current one.
 
-    What a callable raises is passed on; TypeError for what it returns.
+    Errors of a callable are passed on; TypeError for a wrong result.
     """
     if stream is None or isinstance(stream, GivenStream):
         return stream
@@ -82,7 +83,7 @@ def _stream_in(value: Any) -> GivenStream | None:
 
 
 def _handle_of(value: Any) -> int | None:
-    """The CUstream of an object of PyTorch, CuPy, cuda.core or numba; None: it is none of these."""
+    """Return the CUstream of a known object, or None."""
     for name in ("cuda_stream", "ptr"):
         handle: Any = getattr(value, name, None)
         if _is_handle(handle):
@@ -110,7 +111,10 @@ def _device_of(value: Any) -> int:
 
 
 def _stream_of_torch(value: Any) -> GivenStream | None:
-    """A ``torch.Stream``, which is of any kind of device; of CUDA it has a handle only as a ``torch.cuda.Stream``."""
+    """Return a ``torch.Stream`` of any kind of device.
+
+    Only a ``torch.cuda.Stream`` has a CUDA handle.
+    """
     kind = getattr(getattr(value, "device", None), "type", None)
     if not isinstance(kind, str) or not isinstance(getattr(value, "stream_id", None), int):
         return None

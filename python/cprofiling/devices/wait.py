@@ -1,7 +1,8 @@
-"""Waiting for a call's device where that is not CUDA's, which the core waits for itself: through PyTorch.
+"""Wait for a call's device through PyTorch, unless it is CUDA's.
 
-Asked by the core before and after a call with ``synchronize_cuda``. PyTorch gives up the GIL while it waits. An error
-of the framework turns this off for the rest of the process: it is the program's own, which is not to be met here again.
+The core, which waits for CUDA itself, asks before and after a call with ``synchronize_cuda``. PyTorch releases the GIL
+while it waits. An error of the framework turns this off for the rest of the process: it is the program's own, and must
+not come up here again.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _captured = 0
 
 
 def device_to_wait_for(arguments: tuple[Any, ...]) -> int | None:
-    """The index of a call's device, that of its arguments; -1: they are on none.
+    """Return the index of the arguments' device, -1 without one, or None.
 
-    None: this process uses no device, or CUDA's.
+    None if this process uses no device, or CUDA's.
     """
     row = _row()
     if row is None:
@@ -39,7 +40,10 @@ def device_to_wait_for(arguments: tuple[Any, ...]) -> int | None:
 
 
 def wait_for_device(index: int) -> bool:
-    """Wait until all work of a device (-1: the current one) is done. False: this process uses no device, or CUDA's."""
+    """Wait until all work of a device is done.
+
+    index: -1 for the current one. Returns False if this process uses no device, or CUDA's.
+    """
     global _why_off, _captured  # noqa: PLW0603 of the process, as the device is
     row = _row()
     if row is None:
@@ -60,7 +64,7 @@ def wait_for_device(index: int) -> bool:
 
 
 def wait_reason() -> str | None:
-    """Why a device was not waited for in this process; None: no reason."""
+    """Return why a device was not waited for in this process, or None."""
     if _why_off is None and _captured:
         return f"waits left out during stream capture: {_captured}"
     return _why_off
@@ -72,7 +76,7 @@ def _row() -> DeviceOperations | None:
 
 
 def forget() -> None:
-    """Forget why nothing was waited for: of the parent's devices, in the child of a fork."""
+    """Forget in a forked child why nothing was waited for."""
     global _why_off, _captured
     _why_off, _captured = None, 0
 

@@ -1,7 +1,7 @@
-"""Find the table that ncu prints as CSV, and read it by the names of its columns.
+"""Find ncu's CSV table in a file, and read it by column names.
 
-A table has one line per kernel (`--page raw`) or one per metric (`--page details`, `--print-summary`). A file is read
-line by line and only once.
+A table has one line per kernel (`--page raw`) or per metric (`--page details`, `--print-summary`). A file is read line
+by line, once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Source:
     """The lines of a file, and the position in it."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
-        """``name``: what messages call it."""
+        """Read ``file``, called ``name`` in messages."""
         self._file = file
         self._name = name
         self._number = 0
@@ -38,7 +38,7 @@ class Source:
         self._is_between = True
 
     def plain_line(self) -> str | None:
-        """Return the next line, whatever it is; None at the end."""
+        """Return the next line as it is, None at the end."""
         data = self._file.readline()
         if not data:
             return None
@@ -50,7 +50,7 @@ class Source:
         return text
 
     def __iter__(self) -> Iterator[str]:
-        """Give the lines of the table, for csv.reader, which asks for more of them while a quote is open."""
+        """Yield lines of the table for csv.reader, which joins quoted ones."""
         while data := self._file.readline():
             self._number += 1
             self.is_ended = data.endswith(b"\n")
@@ -83,22 +83,25 @@ class Source:
             self.refuse(column, f"byte 0x{data[error.start]:02x} is not UTF-8", line=self._number)
 
     def refuse(self, column: int, problem: str, line: int | None = None) -> NoReturn:
-        """Raise FormatError for a place in the file, by default in the first line of the record."""
+        """Raise FormatError for a place in the file.
+
+        line: by default the first one of the record.
+        """
         raise FormatError(f"{self._name}: line {self._first if line is None else line}, column {column}: {problem}")
 
     def refuse_cell(self, cell: int, problem: str) -> NoReturn:
-        """Raise FormatError for a cell of the record; -1: for the place behind its last character.
+        """Raise FormatError for a cell of the record.
 
-        -2: the first cell that is not well-formed.
+        cell: -1 for the place behind its last character, -2 for the first malformed cell.
         """
         line, column = _positions("".join(self.record))[cell]
         self.refuse(column, problem, line=self._first + line)
 
 
 def _positions(text: str) -> list[tuple[int, int]]:
-    """Return line and column at which each cell of a record begins, the line from 0, and those of its end.
+    """Return line and column of each cell of a record, and of its end.
 
-    The cells end with the first one that is not well-formed.
+    Lines count from 0. The cells end with the first malformed one.
     """
     text = text.rstrip("\r\n")
     cell = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
@@ -109,7 +112,7 @@ def _positions(text: str) -> list[tuple[int, int]]:
 
 
 class Table:
-    """A header, and where in a line what is.
+    """Header of a table, with the places of its columns.
 
     Attributes:
         names: The columns' names.
@@ -127,17 +130,20 @@ class Table:
         self.optional = len(self.names) - 1 - max(self.place(*VALUES) or 0, 0) if self.is_long else 0
 
     def place(self, *names: str) -> int | None:
-        """Return the number of the column that has one of these names; None if there is none."""
+        """Return the number of the first column with one of these names, or None."""
         return next((self._places[name] for name in names if name in self._places), None)
 
     def is_units(self, cells: Sequence[str]) -> bool:
-        """Return whether a line has the columns' units: then it has neither a number nor a name."""
+        """Return whether a line has the units, so neither a number nor a name."""
         known = [place for place in (self.id_place, self.name_place) if place is not None]
         return not self.is_long and not any(cells[place].strip() for place in known)
 
 
 def find_table(source: Source) -> Table:
-    """Read on to the header, and return it. FormatError, telling what was looked for, where there is none."""
+    """Read up to the header, and return it.
+
+    Raises FormatError, naming what was looked for, if there is none.
+    """
     text, found = "", None
     while found is None and (line := source.plain_line()) is not None:
         text = line
@@ -168,9 +174,9 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 
 def rows(source: Source, table: Table) -> Iterator[tuple[Table, list[str]]]:
-    """Give the lines of a table as cells, as many as it has columns, with the table: another header begins another one.
+    """Yield each line's cells with its table.
 
-    FormatError for a line that is cut or damaged.
+    Another header begins another table. Raises FormatError for a cut or damaged line.
     """
     reader = csv.reader(source, strict=True)
     while (cells := _next_cells(reader, source)) is not None:

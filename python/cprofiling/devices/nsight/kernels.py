@@ -1,4 +1,4 @@
-"""Kernels as ncu measured them, each with its verdict, and a report of them that prints itself."""
+"""Kernels measured by ncu with verdicts, and their report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class NcuKernel:
-    """One kernel that ncu measured: an immutable, hashable, picklable value. None is what the report does not say.
+    """One kernel measured by ncu, immutable, hashable and picklable.
 
-    What is derived from the metrics (``duration_ns``, ``verdict``, ``flops`` and so on) are properties.
+    None means that the report does not say. Properties such as ``duration_ns``, ``verdict`` and ``flops`` derive from
+    the metrics.
 
     Attributes:
         name: Its name, as the report has it.
@@ -67,7 +68,7 @@ class NcuKernel:
 
     @property
     def duration_ns(self) -> float | None:
-        """How long it ran on the device, at the clocks that ncu sets."""
+        """Duration on the device in ns, at the clocks that ncu sets."""
         return self.metrics.first(ncu_metrics.DURATION)
 
     @property
@@ -77,7 +78,7 @@ class NcuKernel:
 
     @property
     def memory_percent(self) -> float | None:
-        """Throughput of caches and device memory, in percent of the peak of what is used most."""
+        """Memory throughput in percent of the busiest level's peak."""
         return memory_of(self.metrics)
 
     @property
@@ -87,12 +88,12 @@ class NcuKernel:
 
     @property
     def tensor_percent(self) -> float | None:
-        """How much of the time the tensor cores were busy, in percent."""
+        """Busy time of the tensor cores, in percent."""
         return self.metrics.first(ncu_metrics.TENSOR)
 
     @property
     def occupancy_percent(self) -> float | None:
-        """Warps that were resident, in percent of those that an SM can hold: the achieved occupancy."""
+        """Achieved occupancy, resident warps in percent of an SM's limit."""
         return self.metrics.first(ncu_metrics.OCCUPANCY)
 
     @property
@@ -102,7 +103,7 @@ class NcuKernel:
 
     @property
     def waves(self) -> float | None:
-        """How often the grid fills the device with blocks."""
+        """Number of times that the grid fills the device with blocks."""
         return waves_of(self.metrics, self.blocks)
 
     @property
@@ -115,10 +116,10 @@ class NcuKernel:
 
     @property
     def flops(self) -> float | None:
-        """Floating-point operations of the threads: additions, products, and fused ones as two.
+        """Floating-point operations of the threads, a fused one counted as two.
 
-        Those of tensor cores are not among them, nor those of types (half, single, double) of which the report has no
-        metric. None where it has none of any type, or of one type some only, or without a value.
+        Tensor cores are left out, and types (half, single, double) without a metric in the report. None if no type has
+        metrics, or one type has some metrics only, or one without a value.
         """
         sums = [_operations(self.metrics, kinds) for kinds in ncu_metrics.OPERATIONS if _lists(self.metrics, kinds)]
         known = [each for each in sums if each is not None]
@@ -126,33 +127,36 @@ class NcuKernel:
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """Floating-point operations for each byte of the device's memory; None where one of them is not known."""
+        """Floating-point operations per byte of device memory, or None."""
         flops, moved = self.flops, self.dram_bytes
         return flops / moved if flops is not None and moved else None
 
     @property
     def verdict(self) -> str | None:
-        """``memory_bound``, ``compute_bound``, ``latency_bound`` or ``launch_bound``, as ``ncu_verdict`` says."""
+        """Verdict of the kernel, or None.
+
+        One of ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``.
+        """
         return self.judge().kind
 
     @property
     def reason(self) -> str | None:
-        """Why there is no verdict; None where there is one."""
+        """Reason for a missing verdict, or None."""
         return self.judge().reason
 
     @property
     def limiter(self) -> str | None:
-        """What limits the kernel, with figures."""
+        """Limit of the kernel, with figures."""
         return self.judge().limiter
 
     @property
     def recommendation(self) -> str:
-        """What to do about it."""
+        """Advice for the kernel."""
         return self.judge().recommendation
 
     @property
     def at_limit(self) -> bool:
-        """Whether memory or compute is used to more than 80 % of its peak."""
+        """True if memory or compute is used to over 80 % of its peak."""
         return self.judge().at_limit
 
     def judge(self) -> Verdict:
@@ -170,12 +174,12 @@ class NcuKernel:
 
 
 def _lists(metrics: Metrics, operations: ncu_metrics.Operations) -> bool:
-    """Whether a report has any of these metrics, with a value or without."""
+    """Return whether a report has any of these metrics, even without values."""
     return any(name in metrics for names, _ in operations for name in names)
 
 
 def _operations(metrics: Metrics, operations: ncu_metrics.Operations) -> float | None:
-    """Return the operations of one type; None where not all are known."""
+    """Return the operations of one type, None unless all are known."""
     counts = [(metrics.first(names), times) for names, times in operations]
     known = [count * times for count, times in counts if count is not None]
     return math.fsum(known) if len(known) == len(counts) else None
@@ -208,7 +212,7 @@ class NcuAverage:
 
 @dataclass(frozen=True, repr=False)
 class NcuReport(Tabular, Sequence[NcuKernel]):
-    """The kernels of a report, in its order: an immutable sequence that prints itself as a table.
+    """Kernels of a report in its order, printed as a table.
 
     Attributes:
         kernels: They themselves.
@@ -243,7 +247,7 @@ class NcuReport(Tabular, Sequence[NcuKernel]):
         return Figures(NcuAverage, sorted(averages, key=lambda each: -(each.total_us or 0.0)), self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the kernels as a pandas DataFrame: the columns of the table, then all metrics by id.
+        """Return a pandas DataFrame of the table's columns and all metrics.
 
         Raises ImportError, naming the extra, without pandas.
         """
@@ -252,7 +256,7 @@ class NcuReport(Tabular, Sequence[NcuKernel]):
         return frame_of((*_COLUMNS, *names), rows)
 
     def advice(self) -> tuple[str, ...]:
-        """Return what to do about the kernels, a line for each verdict and recommendation; longest kernels first."""
+        """Return a line per verdict and recommendation, longest kernels first."""
         longest = sorted(self.kernels, key=lambda kernel: -(kernel.duration_ns or 0.0))
         found: dict[str, None] = {}
         for judged in (kernel.judge() for kernel in longest):
@@ -268,7 +272,7 @@ class NcuReport(Tabular, Sequence[NcuKernel]):
 
 
 def _total_ns(kernels: Sequence[NcuKernel]) -> float | None:
-    """Return how long kernels ran together; None if that is not known of all."""
+    """Return the kernels' total time in ns, None unless all are known."""
     durations = [(kernel.duration_ns, kernel.invocations) for kernel in kernels]
     known = [duration_ns * count for duration_ns, count in durations if duration_ns is not None]
     return math.fsum(known) if len(known) == len(kernels) else None

@@ -1,4 +1,4 @@
-"""The metrics of kernels: their names, and values by name."""
+"""Metrics of kernels, by name."""
 
 from __future__ import annotations
 
@@ -101,25 +101,27 @@ _LABELS: dict[str, tuple[str, ...]] = {
 
 
 def metric_id(name: str, unit: str) -> str:
-    """Return the id of a metric that is called by its id or by its label; other names are ids.
+    """Return a metric's id for its id or label.
 
-    unit: Its base unit, which tells apart two metrics of one label.
+    Other names are taken as ids.
+
+    unit: base unit, which tells metrics of one label apart.
     """
     ids = _LABELS.get(name.strip().lower())
     return name.strip() if ids is None else ids[0 if unit == "%" else -1]
 
 
 class Metrics(Mapping[str, "float | None"]):
-    """The values of one kernel's metrics by id, in base units: an immutable, hashable mapping.
+    """Values of one kernel's metrics by id in base units, immutable.
 
-    It also answers to the labels of the details page, such as ``Compute (SM) Throughput``; iteration gives the ids.
-    Without a value (``n/a``) a metric is None.
+    Labels of the details page, such as ``Compute (SM) Throughput``, work as keys; iteration gives the ids. A metric
+    without a value (``n/a``) is None.
     """
 
     __slots__ = ("_places", "_values")
 
     def __init__(self, places: Mapping[str, int], values: Sequence[float]) -> None:
-        """Make a mapping of ``values``, nan for one that is not known, by their ``places``, which are not copied."""
+        """Map ``places`` to ``values``, nan for unknown, without copying."""
         self._places = places
         self._values = values if isinstance(values, array) else array("d", values)
 
@@ -152,12 +154,12 @@ class Metrics(Mapping[str, "float | None"]):
         return f"Metrics({dict(self)!r})"
 
     def first(self, names: Sequence[str]) -> float | None:
-        """Return the value of the first of some metrics that has one; None if none has."""
+        """Return the first known value of some metrics, or None."""
         return next((value for value in map(self.get, names) if value is not None), None)
 
 
 class Texts(Mapping[str, str]):
-    """Texts by name: an immutable, hashable mapping."""
+    """Texts by name, immutable and hashable."""
 
     __slots__ = ("_texts",)
 

@@ -1,4 +1,4 @@
-"""Make kernels of the table that ncu printed, with metrics by id in base units."""
+"""Make kernels of ncu's table, with metrics by id in base units."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _EXPORT = "export it with: LC_ALL=C ncu --import FILE --csv --page raw --print-u
 
 
 def read(file: IO[bytes], name: str) -> NcuReport:
-    """Return the report that a CSV file has. FormatError, with ``name``, line and column, for one that has none."""
+    """Return the report in a CSV file.
+
+    Raises FormatError, with ``name``, line and column, if there is none.
+    """
     source = Source(file, name)
     reader = _Reader(source)
     for table, cells in csv_table.rows(source, csv_table.find_table(source)):
@@ -48,7 +51,7 @@ def read(file: IO[bytes], name: str) -> NcuReport:
 
 @dataclass(slots=True)
 class _Column:
-    """A metric, its unit, and whether the unit is one that such a metric has in base units."""
+    """Metric with its unit, and whether that is its base unit."""
 
     id: str
     unit: str
@@ -56,7 +59,7 @@ class _Column:
 
 
 class _Draft:
-    """A kernel of which more lines may come."""
+    """Kernel that may get more lines."""
 
     __slots__ = ("facts", "places", "rules", "texts", "values")
 
@@ -154,7 +157,7 @@ class _Reader:
         draft.values.append(value)
 
     def _finish(self, draft: _Draft) -> None:
-        """Make a kernel of what is known of it. Those of one layout share its names."""
+        """Make a kernel of a draft, sharing names within a layout."""
         places = self._places.setdefault(tuple(draft.places), draft.places)
         texts = Texts(draft.texts)
         texts = self._texts.setdefault(texts, texts)
@@ -162,7 +165,10 @@ class _Reader:
         self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=rules, **draft.facts))
 
     def report(self) -> NcuReport:
-        """Return what was read. FormatError if there is no kernel in it."""
+        """Return the report.
+
+        Raises FormatError if there is no kernel.
+        """
         for draft in self._drafts.values():
             self._finish(draft)
         source = self._source
@@ -179,7 +185,7 @@ class _Reader:
 
 
 class _Layout:
-    """Where in the lines of a table what is.
+    """Places of values in the lines of a table.
 
     Attributes:
         table: The table.
@@ -218,12 +224,12 @@ class _Layout:
             yield place, (name, self.units[place].strip() if self.units is not None else "")
 
     def text(self, cells: Sequence[str], name: str) -> str:
-        """Return a cell by the name of its column; an empty text if there is none."""
+        """Return a cell by column name, empty if there is none."""
         place = self._places[name]
         return "" if place is None else cells[place].strip()
 
     def facts(self, cells: Sequence[str]) -> dict[str, Any]:
-        """Return what a line says of its kernel beside metrics: the fields of ``NcuKernel``, where they are known."""
+        """Return the known fields of ``NcuKernel`` in a line, without metrics."""
         place = self.table.name_place
         kernel = (cells[place] if place is not None else "") or _NO_NAME
         facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
@@ -246,12 +252,12 @@ class _Layout:
 
 
 def _whole(text: str) -> int | None:
-    """Return a whole number; None for what is none."""
+    """Return a whole number, or None."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= 20 else None
 
 
 def _size(text: str) -> tuple[int, ...] | None:
-    """Return the sizes along the axes, such as `(256, 1, 1)`; None for what has none."""
+    """Return the sizes along the axes, such as `(256, 1, 1)`, or None."""
     sizes = [_whole(part.strip()) for part in text.strip("() ").split(",")]
     known = tuple(size for size in sizes if size is not None)
     return known if len(known) == len(sizes) else None

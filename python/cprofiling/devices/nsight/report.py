@@ -1,4 +1,4 @@
-"""Reports of ncu (Nsight Compute): which kernels there are, what limits each of them, and what to do about it."""
+"""Read Nsight Compute reports, with the limits of kernels and advice."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _SHOWN = 300  # characters of what ncu says
 
 
 def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> NcuReport:
-    """Read a report of ncu, and return its kernels: metrics, verdict, limiter and recommendation of each.
+    """Read an ncu report, and return its kernels with verdict and advice.
 
-    It reads what ``LC_ALL=C ncu --csv --print-units base`` prints, with ``--page raw`` or ``--page details``, summaries
-    too, by the names of its columns, and among whatever else is in the file. Times are in ns, sizes in bytes,
-    frequencies in Hz, rates in byte/s; ``n/a`` becomes None. A file ``*.ncu-rep`` is first turned into CSV by ncu
-    itself.
+    It reads the output of ``LC_ALL=C ncu --csv --print-units base``, with ``--page raw`` or ``--page details``,
+    summaries too, among whatever else is in the file. Times are in ns, sizes in bytes, frequencies in Hz, rates in
+    byte/s; ``n/a`` becomes None. ncu itself converts a file ``*.ncu-rep`` to CSV first.
 
     The verdicts are ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``. A kernel without the
     metrics for one has None, with a reason.
@@ -68,7 +67,7 @@ def _checked_timeout(timeout_s: float) -> float:
 
 
 def _imported(name: str, timeout_s: float) -> NcuReport:
-    """Return what is in a report of ncu's own format."""
+    """Return the contents of a report in ncu's own format."""
     import tempfile
 
     from cprofiling.devices.nsight import reader, tools
@@ -103,5 +102,5 @@ def _run_import(command: list[str], name: str, output: IO[bytes], timeout_s: flo
 
 
 def _said(data: bytes) -> str:
-    """Return what a program said in one line, cut."""
+    """Return a program's output as one line, cut."""
     return " ".join(data.decode("utf-8", "replace").split())[:_SHOWN]

@@ -1,7 +1,7 @@
-"""The commands ``ncu`` and ``nsys``: NVIDIA's profilers around chosen calls of one node.
+"""Commands ``ncu`` and ``nsys``, around chosen calls of one node.
 
-The program itself opens the window, told by ``CPROFILING_CAPTURE``: it starts and stops the tool around exactly those
-calls. ncu's filter of NVTX ranges leaves out what other threads launch meanwhile.
+The program itself opens the window of ``CPROFILING_CAPTURE``: it starts and stops the tool around exactly those calls.
+ncu's filter of NVTX ranges leaves out launches of other threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class ToolError(Exception):
 
 
 def find_tool(name: str) -> str | None:
-    """Return how to call ``ncu`` or ``nsys``: by its name where PATH leads to it, else by its path; None without it."""
+    """Return the call for ``ncu`` or ``nsys``, or None.
+
+    That is the name if PATH leads to it, else the path.
+    """
     if shutil.which(name) is not None:
         return name
     toolkits = [os.path.join(folder, "bin") for folder in toolkit_folders()]
@@ -46,7 +49,7 @@ def find_tool(name: str) -> str | None:
 
 
 def missing(name: str) -> str:
-    """Return the sentence that tells of a tool that is not there, and what to install."""
+    """Return a message on a missing tool, and its installation."""
     product, package = _PACKAGES[name]
     return (
         f"{name} was not found on PATH, nor where it usually is; install {product}: the package {package} of NVIDIA's "
@@ -70,28 +73,34 @@ def _shown(text: str) -> str:
 
 
 def capture(node: str, skip: int, count: int) -> str:
-    """Return the value of ``CPROFILING_CAPTURE``; the name may have colons, as it is read from the right."""
+    """Return the value of ``CPROFILING_CAPTURE``.
+
+    The name may have colons, as it is read from the right.
+    """
     return f"{node}:{skip}:{count}"
 
 
 def nvtx_filter(node: str) -> str:
-    """Return ncu's filter for the NVTX range of a node: domain, range, and the mark of ranges that are pushed."""
+    """Return ncu's filter for the pushed NVTX range of a node."""
     escaped = _SPECIAL.sub(r"\\\g<0>", node)
     begin = "\\" if node.startswith(_EXPRESSION) else ""
     return f"cprofiling@{begin}{escaped}/"
 
 
 def output_name(node: str, suffix: str) -> str:
-    """Return the name of a file for a node, inside the working folder whatever the node is called.
+    """Return a node's file name, inside the working folder whatever the name.
 
-    Escapes begin with ``=``: ``%`` begins what the tools themselves put into names, such as ``%p``.
+    Escapes begin with ``=``, as ``%`` begins the tools' own, such as ``%p``.
     """
     name = file_name_of(node).replace("%", "=")
     return f"{'=2D' + name[1:] if name.startswith('-') else name}{suffix}"
 
 
 def ncu_command(node: str, program: Sequence[str], metrics: str = "basic", output: str | None = None) -> list[str]:
-    """Return the command line of ncu. ``metrics``: a set of them; ``output``: its CSV file, by default the node's."""
+    """Return ncu's command line.
+
+    metrics: a set of them. output: CSV file, by default the node's.
+    """
     return [
         "ncu", "--profile-from-start", "off", "--nvtx", "--nvtx-include", nvtx_filter(node),
         "--target-processes", "all", "--set", metrics, "--csv", "--page", "raw", "--print-units", "base",
@@ -119,15 +128,18 @@ def _file(node: str, suffix: str, output: str | None) -> str:
 
 
 def shell_line(environment: Mapping[str, str], command: Sequence[str], encoding: str = "utf-8") -> str:
-    """Return variables and a command as one line for a shell. What ``encoding`` has not is escaped as bash reads it."""
+    """Return variables and a command as one line for a shell.
+
+    Characters that ``encoding`` lacks are escaped as bash reads it.
+    """
     assigned = [f"{name}={quoted(value, encoding)}" for name, value in environment.items()]
     return " ".join((*assigned, *(quoted(argument, encoding) for argument in command)))
 
 
 def quoted(text: str, encoding: str = "utf-8") -> str:
-    """Return a text as a shell reads it as one word, without a line's end in it.
+    """Quote a text as one shell word in one line.
 
-    Only for what cannot be printed it takes ``$'...'``, which bash, zsh and ksh read, and POSIX has since 2024.
+    Unprintable text uses ``$'...'``, which bash, zsh and ksh read, and POSIX since 2024.
     """
     if text.isprintable() and _fits(text, encoding):
         return shlex.quote(text)
@@ -152,7 +164,10 @@ def _escaped(character: str) -> str:
 
 
 def execute(name: str, environment: Mapping[str, str], command: Sequence[str]) -> None:
-    """Become the tool, so that its exit status is that of this process. ToolError where that is not possible."""
+    """Replace this process by the tool, to keep its exit status.
+
+    Raises ToolError if that fails.
+    """
     tool = find_tool(name)
     if tool is None:
         raise ToolError(missing(name))

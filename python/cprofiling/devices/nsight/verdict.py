@@ -1,4 +1,4 @@
-"""What limits a kernel, by the metrics that ncu measured of it.
+"""Find the limit of a kernel from the metrics that ncu measured.
 
 The rules, in this order. "Compute" is the throughput of the SMs and "memory" that of caches and device memory, both in
 percent of their peak ("speed of light"), as ncu's section of that name has them:
@@ -59,7 +59,7 @@ _RECOMMENDATIONS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a kernel.
+    """Limit of a kernel.
 
     Attributes:
         kind: ``memory_bound``, ``compute_bound``, ``latency_bound`` or ``launch_bound``; None if that is not known.
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def waves_of(metrics: Metrics, blocks: float | None) -> float | None:
-    """Return how often the grid fills the device; computed from blocks and their limits where ncu does not say it."""
+    """Return how often the grid fills the device, computed if not reported."""
     waves = metrics.first(ncu_metrics.WAVES)
     processors = metrics.first(ncu_metrics.PROCESSORS)
     if waves is not None or blocks is None or not processors:
@@ -88,16 +88,16 @@ def waves_of(metrics: Metrics, blocks: float | None) -> float | None:
 
 
 def memory_of(metrics: Metrics) -> float | None:
-    """Return how much of the memory's peak is used, in percent; of the levels that are known where the whole is not."""
+    """Return used memory throughput in percent, of known levels if need be."""
     whole = metrics.first(ncu_metrics.MEMORY)
     levels = [value for names in _LEVELS.values() if (value := metrics.first(names)) is not None]
     return max(levels, default=None) if whole is None else whole
 
 
 def verdict_of(metrics: Metrics, blocks: float | None = None) -> Verdict:
-    """Return what limits a kernel with these metrics, by the rules above.
+    """Return the limit of a kernel with these metrics, by the rules above.
 
-    blocks: The number of blocks in its grid; None if it is not known.
+    blocks: blocks in its grid, or None.
     """
     compute, memory = metrics.first(ncu_metrics.COMPUTE), memory_of(metrics)
     waves = waves_of(metrics, blocks)
@@ -130,7 +130,7 @@ def _unknown(compute: float | None, memory: float | None) -> Verdict:
 
 
 def _latency(metrics: Metrics, blocks: float | None, waves: float | None, used: tuple[float, float]) -> tuple[str, str]:
-    """Return what a kernel that waits waits for, and the key of what to do about it."""
+    """Return the cause of a kernel's waiting, and the key of its advice."""
     if waves is not None and waves < 1:
         return _grid_text(metrics, blocks, waves), "waves"
     achieved, possible = metrics.first(ncu_metrics.OCCUPANCY), metrics.first(ncu_metrics.MOST_OCCUPANCY)
@@ -158,13 +158,13 @@ def _counted(count: float, noun: str) -> str:
 
 
 def _limits(metrics: Metrics) -> dict[str, float]:
-    """Return how many blocks an SM holds at once, by what limits them."""
+    """Return the number of blocks that an SM holds at once, by limit."""
     values = {what: metrics.first(names) for what, names in ncu_metrics.LIMITS.items()}
     return {what: value for what, value in values.items() if value is not None}
 
 
 def _occupancy_limit(metrics: Metrics) -> str | None:
-    """Return what limits the occupancy, if something does before the warps that an SM can hold."""
+    """Return the limit of the occupancy below the SM's warps, or None."""
     limits = _limits(metrics)
     if "warps" not in limits:
         return None
