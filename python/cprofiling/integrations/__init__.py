@@ -1,1 +1,1 @@
-"""Connections to what others wrote, a module for each; none is imported unless it is asked for."""
+"""Connections to other packages, one module each, imported on request."""

@@ -90,7 +90,7 @@ def profiler_of(pipeline: Any) -> Profiler | None:
 
 
 def _recorded(start: Callable[..., Any], stop: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the two timers of pipelines, which also tell recordings of each node."""
+    """Return pipeline timers that also report each node to recordings."""
     note_node, has_noted_nodes = _core.note_node, _core.has_noted_nodes
 
     @functools.wraps(start)

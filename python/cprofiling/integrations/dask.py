@@ -1,4 +1,4 @@
-"""Statistics of the workers of Dask: a plugin that switches profiling on in each of them, and a way to gather them.
+"""Profile Dask workers with a plugin, and gather their statistics.
 
 ::
 
@@ -35,9 +35,11 @@ _with_plugin: set[str] = set()  # workers of this process: there are several whe
 
 
 class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types of it
-    """Switches the default Profiler of each worker on, of those that come later, too; for ``client.register_plugin``.
+    """Plugin that profiles on each worker, for ``client.register_plugin``.
 
-    options: As of ``Profiler.set_profiling``, without ``enabled``. TypeError and ValueError for wrong ones.
+    It enables the default Profiler, also of workers that come later.
+
+    options: those of ``Profiler.set_profiling``, without ``enabled``. Raises TypeError or ValueError for wrong ones.
     """
 
     name = "cprofiling"
@@ -55,7 +57,10 @@ class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types
         worker.log_event(_TOPIC, {"worker": worker.address, "pid": os.getpid()})
 
     def teardown(self, worker: Any) -> None:
-        """Switch it off when the plugin is taken away, or the last worker of the process ends. Dask calls it."""
+        """Switch profiling off after the plugin or the last worker ends.
+
+        Dask calls it.
+        """
         _with_plugin.discard(worker.address)
         if not _with_plugin:
             profiler.set_profiling(False)
@@ -105,7 +110,7 @@ async def _collect(client: Any, timeout: float) -> GatheredStatistics:
 
 
 async def _workers(client: Any) -> dict[str, bool]:
-    """Return the addresses of the workers that there are or that have had the plugin: whether they are there."""
+    """Return addresses of past and present workers, with their presence."""
     if client.scheduler is None:
         raise ConnectionError("the client is closed")
     events = await client.scheduler.events(topic=_TOPIC)
@@ -114,7 +119,7 @@ async def _workers(client: Any) -> dict[str, bool]:
 
 
 def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapshot], missing: dict[str, str]) -> None:
-    """Take what a worker answered."""
+    """Note a worker's answer."""
     try:
         answer = task.result()[address]
         if isinstance(answer, BaseException):
@@ -128,7 +133,7 @@ def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapsh
 
 
 def _take() -> bytes | None:
-    """What a worker answers; None where profiling is off and nothing was counted."""
+    """Return a worker's answer, None if off and nothing was counted."""
     if not profiler.profiling_enabled() and not profiler.get_profiling_summary():
         return None
     return rank_snapshot.take(profiler.default_profiler).to_bytes()

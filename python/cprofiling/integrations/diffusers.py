@@ -1,8 +1,8 @@
-"""The components of a diffusers pipeline as nodes: ``with profile_pipeline(pipe, profiler=p): pipe("a prompt")``.
+"""Profile the components of a diffusers pipeline as nodes.
 
-Each model counts under its component's name (``unet``, ``text_encoder``), by hooks as those of
-``cprofiling.integrations.torch``; the scheduler's ``step`` counts as ``scheduler``; what a pipeline calls of a
-component by name, as ``vae.decode``, ``vae.encode``, ``scheduler.set_timesteps``; a tokenizer as itself.
+``with profile_pipeline(pipe, profiler=p): pipe("a prompt")`` counts each model under its component's name (``unet``,
+``text_encoder``), by hooks as in ``cprofiling.integrations.torch``; the scheduler's ``step`` as ``scheduler``; methods
+that a pipeline calls by name as ``vae.decode``, ``vae.encode``, ``scheduler.set_timesteps``; a tokenizer as itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OF_OTHERS = {
 
 
 def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.Profiler | None = None) -> Profiled:
-    """Count what the components of a pipeline do as calls of nodes, until the handle is removed.
+    """Count calls of a pipeline's components until the handle is removed.
 
     A component that is replaced meanwhile is not counted any more; another pipeline that shares components is.
 
-    pipeline: any with ``components``, such as a ``DiffusionPipeline``. stage: the execution stage to count under;
-    default: the one in force. profiler: the Profiler that counts; default: as for ``profile_node``.
+    pipeline: any object with ``components``, such as a ``DiffusionPipeline``. stage: execution stage; default: the one
+    in force. profiler: the Profiler that counts; default: as for ``profile_node``.
 
-    Raises TypeError for what has no components, and for a wrong stage or profiler.
+    Raises TypeError for an object without components, and for a wrong stage or profiler.
     """
     import torch
 
@@ -65,6 +65,9 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
 
 
 def _has(component: Any, method: str) -> bool:
-    """Whether a component has a method of its class's: a class that is one has none, it is called itself."""
+    """Return whether a component's class has a method.
+
+    A component that is a class has none, as it is called itself.
+    """
     kinds = type(component).__mro__
     return type not in kinds and any(method in vars(kind) for kind in kinds) and callable(getattr(component, method))

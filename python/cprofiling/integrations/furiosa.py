@@ -1,10 +1,10 @@
-"""Drop-in for the profiler of FuriosaAI's SDK: a program changes one import.
+"""Drop-in for the profiler of FuriosaAI's SDK, by changing one import.
 
-``from cprofiling.integrations.furiosa import profile, RecordFormat, Resource`` stands for the same names of
-``furiosa.runtime.profiler`` (0.8 to 0.10): a recording by ``cprofiling.profile``, with the vendor's names of methods
-and columns. ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) makes every program that imports cprofiling
-write its trace, as ``CPROFILING_OUTPUT_PATH`` does. It differs in this: a ChromeTrace for which no ``file`` is given is
-not written to standard output; reports of an empty recording are empty, and say so.
+``from cprofiling.integrations.furiosa import profile, RecordFormat, Resource`` replaces the same names of
+``furiosa.runtime.profiler`` (0.8 to 0.10): a recording by ``cprofiling.profile``, with the vendor's method and column
+names. With ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) every program that imports cprofiling writes its
+trace, as with ``CPROFILING_OUTPUT_PATH``. Differences: a ChromeTrace without ``file`` is not written to standard
+output; reports of an empty recording are empty, and say so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _EXECUTION_COLUMNS = ("trace_id", "span_id", "pe_index", "execution_index", "NPU
 
 
 class Resource:
-    """Categories of events, by both spellings of the vendor; the values are those of ``cprofiling.Resource``."""
+    """Categories of events, in both spellings of the vendor.
+
+    The values are those of ``cprofiling.Resource``.
+    """
 
     CPU = Cpu = _Resource.CPU
     NPU = Npu = _Resource.NPU
@@ -38,10 +41,10 @@ class Resource:
 
 
 class profile(session.profile):  # noqa: N801 the vendor's name
-    """Record what happens inside a ``with`` block.
+    """Record the inside of a ``with`` block.
 
-    resource: what to record. format: what is made of it. config: ``file``, an open file for a ChromeTrace; and whatever
-    else ``cprofiling.profile`` takes. Raises TypeError and ValueError for wrong arguments.
+    resource: categories to record. format: output. config: ``file``, an open file for a ChromeTrace, and other
+    arguments of ``cprofiling.profile``. Raises TypeError and ValueError for wrong arguments.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class profile(session.profile):  # noqa: N801 the vendor's name
         super().__init__(resource=resource, format=format, **config)
 
     def record(self, name: str = "", warm_up: bool = False) -> _record:
-        """Label a block; with ``warm_up`` nothing inside is recorded."""
+        """Label a block, recording nothing inside with ``warm_up``."""
         return super().record(name, warm_up)
 
     def get_pandas_dataframe(self) -> pd.DataFrame:
@@ -61,7 +64,7 @@ class profile(session.profile):  # noqa: N801 the vendor's name
         return self.to_pandas()
 
     def get_pandas_dataframe_with_filter(self, column: str, value: object) -> pd.DataFrame:
-        """Return the events with a value in a column, or without any where it is None.
+        """Return events with a value in a column, None for those without.
 
         Raises:
             ValueError: There is no such column.
@@ -95,7 +98,10 @@ class profile(session.profile):  # noqa: N801 the vendor's name
         print(self.external_operators(), file=file)
 
     def print_npu_operators(self, file: IO[str] | None = None) -> None:
-        """Print the operators of devices: name, average_elapsed (ns), count; the longest first."""
+        """Print device operators with name, average_elapsed (ns) and count.
+
+        The longest comes first.
+        """
         print(self.device_operators(), file=file)
 
     def print_npu_executions(self, file: IO[str] | None = None) -> None:

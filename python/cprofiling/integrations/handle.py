@@ -1,4 +1,4 @@
-"""What the integrations give back: the handle that takes away again what makes nodes of somebody else's objects."""
+"""Handle of integrations that removes their nodes from foreign objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Profiled:
-    """A handle: ``remove()``, or the end of a ``with`` block, leaves everything as it was before.
+    """Handle that restores everything by ``remove()`` or a ``with`` block.
 
     names: the names of the nodes.
     """
@@ -21,7 +21,10 @@ class Profiled:
         self._removers = list(removers)
 
     def remove(self) -> None:
-        """Count nothing more, and put everything back. Doing so twice changes nothing."""
+        """Stop counting, and restore everything.
+
+        Does nothing the second time.
+        """
         while True:
             try:
                 remove = self._removers.pop()  # by one thread alone, without a lock
@@ -34,5 +37,5 @@ class Profiled:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove what was put in."""
+        """Restore everything."""
         self.remove()

@@ -1,9 +1,9 @@
-"""A profiler for PyTorch Lightning: ``Trainer(profiler=Profiler())`` makes each of the Trainer's actions a node.
+"""Profile PyTorch Lightning with ``Trainer(profiler=Profiler())``.
 
-What Lightning calls an action (``[LightningModule]Net.training_step``, ``run_training_batch``, ...) counts under that
-name, in the stage in which the Trainer is: ``train``, ``val`` (sanity checks, too), ``test``, ``inference`` (predict).
-Nodes that the user's own code has inside an action belong to the same Profiler and stage. Works with the package
-``lightning`` and with ``pytorch_lightning``: with the one that is imported already, of both with the former.
+Each action of the Trainer (``[LightningModule]Net.training_step``, ``run_training_batch``, ...) counts under its name,
+in the Trainer's stage: ``train``, ``val`` (sanity checks, too), ``test``, ``inference`` (predict). The user's own nodes
+inside an action belong to the same Profiler and stage. Works with the packages ``lightning`` and ``pytorch_lightning``:
+with the one already imported, of both with the former.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _STAGES = {"train": "train", "sanity_check": "val", "validate": "val", "test": "
 
 
 def _base() -> Any:
-    """Return Lightning's base class of profilers, of the package that the program uses."""
+    """Return the base class of profilers of the Lightning package in use."""
     imported = [package for package in _PACKAGES if package in sys.modules]
     there = imported or [package for package in _PACKAGES if importlib.util.find_spec(package.partition(".")[0])]
     return importlib.import_module(f"{there[0] if there else _PACKAGES[0]}.profilers").Profiler
 
 
 class Profiler(_base()):  # type: ignore[misc]  # a class that is found when this is imported
-    """A profiler that a Lightning Trainer takes, which counts by a Profiler of this package.
+    """Lightning profiler that counts by a Profiler of this package.
 
-    At the end of each run the Trainer logs the table, or appends it to a file, as for Lightning's own profilers. A copy
-    in another process, as Lightning makes where it spawns them, counts there by a new Profiler with the same options.
+    At the end of each run the Trainer logs the table, or appends it to a file, as with Lightning's own profilers. A
+    copy in a spawned process counts there by a new Profiler with the same options.
 
     Args:
         profiler: The Profiler that counts, as it is configured; default: a new one, on, with the options.
@@ -87,7 +87,10 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
         site.__enter__()
 
     def stop(self, action_name: str) -> None:
-        """End the action of this thread that was begun last under this name; ValueError: none was."""
+        """End this thread's latest action of this name.
+
+        Raises ValueError if there is none.
+        """
         key = (threading.get_ident(), action_name)
         sites = self._started.get(key)
         if sites is None:
@@ -99,7 +102,7 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
 
     @contextlib.contextmanager
     def profile(self, action_name: str) -> Iterator[str]:
-        """Count a block as an action; one that an exception leaves, as an error."""
+        """Count a block as an action, or as an error if it raises."""
         stage = self._stage_now()
         site = self._sites.get((action_name, stage))
         if site is None:
@@ -113,14 +116,14 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
         return f"{title}{os.linesep}{self.profiler.format_profiling_summary()}{os.linesep}"
 
     def _stage_now(self) -> str | None:
-        """Return the stage in which the Trainer is; None: it is not running, the stage in force counts."""
+        """Return the Trainer's stage, None if not running."""
         try:
             return _STAGES.get(self._lightning_module.trainer.state.stage.value)
         except (AttributeError, ReferenceError, RuntimeError):  # none was set, or it is gone, or has no Trainer
             return None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process."""
+        """Drop the state of this process."""
         own = ("profiler", "_sites", "_started", "_lightning_module", "_write_stream", "_output_file")
         state = {name: value for name, value in self.__dict__.items() if name not in own}
         return state | {"_write_stream": None, "_output_file": None}

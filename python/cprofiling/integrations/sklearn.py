@@ -1,8 +1,8 @@
-"""The steps of scikit-learn's pipelines as nodes: ``with profile_pipeline(model, profiler=p): model.fit(x, y)``.
+"""Profile the steps of scikit-learn pipelines as nodes.
 
-What the pipeline does to learn (``fit``, ``fit_transform``, ``fit_predict``) counts in stage ``train``, all else in the
-stage in force. A step is one node, under its name in the pipeline; what it calls of its own is part of the call.
-Results, parameters, clones and pickles are the same as without.
+``with profile_pipeline(model, profiler=p): model.fit(x, y)`` counts ``fit``, ``fit_transform`` and ``fit_predict`` of
+the pipeline in stage ``train``, all else in the stage in force. A step is one node, under its name in the pipeline, its
+own inner calls included. Results, parameters, clones and pickles are the same as without.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _METHODS = (
 
 
 class _Inside(threading.local):
-    """The steps that are at work in this thread, by their ids, and for whom they count, by its."""
+    """Steps at work in this thread, by id, with their Profilers' ids."""
 
     def __init__(self) -> None:
         self.steps: set[tuple[int, int]] = set()
@@ -45,14 +45,14 @@ _inside = _Inside()
 
 
 def profile_pipeline(pipeline: Pipeline, *, profiler: _core.Profiler | None = None) -> Profiled:
-    """Count what the steps of a pipeline do as calls of nodes, until the handle is removed.
+    """Count calls of a pipeline's steps until the handle is removed.
 
-    Steps that are replaced (``set_params``) are found when the pipeline learns the next time. Clones are not counted:
-    not those that ``GridSearchCV`` makes, nor, with ``memory``, those in which transformers learn.
+    Replaced steps (``set_params``) are found when the pipeline next learns. Clones are not counted: those of
+    ``GridSearchCV``, nor, with ``memory``, those in which transformers learn.
 
     profiler: the Profiler that counts; default: as for ``profile_node``.
 
-    Raises TypeError for what is no Pipeline, and for a wrong profiler.
+    Raises TypeError unless given a Pipeline and a valid profiler.
     """
     from sklearn.pipeline import Pipeline
 
@@ -67,7 +67,7 @@ def profile_pipeline(pipeline: Pipeline, *, profiler: _core.Profiler | None = No
 
 
 def _learning(steps: _Steps, below: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pipeline's method during which its steps count as training, and after which they are looked for."""
+    """Return a learning method that counts as training, then updates steps."""
 
     @functools.wraps(below)
     def learn(pipeline: Pipeline, /, *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ class _Steps:
         self.is_removed = False
 
     def find(self, pipeline: Pipeline) -> None:
-        """Make nodes of the steps that are in the pipeline now, and leave those alone that are not any more."""
+        """Make nodes of the present steps, and restore removed ones."""
         with self._finding, contextlib.suppress(TypeError, ValueError):  # the pipeline itself says what is wrong
             steps = dict(pipeline.steps)
             present = {id(step) for step in steps.values()}

@@ -1,8 +1,8 @@
-"""The modules of a PyTorch model as nodes, by hooks: ``with profile_modules(model, depth=2): model(batch)``.
+"""Profile the modules of a PyTorch model as nodes, by hooks.
 
-Under ``torch.compile`` results are equal. A module that is compiled counts as a whole; each call of a profiled module
-inside of one breaks the graph, so that there is something to count: profile no deeper than you compile, and take the
-profile off for ``fullgraph=True``.
+``with profile_modules(model, depth=2): model(batch)``. Under ``torch.compile`` results are equal. A compiled module
+counts as a whole; each call of a profiled module inside one breaks the graph, so that there is something to count:
+profile no deeper than you compile, and remove the profile for ``fullgraph=True``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def profile_modules(
     stage: StageName = None,
     profiler: _core.Profiler | None = None,
 ) -> Profiled:
-    """Count the calls of a model's modules as those of nodes, by forward hooks, until the handle is removed.
+    """Count calls of a model's modules until the handle is removed.
 
-    A call that raises counts as an error; one that ``torch.utils.checkpoint`` repeats counts again.
-    A module that has several places in the model is one node, under the name of its first. Profiled twice for one
-    Profiler, it counts once, under the newer name.
+    A call that raises counts as an error; one that ``torch.utils.checkpoint`` repeats counts again. A module with
+    several places in the model is one node, under the name of its first. Profiled twice for one Profiler, it counts
+    once, under the newer name.
 
     Args:
         model: Any module; of one that ``torch.compile`` made, the modules of its original.
@@ -75,7 +75,7 @@ def profile_modules(
 
 
 def _walk(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, int]]:
-    """Return a model and the modules below it that somebody calls, each once: their paths, and how deep they are."""
+    """Yield the called modules of a model once, with path and depth."""
     from torch.nn import ModuleDict, ModuleList
 
     levels: dict[str, int] = {}
@@ -89,7 +89,10 @@ def _walk(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, int]]:
 
 
 def _chosen(paths: dict[str, str], names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Return by path the names of the nodes that were asked for; ``paths``: all, and how they are called by default."""
+    """Return node names by path.
+
+    paths: all modules, with their default names.
+    """
     found: dict[str, str] = {}
     for pattern in names:
         if not isinstance(pattern, str):

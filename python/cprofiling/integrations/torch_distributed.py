@@ -1,7 +1,7 @@
-"""Statistics of the ranks of torch.distributed, gathered on one of them, or written by each, for ``cprofiling merge``.
+"""Statistics of torch.distributed ranks, gathered or written by each.
 
-Gathered, they travel through the store of the process group (TCP, file or memory), not by its collectives: so they
-need no GPU, work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
+Files are for ``cprofiling merge``. Gathered statistics travel through the store of the process group (TCP, file or
+memory), not by its collectives: they need no GPU, work alike with gloo and nccl, and a dead or late rank blocks nobody.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _GRACE_S = 10.0  # that the store has after the timeout for what it has begun
 def gather(
     profiler: Profiler | PipelineProfiling, *, group: Any = None, dst: int = 0, timeout: float = 60.0
 ) -> GatheredStatistics | None:
-    """Gather the statistics of all ranks of a process group on one of them. Each rank of the group has to call it.
+    """Gather the statistics of all ranks of a group on one rank.
 
-    A rank that does not answer is named in ``missing``, not waited for; the others go on at once. Where the store
-    itself does not answer any more, since its rank is dead or hangs, a RuntimeWarning says so, and what there is
-    counts. Calls are told by their number on each rank: one that leaves a call out is late in all that follow.
+    Each rank of the group must call it. Ranks without an answer are named in ``missing``; the others go on at once. If
+    the store itself stops answering, a RuntimeWarning says so, and what has arrived counts. Calls are matched by their
+    number on each rank: one that leaves a call out is late in all that follow.
 
     Args:
         profiler: Whose statistics: a Profiler, or a pipeline with one.
@@ -82,7 +82,10 @@ def gather(
 
 
 def _failure(talk: Callable[[], None], deadline: float) -> str | None:
-    """Talk to the store, in a thread of its own, as one that hangs never answers. Return why it failed, if it did."""
+    """Talk to the store in a thread, and return why it failed, or None.
+
+    A hanging store never answers.
+    """
     failures: list[str] = []
 
     def run() -> None:
@@ -108,7 +111,7 @@ def _checked_timeout(timeout: Any) -> float:
 
 
 def _members(dist: Any, group: Any) -> list[int] | None:
-    """Return the ranks of a group; None where this process is none of them."""
+    """Return the ranks of a group, None if this process is not in it."""
     if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
         return None
     if group is not None and not isinstance(group, dist.ProcessGroup):
@@ -143,7 +146,10 @@ def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], d
 
 
 def _fetch(mail: _Mail, other: int, deadline: float, taken: dict[int, RankedSnapshot], missing: dict[int, str]) -> None:
-    """Wait for one of the others. Raises what the store raises."""
+    """Wait for one rank.
+
+    Raises the store's errors.
+    """
     try:
         taken[other] = RankedSnapshot.from_bytes(mail.fetch(other, deadline))
     except TimeoutError:
@@ -153,15 +159,15 @@ def _fetch(mail: _Mail, other: int, deadline: float, taken: dict[int, RankedSnap
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of what torch says; a trace of its C++ follows."""
+    """Return the first line of torch's message, without its C++ trace."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 class _Mail:
-    """One call's values in a store: of each rank its pieces, then, as the last, how many they are and their hash.
+    """One call's values in a store.
 
-    The number of the call is part of the keys: the store counts the calls of each rank, so that they find together.
-    When the receiver has gone on, later senders do not leave anything behind.
+    Each rank stores its pieces, then their number and hash. The number of the call is part of the keys: the store
+    counts each rank's calls, so that they match. Senders that are late leave nothing behind.
     """
 
     def __init__(self, store: Any, members: list[int], target: int, rank: int) -> None:
@@ -186,7 +192,10 @@ class _Mail:
         self._store.set(self._key(self._rank), f"{len(pieces)} {hashlib.sha256(data).hexdigest()}")
 
     def fetch(self, rank: int, deadline: float) -> bytes:
-        """Return a rank's bytes, and remove them. TimeoutError where they are not there in time."""
+        """Return a rank's bytes, and remove them.
+
+        Raises TimeoutError if they are late.
+        """
         self._wait(self._key(rank), deadline)
         count, _, digest = bytes(self._store.get(self._key(rank))).decode("ascii").partition(" ")
         keys = [self._key(rank, place) for place in range(int(count))]

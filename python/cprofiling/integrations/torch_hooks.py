@@ -34,10 +34,10 @@ def put_hooks(
     stage: StageName = None,
     profiler: _core.Profiler | None = None,
 ) -> Profiled:
-    """Make a node of each module, under the name that goes with it, until the handle is removed.
+    """Make each module a node of its name until the handle is removed.
 
-    Raises TypeError and ValueError for a wrong name, stage or profiler, RuntimeError for a module that takes no hooks.
-    None of the modules has one then.
+    Raises TypeError and ValueError for a wrong name, stage or profiler, RuntimeError for a module that takes no hooks;
+    no module has one then.
     """
     hooks = [(module, _Hook(NodeSite(name, stage, profiler))) for name, module in modules]
     with contextlib.ExitStack() as undo:
@@ -59,7 +59,10 @@ class _Call(NamedTuple):
 
 
 class _Here(threading.local):
-    """The open calls of a thread, the innermost last; greenlets may have mixed theirs."""
+    """Open calls of a thread, innermost last.
+
+    Greenlets may mix theirs.
+    """
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
@@ -69,7 +72,7 @@ _here = _Here()
 
 
 class _Hook:
-    """What a module calls first of all, and again at the end, then with its output, also while an exception passes."""
+    """Hook that runs first in a call, and at its end, also on an exception."""
 
     __slots__ = ("site",)
 
@@ -89,11 +92,11 @@ class _Hook:
             site._enter_call(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Reduce to what does nothing whatever it is called with, and is there without cprofiling."""
+        """Reduce to a no-op that needs no cprofiling."""
         return getattr, (contextlib.nullcontext(), "__exit__")
 
     def _is_newest(self, module: torch.nn.Module) -> bool:
-        """Whether this is the one of the module's hooks that counts for its Profiler."""
+        """Return whether this hook counts for its Profiler."""
         for hook in tuple(module._forward_pre_hooks.values()):
             if hook is self:
                 return True
@@ -116,14 +119,14 @@ class _Hook:
 
 
 def _end_what_is_over() -> None:
-    """End, as errors, this thread's calls of whose end the hooks were not told, as for interrupts."""
+    """End as errors this thread's calls that hooks missed, by interrupts."""
     calls = _here.calls
     while calls and _is_over((call := calls[-1]).frame):
         _end(calls, call, BaseException)
 
 
 def _is_over(frame: FrameType | None) -> bool:
-    """Whether a frame is known to run no more; it keeps nothing alive then."""
+    """Return whether a frame has finished, without keeping anything alive."""
     if frame is None:
         return False
     try:
@@ -141,7 +144,7 @@ def _end(calls: list[_Call], call: _Call, error: type[BaseException] | None) -> 
 
 
 def _keep_out_of_graphs(function: Any) -> None:
-    """Have torch.compile run a function, and what it calls, as it is, without loading it."""
+    """Exclude a function from torch.compile, without loading it."""
     function._torchdynamo_disable = True
     function._torchdynamo_disable_msg = "it counts the calls of a module, see cprofiling.integrations.torch"
     with contextlib.suppress(AttributeError):  # of other versions: there it may compile the hooks, too

@@ -1,8 +1,8 @@
-"""TorchFX's pipelines: a node for each step that really runs.
+"""Profile each step of TorchFX pipelines that really runs.
 
-``wave | chain`` runs nothing: only reading ``.ys`` does, by a plan that TorchFX makes, in which filters that follow
-each other are one fused cascade. ``with profile_waves(): (wave | chain).ys`` makes nodes of the plan's steps, named by
-their place in it and their class: ``0 FusedSOSCascade(HiButterworth, LoButterworth)``, ``1 Normalize``.
+``wave | chain`` runs nothing: reading ``.ys`` does, by a plan in which neighbouring filters are one fused cascade.
+``with profile_waves(): (wave | chain).ys`` makes nodes of the plan's steps, named by place and class: ``0
+FusedSOSCascade(HiButterworth, LoButterworth)``, ``1 Normalize``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _patching = threading.RLock()  # finalizers may remove
 
 
 class _Patch:
-    """What is in the place of TorchFX's method that runs a wave, while somebody wants it."""
+    """Replacement of TorchFX's method that runs a wave, while in use."""
 
     wanted: list[Settings] = []  # noqa: RUF012 it is the process's; the newest last
     original: Any = None
@@ -41,14 +41,14 @@ class _Patch:
 
 
 def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = None) -> Profiled:
-    """Count the steps of all waves that run from now on as calls of nodes, until the handle is removed.
+    """Count the steps of all waves until the handle is removed.
 
-    Of several handles for one Profiler a step counts once.
+    With several handles for one Profiler a step counts once.
 
-    stage: the execution stage to count under; default: the one in force. profiler: the Profiler that counts; default:
-    as for ``profile_node``.
+    stage: execution stage; default: the one in force. profiler: the Profiler that counts; default: as for
+    ``profile_node``.
 
-    Raises TypeError and ValueError for a wrong stage or profiler, AttributeError where TorchFX makes no plans.
+    Raises TypeError and ValueError for a wrong stage or profiler, AttributeError if TorchFX makes no plans.
     """
     from torchfx import Wave
 
@@ -73,7 +73,7 @@ def _remove(settings: Settings) -> None:
 
 
 def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:
-    """Return what runs a wave by a plan whose steps count."""
+    """Return a function that runs a wave by a plan of counting steps."""
 
     @functools.wraps(run)
     def materialize(wave: Wave) -> None:
@@ -89,7 +89,7 @@ def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:
 
 
 def _node(place: int, step: Any) -> Any:
-    """Return what counts a step's calls; all else it answers as the step does."""
+    """Return a step that counts its calls and otherwise behaves the same."""
     with contextlib.suppress(Exception):  # what cannot be counted runs all the same
         name = f"{place} {_name_of(step)}"
         for stage, profiler in tuple(_Patch.wanted):
@@ -98,7 +98,7 @@ def _node(place: int, step: Any) -> Any:
 
 
 def _name_of(step: Any) -> str:
-    """Return what a step is called: its class, and that of each filter where several are fused in it."""
+    """Return a step's class, with those of filters fused in it."""
     filters = getattr(step, "_filters", None)
     name = type(step).__name__
     if not isinstance(filters, list):

@@ -1,4 +1,4 @@
-"""Drop-in for the profiler of telefuser: a program changes one import, or calls ``install()``.
+"""Drop-in for telefuser's profiler, by one import or ``install()``.
 
 It has the names of ``telefuser.utils.profiler``, ``.memory_snapshot`` and ``.stage_bench_harness``, and follows their
 variables: ``TELEFUSER_PROFILE_DEBUG`` (when this is imported), ``TELEFUSER_TIMING_REPORT``,
@@ -111,7 +111,7 @@ _replaced: dict[str, tuple[ModuleType, dict[str, object]]] = {}  # by module: it
 
 
 def install() -> None:
-    """Put these names into telefuser's modules, those that are imported and those that will be."""
+    """Put these names into telefuser's modules, now or on import."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     for name in _OURS:
@@ -121,7 +121,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give telefuser's modules back what they had."""
+    """Restore telefuser's modules."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     for module, had in _replaced.values():
@@ -134,7 +134,10 @@ def uninstall() -> None:
 
 
 def _put_into(module: ModuleType) -> None:
-    """Put the names into a module, and keep what it had. One that is imported anew is another module."""
+    """Put the names into a module, keeping the old ones.
+
+    A module imported anew is another module.
+    """
     known = _replaced.get(module.__name__)
     if known is not None and known[0] is module:
         return
@@ -145,12 +148,12 @@ def _put_into(module: ModuleType) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds telefuser's modules as they are found without it, and has the names put into them."""
+    """Module finder that puts the names into telefuser's modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of one of the modules; None for any other one."""
+        """Return the specification of a telefuser module, None for others."""
         if fullname not in _OURS:
             return None
         for finder in sys.meta_path:

@@ -1,4 +1,4 @@
-"""The names of ``telefuser.utils.stage_bench_harness``, on ``cprofiling.harness``; see ``.telefuser``."""
+"""Names of telefuser's stage_bench_harness, by ``cprofiling.harness``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass
 class HarnessConfig(stage_bench.HarnessConfig):
-    """``cprofiling.harness.HarnessConfig``; without an ``output_dir`` it has that of the profiler at once."""
+    """``HarnessConfig`` with the profiler's ``output_dir`` as default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,7 +38,7 @@ class HarnessConfig(stage_bench.HarnessConfig):
 
 
 class StageBenchHarness(stage_bench.StageBenchHarness):
-    """``cprofiling.harness.StageBenchHarness``, which also takes signatures of the drop-in's and telefuser's kind."""
+    """``StageBenchHarness`` that also takes signatures of telefuser's kind."""
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class StageBenchHarness(stage_bench.StageBenchHarness):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the stages of a file of signatures, or the signature of one; ``arguments``: those of the process.
+    """Print the stages of a signature file, or the signature of one.
 
-    ``cprofiling harness`` runs a stage. SystemExit for wrong arguments, an unreadable file, and an unknown stage.
+    arguments: by default those of the process. ``cprofiling harness`` runs a stage. Raises SystemExit for wrong
+    arguments, an unreadable file and an unknown stage.
     """
     import argparse
 

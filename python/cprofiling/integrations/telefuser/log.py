@@ -1,4 +1,4 @@
-"""How the drop-in for telefuser prints what somebody asks for."""
+"""Output of telefuser's drop-in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cprofiling._internal import log
 
 
 def tell(text: str) -> None:
-    """Log a text at INFO; print it on stderr where nobody would see that."""
+    """Log a text at INFO, or print it on stderr if logging would hide it."""
     if log.logger.isEnabledFor(logging.INFO) and log.logger.hasHandlers():
         log.logger.info("%s", text)
     elif sys.stderr is not None:

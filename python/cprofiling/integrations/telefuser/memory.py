@@ -1,6 +1,6 @@
-"""The names of ``telefuser.utils.memory_snapshot``, on what stage reports know of memory; see ``.telefuser``.
+"""Names of ``telefuser.utils.memory_snapshot``, by stage reports.
 
-Where no accelerator is in use, the memory is that of the process.
+Without an accelerator in use, memory is that of the process.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ class MemorySnapshot:
 
     @property
     def pool_overhead_mb(self) -> float:
-        """What is taken and not in use."""
+        """Reserved but unused memory in MiB."""
         return self.reserved_mb - self.allocated_mb
 
     @property
     def pool_overhead_gb(self) -> float:
-        """What is taken and not in use, in units of 1024**3 bytes."""
+        """Reserved but unused memory in GiB."""
         return self.pool_overhead_mb / 1024
 
     @property
     def pool_overhead_pct(self) -> float:
-        """What is taken and not in use, in percent of what is taken; 0 if nothing is."""
+        """Unused part of reserved memory in percent, 0 without any."""
         return self.pool_overhead_mb / self.reserved_mb * 100 if self.reserved_mb else 0.0
 
     def __repr__(self) -> str:
@@ -105,12 +105,12 @@ _baseline: MemorySnapshot | None = None
 
 
 def snapshot_of(memory: StageMemory | None) -> MemorySnapshot:
-    """Return memory as a snapshot; zeros where it is not known."""
+    """Return memory as a snapshot, zeros if unknown."""
     return MemorySnapshot(*(value / _MIB for value in memory or (0, 0, 0, 0)))
 
 
 def memory_of(snapshot: Any) -> StageMemory | None:
-    """Return what a snapshot says, of this module or of telefuser's; None for None."""
+    """Return the memory in a snapshot of ours or telefuser's, None for None."""
     if snapshot is None:
         return None
     named = (f"{name}_mb" for name in StageMemory._fields)
@@ -137,7 +137,10 @@ def _module_of(device: Any) -> Any:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Have the peaks of a device's memory counted anew; nothing happens where there is none. ``device``: as above."""
+    """Reset the peaks of a device's memory, if there is one.
+
+    device: as above.
+    """
     if device is not None:
         reset = getattr(_module_of(device), "reset_peak_memory_stats", None)
         if reset is not None:
@@ -149,12 +152,18 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def get_memory_info(device: Any = None) -> dict[str, float]:
-    """Return the memory now as a dict; ``device``: as above."""
+    """Return the current memory as a dict.
+
+    device: as above.
+    """
     return capture_memory_snapshot(device).to_dict()
 
 
 def record_memory_snapshot(checkpoint_name: str) -> MemorySnapshot:
-    """Keep the memory now under a name, for the report, and return it. TypeError for a name that is no str."""
+    """Store and return the current memory under a name, for the report.
+
+    Raises TypeError unless the name is a str.
+    """
     snapshot = capture_memory_snapshot()
     memory = memory_of(snapshot)
     assert memory is not None  # noqa: S101 only that of no snapshot is
@@ -164,26 +173,26 @@ def record_memory_snapshot(checkpoint_name: str) -> MemorySnapshot:
 
 
 def get_memory_snapshots() -> dict[str, MemorySnapshot]:
-    """Return what was kept, by name."""
+    """Return the stored snapshots by name."""
     return {name: snapshot_of(memory) for name, memory in context._registry.checkpoints().items()}
 
 
 def reset_memory_registry() -> None:
-    """Forget what was kept, and the baseline."""
+    """Clear the stored snapshots and the baseline."""
     global _baseline  # noqa: PLW0603 one for the process, as the registry is
     context._registry.forget_checkpoints()
     _baseline = None
 
 
 def set_memory_baseline() -> MemorySnapshot:
-    """Take the memory now as that with which the analysis compares, and return it."""
+    """Set and return the current memory as baseline of the analysis."""
     global _baseline  # noqa: PLW0603 as above
     _baseline = capture_memory_snapshot()
     return _baseline
 
 
 def get_memory_analysis() -> dict[str, Any]:
-    """Return the highest of what was kept, what there is beside it, and all that was kept; empty if nothing was."""
+    """Return peak, overhead and all stored snapshots, empty without any."""
     kept = context._registry.checkpoints()
     return analysis_of(kept) if kept else {}
 
@@ -216,12 +225,12 @@ def analysis_of(kept: Mapping[str, StageMemory]) -> dict[str, Any]:
 
 
 def report_analyses() -> None:
-    """Have reports say of memory what an analysis does."""
+    """Add the memory analysis to reports."""
     context._registry.report_memory = analysis_of
 
 
 def _total_bytes() -> int:
-    """Return how much memory there is, of the accelerator in use or the machine; 0 where that is not known."""
+    """Return the memory of the accelerator or machine, 0 if unknown."""
     try:
         if not context._memory.uses_device(perf_counter_ns()):
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -235,7 +244,7 @@ def _total_bytes() -> int:
 
 
 def print_memory_analysis() -> None:
-    """Log the analysis at INFO; on stderr where logging is not configured."""
+    """Log the analysis at INFO, or print it on stderr without logging."""
     tell(_analysis_text())
 
 

@@ -1,4 +1,4 @@
-"""The names of ``telefuser.utils.profiler``, on ``cprofiling.layers``; see ``.telefuser``."""
+"""Names of ``telefuser.utils.profiler``, by ``cprofiling.layers``."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ log.debug = log.debug or _debug
 
 @dataclass
 class TensorSignature:
-    """What is known of a tensor.
+    """Description of a tensor.
 
     Attributes:
         shape: Its sizes.
@@ -138,7 +138,7 @@ class TensorSignature:
 
 @dataclass
 class StageIOSignature:
-    """What a stage was given and gave back.
+    """Inputs and output of a stage.
 
     Attributes:
         stage_name: The stage.
@@ -181,7 +181,7 @@ def _with_tensors(value: Any) -> Any:
 
 
 def signature_with_tensors(found: signatures.StageIOSignature) -> StageIOSignature:
-    """Return a signature of ``cprofiling.layers`` with its tensors as TensorSignature."""
+    """Return a signature of ours with its tensors as TensorSignature."""
     result = _with_tensors(found.output_signature)
     return StageIOSignature(
         found.stage_name,
@@ -195,7 +195,10 @@ def signature_with_tensors(found: signatures.StageIOSignature) -> StageIOSignatu
 
 
 class ProfilingContext(context.ProfilingContext):
-    """``cprofiling.layers.ProfilingContext``, which looks at telefuser's variables each time that it is used."""
+    """``ProfilingContext`` of layers that follows telefuser's variables.
+
+    They are read at each use.
+    """
 
     __slots__ = ()
 
@@ -205,7 +208,7 @@ class ProfilingContext(context.ProfilingContext):
 
     @property
     def _profiler(self) -> profile | None:
-        """Return the recording that runs for the latest use, under telefuser's name for it."""
+        """Return the latest use's recording, by telefuser's name for it."""
         beyond = None if self._latest is None else self._latest[3]
         return None if beyond is None or beyond.recording is None else beyond.recording.profile
 
@@ -215,7 +218,10 @@ class ProfilingContext(context.ProfilingContext):
         return self
 
     def __call__(self, function: F) -> F:
-        """Return a function that measures each call; of one that yields, only the call itself."""
+        """Return a function that measures each call.
+
+        Of a generator function, only the call itself.
+        """
         if kind_of(function) not in (GENERATOR, ASYNC_GENERATOR):
             return super().__call__(function)
 
@@ -228,7 +234,7 @@ class ProfilingContext(context.ProfilingContext):
 
 
 def _want_report() -> None:
-    """Have the report written at the end of the process in any case, as telefuser does for what is always on."""
+    """Write the report at exit in any case, as telefuser does."""
     context._Automatic.is_wanted = True
     report_analyses()
 
@@ -238,7 +244,7 @@ ProfilingContext4Debug: Any = ProfilingContext if _debug else _core.IdleContext
 
 
 class _Followed:
-    """What of the environment was looked at last."""
+    """Environment as last read."""
 
     variables = (
         NAMES,
@@ -250,7 +256,7 @@ class _Followed:
 
 
 def _follow_environment() -> None:
-    """Have stages recorded as the environment says now: it may be changed at any time."""
+    """Apply the environment's recording options, which may change any time."""
     values = tuple(map(environment.given, _Followed.variables))
     if values != _Followed.values:
         if values[0] != _Followed.values[0]:
@@ -260,7 +266,7 @@ def _follow_environment() -> None:
 
 
 def enable_profiler_for_names(names: str) -> None:
-    """Have these stages recorded; see ``cprofiling.layers``."""
+    """Record these stages (see ``cprofiling.layers``)."""
     context.enable_profiler_for_names(names)
     os.environ[NAMES] = names
 
@@ -286,7 +292,7 @@ def get_profiler_output_dir() -> Path:
 
 
 class GlobalTimingRegistry:
-    """All that stage reports know of this process: another way to the functions of ``cprofiling.layers``."""
+    """Stage reports of this process, by functions of ``cprofiling.layers``."""
 
     _instance: GlobalTimingRegistry | None = None
     _records: tuple[()] = ()  # telefuser's own function at the end of the process asks for these; the report is ours
@@ -304,7 +310,10 @@ class GlobalTimingRegistry:
 
     @classmethod
     def reset(cls, request_id: str | None = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
-        """Forget all stages and memory, begin with a request, and return the instance. No name: the time is it."""
+        """Clear stages and memory, begin a request, and return the instance.
+
+        request_id: default is the time.
+        """
         instance = cls.get_instance()
         instance._is_final = False
         reset_memory_registry()
@@ -312,18 +321,21 @@ class GlobalTimingRegistry:
         return instance
 
     def record(self, name: str, duration_ms: float, memory_snapshot: Any = None) -> None:
-        """Add a use of a stage that took so many ms; ``memory_snapshot``: a MemorySnapshot or None.
+        """Add a use of a stage with its duration in ms.
 
-        TypeError and ValueError for what is no name, and for what is no time from 0 to 1e12 ms.
+        memory_snapshot: a MemorySnapshot or None. Raises TypeError and ValueError for an invalid name, or a time
+        outside 0 to 1e12 ms.
         """
         _want_report()
         now_ns = time.perf_counter_ns()
         context._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
 
     def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add a use of a stage over ranks, with the time of the slowest; the ranks of the latest use are told.
+        """Add a use of a stage over ranks, with the slowest one's time.
 
-        rank_records: By rank, at least one, ``duration_ms`` and ``peak_memory_gb``.
+        Reports name the ranks of the latest use.
+
+        rank_records: by rank, at least one, ``duration_ms`` and ``peak_memory_gb``.
         """
         slowest_ms = max(record["duration_ms"] for record in rank_records.values())
         self.record(name, slowest_ms)
@@ -335,7 +347,7 @@ class GlobalTimingRegistry:
         context._registry.beside[name] = {"parallel_info": {"num_ranks": len(ranks), "ranks": ranks}}
 
     def record_signature(self, signature: StageIOSignature) -> None:
-        """Keep a signature that somebody has made, in the place of what the stage's calls had."""
+        """Set a stage's signature, replacing that of its calls."""
         told = signature.to_dict()
         name = told["stage_name"]
         context._registry.made_signatures[name] = signatures.StageIOSignature(
@@ -355,13 +367,13 @@ class GlobalTimingRegistry:
         set_timing_metadata(key, value)
 
     def finalize(self) -> None:
-        """Have the wall clock's time end now; the first time only."""
+        """End the wall clock's time, once."""
         if not self._is_final:
             self._is_final = True
             context._registry.ended_ns = time.perf_counter_ns()
 
     def get_report(self) -> dict[str, Any]:
-        """Return the report; see ``cprofiling.layers.get_timing_report``."""
+        """Return the report (see ``cprofiling.layers.get_timing_report``)."""
         return context.get_timing_report()
 
     def dump(self, path: StrPath) -> None:
@@ -378,12 +390,12 @@ class GlobalTimingRegistry:
 def reset_timing_registry(
     request_id: str | None = "", metadata: Mapping[str, Any] | None = None
 ) -> GlobalTimingRegistry:
-    """Forget all stages and memory, begin with a request, and return the registry."""
+    """Clear stages and memory, begin a request, and return the registry."""
     return GlobalTimingRegistry.reset(request_id, metadata)
 
 
 def get_timing_report() -> dict[str, Any]:
-    """Return the report; see ``cprofiling.layers``."""
+    """Return the report (see ``cprofiling.layers``)."""
     return context.get_timing_report()
 
 
@@ -393,7 +405,7 @@ def dump_timing_report(path: StrPath) -> None:
 
 
 def print_timing_summary() -> None:
-    """Log the report as a table; on stderr where logging is not configured."""
+    """Log the report's table, or print it on stderr without logging."""
     tell(GlobalTimingRegistry.get_instance().summary())
 
 
@@ -423,9 +435,9 @@ _ADVICE = {
 
 
 def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
-    """Return what limits the kernel of a report of ncu that took longest.
+    """Return the limit of the longest kernel in an ncu report.
 
-    report_path: What ``cprofiling.analyze_ncu_report`` reads, which raises what is raised here.
+    report_path: as for ``cprofiling.analyze_ncu_report``, with the same errors.
 
     Returns:
         ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that ncu takes by default;
@@ -454,9 +466,9 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
 
 
 def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:
-    """Return two timing reports side by side as Markdown, each change by more than 5 % with a mark.
+    """Compare two timing reports in Markdown, marking changes over 5 %.
 
-    ``cprofiling.layers.compare.timing_reports.compare_timing_reports`` knows noise from change. Errors: as those of it.
+    ``cprofiling.layers.compare_timing_reports`` tells noise from change, and raises the same errors.
     """
     from cprofiling.layers.compare.comparison_text import in_cell
     from cprofiling.layers.compare.timing_file import load_timing_report
