@@ -1,7 +1,7 @@
-"""Completion of the command line in shells, by argcomplete (the extra ``[completion]``).
+"""Shell completion by argcomplete (the extra ``[completion]``).
 
-The shell runs the command with ``_ARGCOMPLETE`` in its environment, and reads from descriptor 8 how the argument at
-the cursor may go on. Nothing here is loaded otherwise.
+The shell runs the command with ``_ARGCOMPLETE`` in its environment, and reads completions from descriptor 8. Nothing
+here is loaded otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FILES = frozenset(("BASELINE", "FILE", "NEW", "OUT", "PATH", "PROGRAM", "TARGET
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Tell the shell how the command line goes on, and end the process; return where argcomplete is missing."""
+    """Complete the command line and exit, or return without argcomplete."""
     try:
         import argcomplete
     except ModuleNotFoundError:
@@ -44,7 +44,7 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _have_completed(action: argparse.Action, completers: Any) -> None:
-    """Say how the values of an option or argument are completed; those with choices are without being told."""
+    """Set completers for an option's values, unless it has choices."""
     words = frozenset(str(action.metavar).split("|"))
     if words & _FILES:
         completer: Any = completers.FilesCompleter()

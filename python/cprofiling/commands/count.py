@@ -1,4 +1,4 @@
-"""The command ``count``: what a pipeline does, for depth after depth, fused and unfused."""
+"""Command ``count``, calls of a pipeline by depth, fused and unfused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
 
 @dataclass(frozen=True)
 class Row:
-    """What one call of a pipeline did; None is what is not known, or not asked for."""
+    """Counts of one pipeline call.
+
+    None means unknown or not requested.
+    """
 
     depth: int
     fused: bool
@@ -76,7 +79,7 @@ def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def depths(text: str) -> list[int]:
-    """Return depths that commas separate; for argparse, which refuses all else, and more than 1,000."""
+    """Parse depths separated by commas, up to 1,000, for argparse."""
     parts = text.split(",")
     if len(parts) > _MOST_DEPTHS:
         raise argparse.ArgumentTypeError(f"expected at most {_MOST_DEPTHS} depths, got {len(parts)}")
@@ -84,7 +87,7 @@ def depths(text: str) -> list[int]:
 
 
 def native_glob(text: str) -> str:
-    """Return a pattern as it is; for argparse, which refuses what is none."""
+    """Check a pattern for argparse."""
     from cprofiling.testing.counting.patterns import checked_patterns
 
     try:
@@ -94,7 +97,10 @@ def native_glob(text: str) -> str:
 
 
 def count(options: argparse.Namespace) -> str:
-    """Return the table, or the rows as JSON. CommandError for what goes wrong in the user's code."""
+    """Return the table, or the rows as JSON.
+
+    Raises CommandError for errors in the user's code.
+    """
     from cprofiling.layers.harness.stage_bench import factory_of
 
     with contextlib.suppress(FileNotFoundError):  # it was removed
@@ -116,7 +122,7 @@ def count(options: argparse.Namespace) -> str:
 
 
 def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argparse.Namespace) -> tuple[Row, str | None]:
-    """Return what a call of a pipeline does, and why launches are not known, if they are not."""
+    """Return a pipeline call's counts, and why launches are unknown, or None."""
     from cprofiling.testing.counting.calls import count_calls
     from cprofiling.testing.counting.dispatches import count_dispatches
 
@@ -139,7 +145,10 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
 
 
 def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Do something of the user's; what it raises, also to end the process, is told in a line, with the place."""
+    """Run the user's code, turning any exception into a line with its place.
+
+    That includes SystemExit.
+    """
     try:
         return action(*arguments)
     except CommandError:

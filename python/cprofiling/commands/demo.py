@@ -1,7 +1,7 @@
-"""The demo: a pipeline that learns to read the handwritten digits that ship with scikit-learn, and profiles itself.
+"""Demo, a pipeline that learns scikit-learn's digits and profiles itself.
 
-A frame is one batch of digits on its way through the pipeline. Rounds of training and validation take four fifths of
-the frames; inference, on digits that were in no training batch, takes the last fifth.
+A frame is one batch of digits. Rounds of training and validation take four fifths of the frames; inference, on digits
+never trained on, takes the last fifth.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ BAR_WIDTH = 30  # characters
 
 
 class Digits(NamedTuple):
-    """Images of digits, as (number, height, width), and what they show, 0 to 9."""
+    """Images of digits, as (number, height, width), with labels 0 to 9."""
 
     images: Floats
     labels: Labels
 
 
 class DigitsPipeline(PipelineProfiling):
-    """Reads handwritten digits: histograms of oriented gradients, and a linear classifier that learns batch by batch.
+    """Reads handwritten digits by gradients and a linear classifier.
 
-    The features follow N. Dalal and B. Triggs, "Histograms of Oriented Gradients for Human Detection", 2005, without
-    their overlapping blocks.
+    It learns batch by batch from histograms of oriented gradients, as in N. Dalal and B. Triggs, "Histograms of
+    Oriented Gradients for Human Detection", 2005, without their overlapping blocks.
     """
 
     def __init__(self, seed: int) -> None:
@@ -55,9 +55,9 @@ class DigitsPipeline(PipelineProfiling):
         self.classifier = SGDClassifier(loss="log_loss", alpha=1e-3, random_state=seed)
 
     def forward(self, source: Iterator[Digits], *, learns: bool) -> float:
-        """Send the next batch through the pipeline and return the fraction that was read correctly, 0 to 1.
+        """Process the next batch and return the fraction read correctly, 0 to 1.
 
-        learns: learn from the batch, before it is read.
+        learns: learn from the batch before reading it.
         """
         digits = self.load_batch(source)
         images = self.enlarge(self.normalise(digits.images))
@@ -80,7 +80,7 @@ class DigitsPipeline(PipelineProfiling):
 
     @profile_node(name="enlarge")
     def enlarge(self, images: Floats) -> Floats:
-        """Make images larger by cubic splines, so that strokes have a direction in each pixel."""
+        """Enlarge images by cubic splines, so that strokes have directions."""
         factor = SIDE / images.shape[1]
         enlarged: Floats = ndimage.zoom(images, (1, factor, factor), order=3)
         return enlarged
@@ -94,7 +94,7 @@ class DigitsPipeline(PipelineProfiling):
 
     @profile_node(name="describe (gradients)")
     def describe(self, images: Floats) -> Floats:
-        """Return the features of each image: how strong its edges are in each direction, cell by cell."""
+        """Return each image's edge strengths by direction and cell."""
         rows, columns = np.gradient(images, axis=(1, 2))
         directions = (np.arctan2(rows, columns) % np.pi * (BINS / np.pi)).astype(np.intp) % BINS
         steps = np.arange(SIDE) // CELL
@@ -109,7 +109,7 @@ class DigitsPipeline(PipelineProfiling):
 
     @profile_node(name="standardise")
     def standardise(self, features: Floats, *, learns: bool) -> Floats:
-        """Scale each feature to mean 0 and variance 1 over all the training batches so far."""
+        """Scale each feature to mean 0 and variance 1 over the training batches."""
         if learns:
             self.scaler.partial_fit(features)
         scaled: Floats = self.scaler.transform(features)
@@ -139,7 +139,7 @@ class DigitsPipeline(PipelineProfiling):
 
 
 def turned(image: Floats, turn: float, shift: Floats) -> Floats:
-    """Return an image that is turned about its centre by ``turn`` radians, and shifted by ``shift`` pixels."""
+    """Return an image turned by ``turn`` radians and shifted by pixels."""
     sine, cosine = np.sin(turn), np.cos(turn)
     matrix = np.array([[cosine, -sine], [sine, cosine]])
     centre = (np.array(image.shape) - 1) / 2
@@ -148,7 +148,7 @@ def turned(image: Floats, turn: float, shift: Floats) -> Floats:
 
 
 def split_digits(rng: np.random.Generator) -> dict[ExecutionStage, Digits]:
-    """Load the digits and deal them out: three fifths for training, a fifth each for validation and inference."""
+    """Load the digits, three fifths for training, a fifth for each other use."""
     images, labels = load_digits().images, load_digits().target
     order = rng.permutation(len(labels))
     parts = np.split(order, [len(order) * 3 // 5, len(order) * 4 // 5])
@@ -156,7 +156,7 @@ def split_digits(rng: np.random.Generator) -> dict[ExecutionStage, Digits]:
 
 
 def batches(digits: Digits, batch_size: int, rng: np.random.Generator) -> Iterator[Digits]:
-    """Yield batches without end; each digit comes once before any comes again."""
+    """Yield batches without end, each digit once before any repeats."""
     order = np.empty(0, dtype=np.intp)
     while True:
         while len(order) < batch_size:
@@ -166,7 +166,10 @@ def batches(digits: Digits, batch_size: int, rng: np.random.Generator) -> Iterat
 
 
 def schedule(frames: int) -> list[tuple[ExecutionStage, int]]:
-    """Return the stages in the order of a run, each with its number of frames; ``frames`` is at least 25."""
+    """Return the stages in order with their numbers of frames.
+
+    frames: at least 25.
+    """
     fifth = frames // 5
     parts = []
     for number in range(ROUNDS):
@@ -176,9 +179,9 @@ def schedule(frames: int) -> list[tuple[ExecutionStage, int]]:
 
 
 class ProgressBar:
-    """One line on stderr that is drawn over and over, and taken away at the end of the ``with`` block.
+    """Progress line on stderr, removed at the end of the ``with`` block.
 
-    Nothing at all where stderr is no terminal.
+    Nothing is shown unless stderr is a terminal.
     """
 
     def __init__(self, total: int) -> None:
@@ -210,10 +213,12 @@ class ProgressBar:
 
 
 def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> str:
-    """Run the pipeline, with a progress bar on a terminal, and return the report.
+    """Run the pipeline, and return the report.
 
-    frames: batches in all stages together, at least 25. batch_size: digits in a batch, at least 1. skip_first_n: first
-    calls of each node that the statistics leave out. seed: of everything random, 0 to 2^32-1.
+    A terminal shows a progress bar.
+
+    frames: batches in all stages, at least 25. batch_size: digits in a batch, at least 1. skip_first_n: first calls of
+    each node to leave out. seed: of all randomness, 0 to 2^32-1.
     """
     rng = np.random.default_rng(seed)
     sources = {name: batches(digits, batch_size, rng) for name, digits in split_digits(rng).items()}
@@ -231,7 +236,7 @@ def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> s
 def run_stage(
     pipeline: DigitsPipeline, name: ExecutionStage, source: Iterator[Digits], count: int, bar: ProgressBar
 ) -> float:
-    """Send ``count`` frames through the pipeline in one stage, and return the fraction of digits read correctly."""
+    """Process ``count`` frames in one stage, and return the accuracy."""
     right = 0.0
     with stage(name):
         for _ in range(count):
@@ -241,7 +246,7 @@ def run_stage(
 
 
 def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
-    """Return how many digits of each round, and of inference, were read correctly."""
+    """Return the accuracy of each round, and of inference."""
     lines = [f"{'Accuracy':<12}{'train':>8}{'val':>8}{'inference':>12}"]
     for number, pair in enumerate(zip(accuracies[TRAIN], accuracies[VAL], strict=True), start=1):
         lines.append(f"{f'round {number}':<12}{pair[0]:>8.4f}{pair[1]:>8.4f}")
@@ -250,7 +255,7 @@ def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
 
 
 def cost_lines(summary: ProfilingSummary) -> list[str]:
-    """Return what profiling cost, and what one must know to trust the figures."""
+    """Return the cost of profiling, and remarks on the figures."""
     lines = []
     calls = sum(row.count + row.skipped_count for row in summary)
     if summary.cost_ns is not None:

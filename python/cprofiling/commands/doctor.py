@@ -1,6 +1,6 @@
-"""The command ``doctor``: what of the profiler works on this machine, what does not, why, and what to do about it.
+"""Command ``doctor``, the features that work on this machine, or why not.
 
-Nothing of CUDA is loaded here: a process of its own asks (``cuda_probe``).
+CUDA is asked in a separate process (``cuda_probe``), and not loaded here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ _DRIVER_ADVICE = {
 
 
 class Row(NamedTuple):
-    """One thing that was looked at. ``works``: None where that could not be found out, or where it is only a fact."""
+    """One finding.
+
+    works: None if unknown, or for a mere fact.
+    """
 
     name: str
     works: bool | None
@@ -58,7 +61,10 @@ class Row(NamedTuple):
 
 
 def examine() -> dict[str, Any]:
-    """Return all that is known, as ``--json`` prints it; python/docs/pages/reference/command.md has the keys."""
+    """Return all findings, as ``--json`` prints them.
+
+    Keys are in python/docs/pages/reference/command.md.
+    """
     answers = ask_cuda()
     sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
         ("CUDA driver", lambda: driver_rows(answers)),
@@ -86,7 +92,7 @@ def examine() -> dict[str, Any]:
 
 
 def guarded(name: str, section: Callable[[], Iterable[Row]]) -> list[Row]:
-    """Return a section's rows; what goes wrong in it is its row, and does not keep the others from being seen."""
+    """Return a section's rows, or a fault as its row."""
     try:
         return list(section())
     except Exception as error:  # noqa: BLE001 of whatever kind
@@ -94,13 +100,13 @@ def guarded(name: str, section: Callable[[], Iterable[Row]]) -> list[Row]:
 
 
 def report(*, as_json: bool) -> str:
-    """Return the report: a page of plain text, or JSON."""
+    """Return the report as a page of text, or JSON."""
     facts = examine()
     return json.dumps(facts, indent=2, allow_nan=False) if as_json else page(facts)
 
 
 def page(facts: dict[str, Any]) -> str:
-    """Return what ``examine`` found, as a text that fits a screen."""
+    """Return the result of ``examine`` as text that fits a screen."""
     clock, cost = facts["clock"], facts["cost"]
     title = f"cprofiling {facts['cprofiling']}, Python {facts['python']}, {facts['system']}"
     rows = [
@@ -142,14 +148,14 @@ def _lines_of(row: Row) -> Iterable[str]:
 
 
 def clock_facts() -> dict[str, Any]:
-    """Return which clock is in use, why it is not the processor's counter, and how good it is."""
+    """Return the clock in use, its quality, and why it is not the counter."""
     step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
     name, reason = _core.clock()
     return {"name": name, "reason": reason, "resolution_ns": step_ps / 1000, "read_ns": read_ps / 1000}
 
 
 def cost_facts() -> dict[str, Any]:
-    """Return what a profiled call costs here, plain and with each option, and how long two reads of the clock take."""
+    """Return the costs of a profiled call by option, and of reading the clock."""
     return {
         "call_ns": round(_core.cost_ns(None), 1),
         "floor_ns": 2 * clock_facts()["read_ns"],
@@ -161,7 +167,7 @@ def cost_facts() -> dict[str, Any]:
 
 
 def ask_cuda() -> dict[str, Any]:
-    """Return what ``cuda_probe`` answers in a process of its own; under ``fault``, why it did not answer everything."""
+    """Return answers of ``cuda_probe``, with ``fault`` if incomplete."""
     driver = environment.text("CPROFILING_LIBCUDA") or "libcuda.so.1"
     cupti = environment.text("CPROFILING_LIBCUPTI")
     command = [sys.executable or "python3", "-I", cuda_probe.__file__, driver, *([cupti] if cupti else cupti_paths())]
@@ -181,7 +187,7 @@ def _json_of(line: str) -> dict[str, Any]:
 
 
 def _output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> tuple[str, str | None]:
-    """Return what a program prints on stdout, and what went wrong; it is not waited for longer than PATIENCE_S."""
+    """Return a program's stdout, and its fault, waiting up to PATIENCE_S."""
     try:
         done = subprocess.run(
             command,
@@ -205,13 +211,13 @@ def _output_of(command: Sequence[str], environment: dict[str, str] | None = None
 
 
 def cupti_paths() -> list[str]:
-    """Return where a libcupti may be, in the order in which the profiler looks: its folders, then the loader's."""
+    """Return possible paths of libcupti, in the profiler's order."""
     paths = [os.path.join(os.fsdecode(folder), name) for folder in library_folders() for name in _CUPTI_NAMES]
     return [path for path in paths if os.path.exists(path)] + list(_CUPTI_NAMES)
 
 
 def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
-    """The driver: whether it loads, and starts."""
+    """Yield rows on the driver."""
     name, driver = "CUDA driver", answers.get("driver")
     if driver is None:
         yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
@@ -240,7 +246,7 @@ def _missing_driver_advice() -> str:
 
 
 def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
-    """The devices: as the driver lists them, and those that PyTorch has begun to use."""
+    """Yield rows on devices, listed by the driver or used by PyTorch."""
     listed = (answers.get("driver") or {}).get("devices")
     others = [each for each in operations.present() if each.device_type not in (operations.CPU, CUDA)]
     used = [each for each in others if each.is_in_use]
@@ -256,12 +262,12 @@ def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
 
 
 def _wants_of(device: operations.DevicePresence) -> Iterable[str]:
-    """What cannot be asked of a kind of device, with the reasons."""
+    """Yield missing operations of a kind of device, with reasons."""
     return (f"no {operation}: {why}" for operation, why in device.operations if why is not None)
 
 
 def _unused_rows(devices: Sequence[operations.DevicePresence]) -> Iterable[Row]:
-    """The kinds of devices that nobody has begun to use, those with one reason in one row."""
+    """Yield rows on unused kinds of devices, joined by reason."""
     groups: dict[str, list[str]] = {}
     for each in devices:
         why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
@@ -272,7 +278,7 @@ def _unused_rows(devices: Sequence[operations.DevicePresence]) -> Iterable[Row]:
 
 
 def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
-    """CUPTI: whether it loads, and has its one subscriber to give."""
+    """Yield rows on CUPTI, and its one subscriber."""
     name, cupti = "CUPTI", answers.get("cupti")
     if cupti is None:
         yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
@@ -300,7 +306,7 @@ def _cupti_advice(code: int) -> str:
 
 
 def nvtx_rows() -> Iterable[Row]:
-    """NVTX: whether nodes can be ranges, and a tool listens now."""
+    """Yield rows on NVTX, and whether a tool listens."""
     is_heard, reason = _core.nvtx_status()
     tool = os.environ.get("NVTX_INJECTION64_PATH")
     if reason is not None:
@@ -318,7 +324,7 @@ def nvtx_rows() -> Iterable[Row]:
 
 
 def tool_rows(name: str) -> Iterable[Row]:
-    """A tool: where it is, and its version."""
+    """Yield rows on a tool's path and version."""
     found = tools.find_tool(name)
     if found is None:
         why, advice = tools.missing(name).split("; ", 1)
@@ -335,7 +341,10 @@ def tool_rows(name: str) -> Iterable[Row]:
 
 
 def gpu_counter_rows() -> Iterable[Row]:
-    """Whether users may read the GPU's counters, which ncu needs; nothing where the driver does not say."""
+    """Yield a row on users' access to GPU counters, which ncu needs.
+
+    Nothing if the driver does not say.
+    """
     setting = re.search(r"^RmProfilingAdminOnly: *(\d+)", text_of("proc/driver/nvidia/params") or "", re.MULTILINE)
     if setting is None:
         return
@@ -357,7 +366,7 @@ def _is_administrator() -> bool:
 
 
 def perf_rows() -> Iterable[Row]:
-    """The counters, those with one reason in one row; and the kernel's settings that matter to them."""
+    """Yield rows on CPU counters, joined by reason, and kernel settings."""
     groups: dict[str | None, list[str]] = {}
     for name, _, reason in _core.perf_status():
         groups.setdefault(reason, []).append(name)
@@ -376,7 +385,7 @@ def _setting(text: str | None) -> str:
 
 
 def perf_advice(reason: str) -> str:
-    """Return what to do about a counter that is refused for this reason."""
+    """Return advice on a counter refused for this reason."""
     if any(word in reason for word in _NOT_OFFERED):
         return "take a machine that shows its processor's counters: no virtual one, or one with a virtual PMU"
     level = re.match(r"\s*(-?\d{1,9})\s*$", text_of("proc/sys/kernel/perf_event_paranoid") or "")
@@ -407,7 +416,7 @@ def torch_rows() -> Iterable[Row]:
 
 
 def built_for(origin: str | None, name: str) -> str | None:
-    """Return what PyTorch was built for, as the file beside its origin tells: a version, or None."""
+    """Return the version that PyTorch was built for, from its files, or None."""
     text = text_of(os.path.join(os.path.dirname(origin), "version.py")) if origin else None
     found = re.search(rf"^{name}\b[^=\n]*= *'([^'\n]*)'", text or "", re.MULTILINE)
     return found[1] if found else None
@@ -417,7 +426,7 @@ def built_for(origin: str | None, name: str) -> str | None:
 
 
 def text_of(path: str) -> str | None:
-    """Return the text of a file of the system, a path below ROOT; None where it cannot be read."""
+    """Return the text of a system file below ROOT, or None."""
     try:
         with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -426,7 +435,7 @@ def text_of(path: str) -> str | None:
 
 
 def in_container() -> bool:
-    """Whether this process is in a container, as far as it can tell."""
+    """Return whether this process seems to be in a container."""
     return any(os.path.exists(os.path.join(ROOT, name)) for name in (".dockerenv", "run/.containerenv")) or (
         re.search(r"docker|kubepods|containerd|lxc", text_of("proc/1/cgroup") or "") is not None
     )

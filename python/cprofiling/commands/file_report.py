@@ -1,4 +1,4 @@
-"""What the command ``report`` does: files read, shown in a format, printed or written."""
+"""Reports on files for the command ``report``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReportError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """Request for a report.
 
     Attributes:
         path: The file: statistics, a timing report, or a trace of ours, of PyTorch or of Kineto, compressed or not.
@@ -46,10 +46,12 @@ class Request:
 
 
 def report_on(request: Request) -> tuple[str | None, int]:
-    """Return the report on a file, or None where it was written, and the exit status of a comparison.
+    """Report on a file, and return text and exit status.
 
-    Raises ReportError for a file that cannot be read, is damaged or is of no kind that is known, for an output that
-    cannot be written, for what does not fit together, and for a package that is missing.
+    The text is None if it was written to a file; the status is that of a comparison.
+
+    Raises ReportError for a file that cannot be read or is damaged or unknown, an output that cannot be written,
+    options that do not fit, and a missing package.
     """
     from cprofiling.report.formats import find
 
@@ -109,7 +111,10 @@ def _check_output(request: Request) -> None:
 
 
 def load_file(path: str) -> Loaded:
-    """Read a file of any kind that can be shown. ReportError, naming it, where that cannot be."""
+    """Read a file of any known kind.
+
+    Raises ReportError, naming the file.
+    """
     from cprofiling.report.read_files import load
 
     name = shown_text("path", path)
@@ -185,7 +190,7 @@ def _cannot_write(request: Request, error: OSError) -> ReportError:
 
 
 def _described(name: str, recording: Recording) -> str:
-    """What the file is: its name, and how much time it is about."""
+    """Return the file's name and the time that it covers."""
     starts, ends = recording.column("start_ns"), recording.column("end_ns")
     span_ns = max(ends) - min(starts) if starts and ends else 0
     dropped = ""

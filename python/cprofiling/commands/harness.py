@@ -1,4 +1,4 @@
-"""The command ``harness``: the stages of a file of signatures, and one of them run alone, as text."""
+"""Command ``harness``, to list or run the stages of a signature file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class HarnessError(Exception):
 
 
 def stages_in(path: str) -> str:
-    """Return the stages of a file, a line each, with their inputs in lines below. HarnessError as the file's errors."""
+    """Return the stages of a file with their inputs.
+
+    Raises HarnessError.
+    """
     lines = []
     for name, signature in _loaded(path).items():
         lines.append(_shown(name))
@@ -40,9 +43,9 @@ def stages_in(path: str) -> str:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Run a stage as the command's options say, and return what it took and where the files are.
+    """Run a stage as the options say, and return its time and files.
 
-    HarnessError for whatever fails: the file, the factory, the stage.
+    Raises HarnessError for the file, the factory or the stage.
     """
     signatures = _loaded(options.signature)
     if options.stage not in signatures:
@@ -70,7 +73,7 @@ def _loaded(path: str) -> dict[str, StageIOSignature]:
 
 
 def _attempt(what: str, action: Any, *arguments: Any) -> Any:
-    """Do something of the user's; what it raises is told in a line, with the place."""
+    """Run the user's code, turning any exception into a line with its place."""
     try:
         return action(*arguments)
     except Exception as error:
@@ -81,7 +84,7 @@ def _attempt(what: str, action: Any, *arguments: Any) -> Any:
 
 
 def _speak() -> None:
-    """Have the log's lines on stderr, unless the program does something with them."""
+    """Log to stderr, unless the program has set up logging."""
     if not log.logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))

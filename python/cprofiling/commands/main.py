@@ -1,9 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK: argcomplete may ask this module how an argument goes on; see completion.py
-"""The command ``cprofiling``: its arguments, its exit status, and where its output goes.
+"""Command ``cprofiling``, its arguments, exit status and output.
 
-Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
-explains, or 2 for arguments that make no sense; that of ``run`` and ``serve`` is the program's, and ``compare`` has 3
-for what became slower.
+Results go to stdout, everything else to stderr. The exit status is 0, 1 after a failure, with one line on stderr, or 2
+for invalid arguments; that of ``run`` and ``serve`` is the program's, and ``compare`` has 3 for a slowdown.
 """
 
 from __future__ import annotations
@@ -45,10 +44,12 @@ class VersionAction(argparse.Action):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with ``arguments`` (default: those of the process) and return its exit status.
+    """Run the command and return its exit status.
+
+    arguments: by default those of the process.
 
     Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``. The
-    commands ``run`` and ``serve`` do not return: see ``runner.prepare``.
+    commands ``run`` and ``serve`` do not return (see ``run.prepare``).
     """
     own = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and arguments is None:
@@ -73,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(own: list[str]) -> argparse.Namespace:
-    """Return what a command line says; of commands that run a program, ``program`` has what is not theirs."""
+    """Parse a command line.
+
+    ``program`` has the arguments of a program to run.
+    """
     program: list[str] = []
     if own[:1] == ["run"]:
         from cprofiling.commands import run
@@ -91,9 +95,10 @@ def parsed(own: list[str]) -> argparse.Namespace:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each command sets ``run``, which returns the text to print, or None.
+    """Return the parser of the command line.
 
-    It may set ``status``, the exit status after that.
+    Each command sets ``run``, which returns the text to print, or None. It may set ``status``, the exit status after
+    that.
     """
     made: argparse.ArgumentParser = Parser(
         prog="cprofiling",
@@ -119,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def leave_no_trace() -> None:
-    """Neither write a trace of this command where the environment asks for one, nor tell of a window for captures.
+    """Disable automatic traces and capture windows for this command.
 
     The trace may be the very file to be read.
     """
@@ -171,7 +176,7 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``run``. What comes after its own options is not parsed here."""
+    """Add the command ``run``, with the program's arguments unparsed."""
     made = commands.add_parser(
         "run",
         help="record a program",
@@ -229,7 +234,7 @@ def demo(options: argparse.Namespace) -> str:
 
 
 def run_program(options: argparse.Namespace) -> str:
-    """Run and record a program; it begins when what is raised here has ended this command."""
+    """Run and record a program, which begins once this command has unwound."""
     from cprofiling.commands import run
 
     if not options.program:

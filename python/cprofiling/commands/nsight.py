@@ -1,4 +1,4 @@
-"""The commands that call tools of NVIDIA's for a node: ``ncu`` and ``nsys``."""
+"""Commands ``ncu`` and ``nsys``, NVIDIA's tools for one node."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def add_window(made: argparse.ArgumentParser) -> None:
 
 
 def node_name(text: str) -> str:
-    """Return the name of a node as it is; for argparse, which refuses what is none."""
+    """Check the name of a node for argparse."""
     from cprofiling.devices.nsight.tools import checked_node
 
     try:
@@ -94,7 +94,7 @@ def node_name(text: str) -> str:
 
 
 def ncu(options: argparse.Namespace) -> str:
-    """Return the command line of ncu, or run it, or return what is in a report of it."""
+    """Print or run ncu's command line, or return a report's contents."""
     from cprofiling.devices.nsight import tools
 
     if options.analyze is None:
@@ -122,7 +122,7 @@ def nsys(options: argparse.Namespace) -> str:
 
 
 def check_window(options: argparse.Namespace) -> None:
-    """Refuse a command without a node or a program, and put in which calls are meant where that is not said."""
+    """Refuse a command without node or program, and set default calls."""
     if options.node is None:
         options.refuse("argument --node: the name of a node is required")
     if not options.program:
@@ -132,7 +132,7 @@ def check_window(options: argparse.Namespace) -> None:
 
 
 def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
-    """Return a tool's command line, which begins with its name, or become the tool."""
+    """Return a tool's command line, or replace this process by the tool."""
     from cprofiling.devices.nsight import tools
 
     name = command[0]

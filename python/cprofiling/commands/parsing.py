@@ -1,4 +1,4 @@
-"""What the commands of ``cprofiling`` share: how they fail, where output goes, and the arguments that they take."""
+"""Failures, output and arguments shared by the commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INT64_MAX = 2**63 - 1
 
 
 class CommandError(Exception):
-    """A failure that the user should read about in one line; ``status`` is the exit status."""
+    """Failure told in one line, with the exit ``status``."""
 
     def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
         """Take over message and status."""
@@ -32,16 +32,16 @@ class CommandError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of arguments, and those of its commands, with help that fits a screen of 24 lines and 80 columns."""
+    """Argument parser with help that fits 24 lines of 80 columns."""
 
     def __init__(self, **options: Any) -> None:
-        """Take what argparse's own parser takes by keywords, but formatter_class."""
+        """Accept argparse's keywords but formatter_class."""
         super().__init__(**options, formatter_class=HelpFormatter)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse what this parser does not know, with its own usage and not that of the whole command."""
+        """Refuse unknown arguments with this command's own usage."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -53,9 +53,9 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Names the value of an option once, as CPython 3.13 does, and shows an example as it is written.
+    """Formatter that names an option's value once and keeps examples.
 
-    A usage that would take more than two lines says which options must be given, and that there are more.
+    A usage of more than two lines is cut to required options.
     """
 
     def _format_usage(
@@ -88,17 +88,17 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def write(text: str) -> None:
-    """Print a result on stdout; on a terminal its control characters, which names may have, as backslash escapes.
+    """Print a result on stdout, escaping control characters on a terminal.
 
-    CommandError when it cannot be written.
+    Raises CommandError if that fails.
     """
     write_as_is(shown_lines(text) if is_terminal() else text)
 
 
 def write_as_is(text: str) -> None:
-    """Print a text on stdout, to control a terminal. CommandError when it cannot be written.
+    """Print text on stdout unescaped, to control a terminal.
 
-    Raises SystemExit where its reader has closed a pipe, as ``head`` does.
+    Raises CommandError if that fails, SystemExit if its reader has closed a pipe, as ``head`` does.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
@@ -111,7 +111,10 @@ def write_as_is(text: str) -> None:
 
 
 def compared(text: str | None, status: int) -> str | None:
-    """Return what is to be printed of a comparison. CommandError, after that was printed, where it has no verdict."""
+    """Return a comparison's text to print.
+
+    Raises CommandError, after printing, if there is no verdict.
+    """
     if status != EXIT_FAILURE:
         return text
     if text is not None:
@@ -120,18 +123,18 @@ def compared(text: str | None, status: int) -> str | None:
 
 
 def is_terminal() -> bool:
-    """Whether stdout leads to a terminal."""
+    """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def fail(message: str, status: int = EXIT_FAILURE) -> int:
-    """Say on stderr, in one line, what went wrong, and return the exit status for it."""
+    """Print an error in one line on stderr, and return the exit status."""
     print(f"cprofiling: {message}", file=sys.stderr)
     return status
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """Return a converter of arguments for argparse, which refuses all but the integers from ``low`` to ``high``."""
+    """Return an argparse converter of integers from ``low`` to ``high``."""
 
     def convert(text: str) -> int:
         try:
@@ -147,14 +150,14 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
 
 def not_empty(text: str) -> str:
-    """Return a text as it is; for argparse, which refuses an empty one."""
+    """Refuse an empty text for argparse."""
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"expected a text that is not empty and has no NUL, got {text!a}")
     return text
 
 
 def node_glob(text: str) -> str:
-    """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
+    """Check a pattern of ``-n`` for argparse."""
     from cprofiling.nodes.from_patterns.patterns import Pattern
 
     try:

@@ -1,4 +1,4 @@
-"""The command ``report``: what statistics, a timing report or a trace show, in the format that is asked for."""
+"""Command ``report``, to show statistics, timing reports and traces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def _format(name: str) -> str:
 
 
 def report(options: argparse.Namespace) -> str | None:
-    """Return what is to be printed of a file; None where it was written to another one. Sets the exit status."""
+    """Return the text to print, None if written to a file.
+
+    Sets the exit status.
+    """
     from cprofiling.commands.file_report import ReportError, Request, report_on
 
     request = Request(

@@ -1,4 +1,4 @@
-"""The command ``run``: a program that is run as Python itself runs it, and recorded."""
+"""Command ``run``, to run a program as Python does, and record it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _FIRST = {
 
 
 class Launch(BaseException):
-    """Ends all frames of this package and its caller; when the interpreter shows it, the program begins."""
+    """Exception that unwinds this command, then starts the program."""
 
     def __str__(self) -> str:
         return "cprofiling run is a command: it runs no program inside another one"
 
 
 class CannotRunError(Exception):
-    """There is no such program, or no such place for its trace. ``status``: what the exit status is to be."""
+    """Missing program or place for its trace, with the exit ``status``."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -55,9 +55,11 @@ class CannotRunError(Exception):
 
 
 def split(arguments: Sequence[str], with_value: Sequence[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
-    """Split the arguments of ``run`` into its own, and the program with its: ``-m`` and a module, or a script.
+    """Split arguments of ``run`` from the program and its arguments.
 
-    with_value: The command's options that have a value, where they are others than those of ``run``.
+    The program is ``-m`` with a module, or a script.
+
+    with_value: options of the command that take a value, if not those of ``run``.
     """
     place = 0
     while place < len(arguments) and arguments[place].startswith("-"):
@@ -71,7 +73,7 @@ def split(arguments: Sequence[str], with_value: Sequence[str] = _WITH_VALUE) -> 
 
 
 def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str]) -> Launch:
-    """Prepare to run and record a program, and return what is to be raised, and not caught, for it to begin.
+    """Prepare to run and record a program, and return the Launch to raise.
 
     Args:
         output: Where the trace goes; None: as the environment says, or else ``trace.json``.
@@ -104,7 +106,10 @@ def _checked_output(value: str) -> str:
 
 
 class Program:
-    """A script, a folder or archive with a ``__main__``, or a module; and its arguments."""
+    """Script, folder, archive or module, with its arguments.
+
+    Folders and archives have a ``__main__``.
+    """
 
     def __init__(self, arguments: Sequence[str], recording: RunRecording) -> None:
         self._recording = recording
@@ -139,7 +144,7 @@ class Program:
             raise CannotRunError(f"cannot open {shown_path(self._arguments[0])}: {reason}", 2)
 
     def prepare(self) -> Runnable:
-        """Make everything as it is when Python begins with the program, and say what is to be run."""
+        """Set up Python's state for the program, and return its code or path."""
         sys.excepthook = self._hook
         _forget_launch()
         sys.modules[MAIN] = _new_main()
@@ -157,7 +162,7 @@ class Program:
         return run()
 
     def _resolved(self) -> Callable[[], Runnable]:
-        """Put the program's folder first in ``sys.path``, and return what tells how to run it."""
+        """Put the program's folder first in ``sys.path``, and return its runner."""
         import runpy
 
         as_main = runpy._run_module_as_main  # type: ignore[attr-defined]  # noqa: SLF001 as the interpreter does
@@ -172,7 +177,7 @@ class Program:
         return self._script
 
     def _script(self) -> Runnable:
-        """The script's code, if it has functions that are meant; else its path, for Python to do it all."""
+        """Return the script's code if it has matching functions, else its path."""
         selection = self._recording.patterns.selection(MAIN)
         if selection is not None:
             selection.note_module()
@@ -191,7 +196,7 @@ class Program:
         spawned.watch(spawn, self._recording)
 
     def finish(self, failed: bool) -> None:
-        """End the process as Python does after a program that ended by itself, or whose exception was shown."""
+        """End the process as Python does after a program."""
         main = self._main()
         if main is not None and self._is_compiled:
             for name in ("__file__", "__cached__"):  # which go with a script's end
@@ -215,7 +220,7 @@ def _working_folder() -> str | None:
 
 
 def _forget_launch() -> None:
-    """Leave nothing of the exception that ended this package's own frames, nor of their variables."""
+    """Remove traces of the exception that unwound this package."""
     traceback = getattr(sys, "last_traceback", None)
     while traceback is not None:
         traceback.tb_frame.clear()
@@ -233,18 +238,18 @@ def _new_main() -> ModuleType:
 
 
 def _began_as_module() -> bool:
-    """Whether this command was run as ``python -m cprofiling``, and not by its script."""
+    """Return whether this command runs as ``python -m cprofiling``."""
     return os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _interpreter() -> list[str]:
-    """The interpreter and its options, as they were given, without what ran this command, and its arguments."""
+    """Return the interpreter and its options, without this command."""
     given = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
     return given[: -2 if _began_as_module() and given[-1] == _PACKAGE else -1]
 
 
 def _begin_path(folder: str | None, *, always: bool = False) -> None:
-    """Put the program's folder where this command's has been; and let it have the modules that it would have."""
+    """Replace this command's folder in the path by the program's."""
     own = _working_folder() if _began_as_module() else os.path.dirname(os.path.realpath(sys.argv[0]))
     has_first = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
     if has_first and sys.path[:1] == [own]:
@@ -255,7 +260,7 @@ def _begin_path(folder: str | None, *, always: bool = False) -> None:
 
 
 def _forget_shadowed(folder: str) -> None:
-    """Let the program import its own module where it has the name of one that this package has imported."""
+    """Let the program import its own modules over this package's imports."""
     loaded = {name for name in sys.modules if "." not in name} - _FIRST - {MAIN, _PACKAGE}
     for name in loaded:
         known = getattr(sys.modules[name], "__spec__", None)

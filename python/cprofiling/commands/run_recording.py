@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunRecording(Automatic):
-    """The recording of the command ``run``, which says what it did."""
+    """Recording of the command ``run``, with messages."""
 
     def __init__(self, path: str, patterns: Iterable[str], *, is_first: bool, speaks: bool = True) -> None:
         """Prepare it.
@@ -33,13 +33,13 @@ class RunRecording(Automatic):
         self._speaker = os.getpid() if speaks else 0
 
     def begin(self) -> None:
-        """Start in the place of the recording that the environment has started, if it has."""
+        """Start, replacing a recording started by the environment."""
         if Automatic.current is not None:
             Automatic.current.cancel()
         super().begin()
 
     def _finish(self) -> bool:
-        """As of any automatic recording; a trace that is there is not replaced for a program that is not."""
+        """Finish, but keep an old trace if the program does not exist."""
         if (self.module is not None and _is_missing(self.module)) or (self.folder and _has_no_main(self.folder)):
             self.cancel()
         return super()._finish()
@@ -49,7 +49,7 @@ class RunRecording(Automatic):
             super()._write()
 
     def _is_in_vain(self) -> bool:
-        """Return whether nothing was recorded because nothing is there that the user has named."""
+        """Return whether nothing was recorded as the named program is missing."""
         return bool(self.patterns.texts) and not self.patterns.has_met and not len(self.recording)
 
     def _written(self, recording: Recording, path: str) -> None:
@@ -65,7 +65,7 @@ class RunRecording(Automatic):
 
 
 def say_unmatched(patterns: Patterns, beginning: str = "") -> None:
-    """Say of each pattern that has met no function what it may have been meant for, after ``beginning``."""
+    """Print a hint for each pattern without a match, after ``beginning``."""
     others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
     for complaint in patterns.complaints([name for name in list(sys.modules) if name.partition(".")[0] not in others]):
         say(beginning + complaint)
@@ -73,7 +73,7 @@ def say_unmatched(patterns: Patterns, beginning: str = "") -> None:
 
 
 def _is_missing(module: str) -> bool:
-    """Whether there is no such module: nothing was run then."""
+    """Return whether there is no such module, so that nothing ran."""
     from importlib.util import find_spec
 
     if getattr(sys.modules.get(MAIN), "__spec__", None) is not None:
@@ -87,7 +87,7 @@ def _is_missing(module: str) -> bool:
 
 
 def _has_no_main(folder: str) -> bool:
-    """Whether there is no program in a folder or archive: nothing was run then."""
+    """Return whether a folder or archive has no program."""
     if getattr(sys.modules.get(MAIN), "__spec__", None) is not None:
         return False
     return PathFinder.find_spec(MAIN, [folder]) is None

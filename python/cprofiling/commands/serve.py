@@ -1,4 +1,4 @@
-"""The commands ``serve`` and ``control``, and what they share with ``top``: tokens and certificates."""
+"""Commands ``serve`` and ``control``, with tokens and certificates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``serve``. What comes after its own options is not parsed here."""
+    """Add the command ``serve``, with the program's arguments unparsed."""
     made = commands.add_parser(
         "serve",
         help="run a program that can be controlled from outside",
@@ -98,7 +98,7 @@ def add_control(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def control(options: argparse.Namespace) -> str:
-    """Do it, and return what is to be said."""
+    """Control a session, and return a message."""
     fields = {name: getattr(options, name) for name in ("reset", "synchronize_cuda", "skip_first_n")}
     foreign = [name for name, value in fields.items() if value and name not in _FIELDS.get(options.action, ())]
     if foreign:
@@ -113,7 +113,7 @@ def control(options: argparse.Namespace) -> str:
 
 
 def add_client(made: argparse.ArgumentParser) -> None:
-    """Add the options that say which session of a server is meant, and how it is asked."""
+    """Add options for a server's session."""
     made.add_argument(
         "--session", type=not_empty, metavar="NAME", help="of a server (default: the only one, or 'default')"
     )
@@ -122,7 +122,10 @@ def add_client(made: argparse.ArgumentParser) -> None:
 
 
 def endpoint(options: argparse.Namespace, address: str) -> Endpoint:
-    """Return the server that options of ``add_client`` are about. CommandError where a file cannot be read."""
+    """Return the server of ``add_client``'s options.
+
+    Raises CommandError if a file cannot be read.
+    """
     needed()
     from cprofiling.monitoring.top.from_server import Endpoint
 
@@ -130,7 +133,7 @@ def endpoint(options: argparse.Namespace, address: str) -> Endpoint:
 
 
 def add_token(made: argparse.ArgumentParser, which: str) -> None:
-    """Add the option for a token, which is no argument itself: others could see it there."""
+    """Add the option for a token file, as arguments are visible to others."""
     made.add_argument(
         "--token-file",
         type=not_empty,
@@ -140,7 +143,7 @@ def add_token(made: argparse.ArgumentParser, which: str) -> None:
 
 
 def session_place(text: str) -> tuple[str, str, str]:
-    """Return name, module and attribute of a session; for argparse, which refuses what has not all of them."""
+    """Parse name, module and attribute of a session for argparse."""
     name, equals, place = text.partition("=")
     module, colon, attribute = place.partition(":")
     if not (name and equals and module and colon and attribute and "\0" not in text):
@@ -149,7 +152,7 @@ def session_place(text: str) -> tuple[str, str, str]:
 
 
 def serve(options: argparse.Namespace) -> str:
-    """Serve, and run a program; it begins when what is raised here has ended this command."""
+    """Serve and run a program, which begins once this command has unwound."""
     if not options.program:
         options.refuse("a program is required: SCRIPT or -m MODULE")
     if (options.tls_cert is None) != (options.tls_key is None):
@@ -183,7 +186,10 @@ def serve(options: argparse.Namespace) -> str:
 
 
 def needed() -> None:
-    """Import what remote control needs. CommandError where it is not installed."""
+    """Import gRPC.
+
+    Raises CommandError if it is not installed.
+    """
     try:
         import cprofiling.monitoring.server  # noqa: F401 for what it says
     except ModuleNotFoundError as error:
@@ -191,9 +197,10 @@ def needed() -> None:
 
 
 def token(options: Any) -> str | None:
-    """Take the token from a file, or out of the environment, where the program's children would find it.
+    """Return the token from a file or the environment, or None.
 
-    Returns None where there is none. CommandError for a file that others may read or change.
+    It is removed from the environment, where child processes would find it. Raises CommandError for a file that others
+    may read or change.
     """
     found = environment.text(TOKEN_VARIABLE)
     os.environ.pop(TOKEN_VARIABLE, None)
@@ -204,7 +211,10 @@ def token(options: Any) -> str | None:
 
 
 def first_bytes(path: str, *, is_secret: bool = False) -> bytes:
-    """Return what a small file has. CommandError where it cannot be read, or is to be secret and is not."""
+    """Return the contents of a small file.
+
+    Raises CommandError if it cannot be read, or is not secret as required.
+    """
     try:
         with files.open_to_read(path) as file:
             status = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""The command ``serve``: a program that runs as Python itself runs it, with a server beside it."""
+"""Program with a server beside it, for the command ``serve``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NAMED = "nodes"  # that the command line names
 
 
 class PlacedPipeline:
-    """A pipeline of the program, looked up at each call: it may not be there yet, or be another one by then."""
+    """Pipeline of the program, looked up at each call as it may change."""
 
     def __init__(self, module: str, attribute: str) -> None:
-        """Take over where it is: the module's name, and the names by which it is reached, with points between."""
+        """Note the module's name, and the dotted path in it."""
         self._module = module
         self._attribute = attribute
 
@@ -65,14 +65,14 @@ class PlacedPipeline:
 
 
 class _NotRecorded:
-    """Stands for the recording of a program that is not recorded: it has nodes only, and says which it has not."""
+    """Stand-in for a recording, with nodes and unmatched patterns only."""
 
     def __init__(self, patterns: Patterns) -> None:
         self.patterns = patterns
         self.module: str | None = None
 
     def begin(self) -> None:
-        """See to the end of this process; that of its children is not the user's to read about."""
+        """Report at the end of this process, but not of its children."""
         atexit.register(self._conclude, os.getpid())
 
     def _conclude(self, speaker: int) -> None:
@@ -81,10 +81,16 @@ class _NotRecorded:
 
 
 class ServedProgram(Program):
-    """A program; the processes that it spawns are served by nobody."""
+    """Served program.
+
+    Processes that it spawns are not served.
+    """
 
     def __init__(self, arguments: Sequence[str], patterns: Patterns) -> None:
-        """Take over the program and its arguments, and what its nodes are. CannotRunError: there is no such program."""
+        """Note program, arguments and nodes.
+
+        Raises CannotRunError if there is no such program.
+        """
         super().__init__(arguments, _NotRecorded(patterns))  # type: ignore[arg-type]  # it is asked for no more
 
     def _watch_spawning(self, spawn: ModuleType) -> None:
@@ -100,7 +106,7 @@ def prepare(
     serving: dict[str, Any],
     is_open: bool,
 ) -> Launch:
-    """Serve, and return what is to be raised, and not caught, for a program to begin.
+    """Serve, and return the exception that starts the program.
 
     Args:
         arguments: The program and its arguments.

@@ -1,4 +1,7 @@
-"""Recording, beside a program, the processes that it spawns by multiprocessing: each begins as the program did."""
+"""Record processes that a program spawns by multiprocessing.
+
+Each begins as the program did.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ if begin is not None:
 
 
 def watch(spawn: ModuleType, recording: RunRecording) -> None:
-    """See to it that new processes are recorded. ``spawn``: the module ``multiprocessing.spawn``."""
+    """Record new processes.
+
+    spawn: the module ``multiprocessing.spawn``.
+    """
     plain = spawn.get_preparation_data
 
     @functools.wraps(plain)
@@ -49,7 +55,7 @@ def watch(spawn: ModuleType, recording: RunRecording) -> None:
 
 
 class _Beginning:
-    """Travels with what a new process is told first, and becomes the beginning of a recording there."""
+    """Data for a new process that starts a recording when unpickled."""
 
     def __init__(self, *arguments: object) -> None:
         self._arguments = arguments
@@ -60,7 +66,10 @@ class _Beginning:
 
 
 def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str | None) -> None:
-    """Record this process, which was spawned; ``module`` or ``script``: what is going to be its main module."""
+    """Record this spawned process.
+
+    module or script: its future main module.
+    """
     recording = RunRecording(path, patterns, is_first=False, speaks=False)
     finder = NodeFinder(recording.patterns, module)
     finder.install()
@@ -74,7 +83,7 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
 
 
 def _compile_with_nodes(script: str, patterns: Patterns) -> None:
-    """Have the program's script, which runpy compiles under another name, compiled with its nodes."""
+    """Compile the script with its nodes, as runpy uses another name."""
     plain = runpy._get_code_from_file  # type: ignore[attr-defined]  # noqa: SLF001 there is no other place
 
     @functools.wraps(plain)

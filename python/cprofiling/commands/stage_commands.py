@@ -1,4 +1,4 @@
-"""The commands that are about stages: ``compare``, ``harness`` and ``merge``."""
+"""Commands ``compare``, ``harness`` and ``merge``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def percentage(text: str) -> float:
-    """Return a number from 0 to 1e6; for argparse, which refuses all else."""
+    """Parse a number from 0 to 1e6 for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -136,7 +136,7 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def compare(options: argparse.Namespace) -> str | None:
-    """Return what became of the times of runs, or of what tests did."""
+    """Return the changes between runs, or between test results."""
     from cprofiling._internal.text import shown_text
     from cprofiling.commands.file_report import ReportError, load_file
     from cprofiling.report.against import comparison_of
@@ -161,7 +161,7 @@ def compare(options: argparse.Namespace) -> str | None:
 
 
 def harness(options: argparse.Namespace) -> str:
-    """Run a stage alone and return what it took, or return the stages of a file of signatures."""
+    """Run a stage alone and return its time, or list a file's stages."""
     from cprofiling.commands import harness as harness_command
 
     if not options.list and (options.stage is None or options.factory is None):
@@ -175,7 +175,10 @@ def harness(options: argparse.Namespace) -> str:
 
 
 def merge(options: argparse.Namespace) -> str:
-    """Merge files and return what they hold; CommandError, after that was printed, where some are not among them."""
+    """Merge files and return a summary.
+
+    Raises CommandError, after printing, if some are missing.
+    """
     from cprofiling.layers.ranks.merge import MergeError, merge_files
 
     try:

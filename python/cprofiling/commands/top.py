@@ -1,4 +1,4 @@
-"""The command ``top``: its arguments, and what it is pointed at."""
+"""Command ``top``, its arguments and targets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def interval(text: str) -> float:
-    """Return a number of seconds; for argparse, which refuses what is none, or out of the limits."""
+    """Parse a number of seconds for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -86,7 +86,7 @@ def interval(text: str) -> float:
 
 
 def top(options: argparse.Namespace) -> None:
-    """Show the moments, to the end; an interrupt is the usual one."""
+    """Show samples to the end, usually an interrupt."""
     from cprofiling.monitoring.top.samples import Choice
 
     target: str = options.target or environment.text(LIVE_VARIABLE) or ""
@@ -105,7 +105,7 @@ def top(options: argparse.Namespace) -> None:
 
 
 def is_address(target: str) -> bool:
-    """Whether a target is a server's, and no file."""
+    """Return whether a target is a server, not a file."""
     if target.startswith("unix:"):
         return True
     host, colon, port = target.rpartition(":")
@@ -114,7 +114,7 @@ def is_address(target: str) -> bool:
 
 
 def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
-    """Return what gives the moments of a live file, and the errors that say why it cannot."""
+    """Return the samples of a live file, and its errors."""
     from cprofiling._core import FormatError
     from cprofiling.monitoring.top import from_live_file
 
@@ -130,7 +130,7 @@ def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple
 
 
 def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
-    """Return what gives the moments of a session of a server, and the errors that say why it cannot."""
+    """Return the samples of a server's session, and its errors."""
     server = endpoint(options, target)
     from cprofiling.monitoring.top import from_server as client
 
@@ -144,7 +144,7 @@ def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tup
 
 
 def show(source: Source, choice: Choice) -> None:
-    """Show the moments: on a terminal with rich, else as plain lines."""
+    """Show the samples, with rich on a terminal, else as plain lines."""
     from cprofiling.monitoring.top import screen
 
     if is_terminal():
