@@ -114,5 +114,5 @@ def checked_count(parameter: str, value: object) -> int:
 
 
 def _refused(value: int) -> str:
-    """Return a refused int as text; Python does not convert one of thousands of digits."""
+    """Return a refused int as text, also with thousands of digits."""
     return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"

@@ -7,9 +7,9 @@ from typing import Any
 
 
 def imported(library: str, *, install: str | None = None) -> Any:
-    """Return a module that is no part of Python. ImportError, if it is missing, names what to install.
+    """Import an optional package.
 
-    install: that; by default the extra of its name.
+    install: the extra to name in the ImportError; by default the package's name.
     """
     try:
         return import_module(library)
@@ -20,7 +20,7 @@ def imported(library: str, *, install: str | None = None) -> Any:
 
 
 def own_version() -> str:
-    """Return the version of this package; "unknown" where it was never installed."""
+    """Return this package's version, "unknown" if not installed."""
     from importlib import metadata
 
     try:

@@ -67,13 +67,16 @@ def host() -> str:
 
 
 def is_first_with(owner: str) -> bool:
-    """Whether no process above this one has what this variable is for: one that has says so to those that it starts."""
+    """Return whether no parent process uses this variable.
+
+    One that does tells its children.
+    """
     own = f"{os.getpid()}:{_start_time()}"
     return os.environ.setdefault(owner, own) == own
 
 
 def _start_time() -> str:
-    """When this process began, as the system counts: tells it from others that had its number, and outlives exec."""
+    """Return this process's start in ticks, stable across exec."""
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

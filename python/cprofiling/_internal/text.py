@@ -20,7 +20,10 @@ NAMED = 4  # of names in a sentence
 
 
 def shown_value(value: object) -> str:
-    """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
+    """Return a refused value for an error message, with its type.
+
+    The representation is cut to 80 characters.
+    """
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 a broken __repr__ must not hide the error that is being reported
@@ -29,7 +32,7 @@ def shown_value(value: object) -> str:
 
 
 def checked_text(parameter: str, value: object) -> str:
-    """Return a name or stage as a plain str; an enum stands for its value.
+    """Return a name or stage as a plain str, an enum's value for an enum.
 
     Raises TypeError, naming ``parameter``, for anything but a str.
     """
@@ -41,10 +44,10 @@ def checked_text(parameter: str, value: object) -> str:
 
 
 def shown_text(parameter: str, value: object) -> str:
-    r"""Return a name or stage as text that can be printed, without a line break, and encoded.
+    r"""Return a name or stage as one printable line.
 
-    Control characters, surrogates, separators of lines and what turns the direction of writing become backslash escapes
-    such as ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
+    Control characters, surrogates, separators of lines and marks of writing direction become backslash escapes such as
+    ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
     """
     text = checked_text(parameter, value)
     # Most names end here: none of these characters is printable.
@@ -52,14 +55,14 @@ def shown_text(parameter: str, value: object) -> str:
 
 
 def shown_names(names: Iterable[str]) -> str:
-    """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
+    """Return the first ten names in quotes, sorted, and the number of others."""
     ordered = sorted(set(names))
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
     return ", ".join([f"'{shown_text('name', name)}'" for name in ordered[:10]]) + more
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in a sentence: the first ones, how many more there are, without control characters."""
+    """Return the first names as printable text, and the number of others."""
     named = ", ".join([shown_text("name", name) for name in names[:NAMED]])
     return named if len(names) <= NAMED else f"{named} and {len(names) - NAMED:,} more"
 
@@ -70,7 +73,7 @@ def shown_lines(text: str) -> str:
 
 
 def format_time(time_ms: float) -> str:
-    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
+    """Return a time in ms as 1 to 999.9 with its unit, ns to s."""
     for unit, per_ms in _UNITS:
         value = float(time_ms) * per_ms
         number = f"{value:.2f}"
@@ -88,14 +91,14 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number, in figures, and what there are so many of."""
+    """Return a number with its noun in singular or plural."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def file_name_of(name: str) -> str:
-    """Return a name as a part of a file's name: what is no plain letter is percent-escaped, what is too long is cut.
+    """Return a name as a safe file name part, escaped and cut.
 
-    Never empty, never ``.`` or ``..``; names that are cut end in a hash of the whole.
+    It is never empty, ``.`` or ``..``; long names end in a hash of the whole.
     """
     data = name.encode("utf-8", "surrogatepass")
     escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
