@@ -1,6 +1,6 @@
-"""Keeping statistics in live files: which Profiler is in which, and how such a file comes to be.
+"""Keep statistics in live files, and create these.
 
-The core writes them, in a thread of its own for each (``cprofiling/files/live.h``); here is decided where.
+The core writes each in its own thread (``cprofiling/files/live.h``); this module decides where.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The buckets of histograms, as in cprofiling/stats/histogram.h: 64 to each power of two, from 1 ns to 39 hours."""
+"""Bucket edges of the core's histograms.
+
+There are 64 buckets per power of two, from 1 ns to 39 hours (``cprofiling/stats/histogram.h``).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The head of a live file, with its process; the core writes what follows, see ``cprofiling/files/live.h``.
+"""Head of a live file, which identifies its process.
 
-Integers little-endian: "CPROFLIV", u32 version (1), u32 0, u64 number of the process, u64 its start in ticks since the
-system's, 16 bytes of the system's start (its ``boot_id``), u64 inode of its namespace of process numbers, u64 time in
-ns since 1970 at which the file was made, u16 lengths of host and command; both in UTF-8; zeros; in the last 8 of 4,096
-bytes the checksum of those before. 0: not known.
+The core writes what follows, see ``cprofiling/files/live.h``.
+
+Integers are little-endian: "CPROFLIV", u32 version (1), u32 0, u64 process number, u64 its start in ticks since boot,
+16 bytes of the ``boot_id``, u64 inode of its PID namespace, u64 creation time in ns since 1970, u16 lengths of host and
+command; both in UTF-8; zeros; the last 8 of 4,096 bytes are the checksum of those before. 0 means unknown.
 """
 
 from __future__ import annotations
