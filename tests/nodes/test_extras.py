@@ -71,7 +71,7 @@ PARTS: dict[int, dict[str, Any]] = {
 
 # The core's rows, as csrc/statistics/rows.c names them; what is not told apart here is a plain tuple.
 FIELDS = [field.name for field in dataclasses.fields(NodeProfilingStats)[: len(ROW)]]
-untyped: Any = namedtuple  # the fields are counted, not written here
+untyped: Any = namedtuple  # noqa: PYI024 the fields are counted, not written here
 NodeRow = untyped("NodeRow", [*FIELDS, "resources"])
 Resources = namedtuple(  # noqa: PYI024
     "Resources", "asked gpu launches counters device_memory host_memory waits wait_ms"
