@@ -566,12 +566,6 @@ def test_a_stream_that_cannot_be_checked_without_memory_is_not_refused() -> None
         profiler_on(gpu_stream=Stream())
 
 
-def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
-    del replace  # puts back what is set up
-    with pytest.raises(ValueError, match="probers must be"):
-        control.set_up_core((len,))
-
-
 # ---- the end of the process ----------------------------------------------------------------------
 
 
