@@ -35,25 +35,16 @@ def driver(path: str) -> dict[str, object]:
         code = library.cuInit(ctypes.c_uint(0))
         version = ctypes.c_int()
         library.cuDriverGetVersion(ctypes.byref(version))
-        found: dict[str, object] = {"version": version.value, "code": code, "code_name": _driver_text(library, code)}
+        text, count = ctypes.c_char_p(), ctypes.c_int()
+        library.cuGetErrorName(code, ctypes.byref(text))
+        name = (text.value or b"").decode("utf-8", "replace")
+        found: dict[str, object] = {"version": version.value, "code": code, "code_name": name}
         if code == 0:
-            found["devices"] = _devices(library)
+            is_known = library.cuDeviceGetCount(ctypes.byref(count)) == 0
+            found["devices"] = [_device(library, ordinal) for ordinal in range(count.value)] if is_known else []
     except (OSError, AttributeError) as error:
         return {"error": str(error)}
     return found
-
-
-def _driver_text(library: ctypes.CDLL, code: int) -> str:
-    text = ctypes.c_char_p()
-    library.cuGetErrorName(code, ctypes.byref(text))
-    return (text.value or b"").decode("utf-8", "replace")
-
-
-def _devices(library: ctypes.CDLL) -> list[dict[str, object]]:
-    count = ctypes.c_int()
-    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return []
-    return [_device(library, ordinal) for ordinal in range(count.value)]
 
 
 def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
@@ -102,10 +93,7 @@ def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
 
 
 def _subscribed(library: ctypes.CDLL) -> dict[str, object]:
-    """Return whether the process's one CUPTI subscriber is free.
-
-    It is released again.
-    """
+    """Return whether the process's one CUPTI subscriber is free."""
     handle = ctypes.c_void_p()
     code = library.cuptiSubscribe(ctypes.byref(handle), _CALLBACK, None)
     text = ctypes.c_char_p()

@@ -21,11 +21,10 @@ def toolkit_folders() -> list[str]:
 def newest_first(patterns: Iterable[str]) -> list[str]:
     """Return existing paths by pattern, with the largest numbers first."""
     import glob
-
-    return [path for pattern in patterns for path in sorted(glob.glob(pattern), key=_numbers, reverse=True)]
-
-
-def _numbers(path: str) -> list[int]:
     import re
 
-    return [int(number) for number in re.findall("[0-9]{1,9}", path)]
+    found: list[str] = []
+    for pattern in patterns:
+        by_numbers = {path: [int(number) for number in re.findall("[0-9]{1,9}", path)] for path in glob.glob(pattern)}
+        found += sorted(by_numbers, key=by_numbers.__getitem__, reverse=True)
+    return found

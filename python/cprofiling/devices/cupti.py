@@ -14,6 +14,7 @@ import sys
 
 from cprofiling import _core
 from cprofiling._internal.messages import mention
+from cprofiling.devices import cuda_toolkits
 
 # Where a libcupti is: below a folder of packages, in those of NVIDIA's and of others; and in a toolkit.
 _IN_PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib", "triton/backends/nvidia/lib/cupti")
@@ -29,9 +30,9 @@ def missing_reason() -> str | None:
 
 def library_folders() -> tuple[bytes, ...]:
     """Return the folders that may hold libcupti, in order."""
-    from cprofiling.devices.cuda_toolkits import toolkit_folders  # here, as few programs have CUDA
-
-    places = [(_IN_PACKAGES, path) for path in sys.path] + [(_IN_TOOLKITS, path) for path in toolkit_folders()]
+    places = [(_IN_PACKAGES, path) for path in sys.path] + [
+        (_IN_TOOLKITS, path) for path in cuda_toolkits.toolkit_folders()
+    ]
     folders = (os.path.join(path, part) for parts, path in places for part in parts)
     found = dict.fromkeys(folder for folder in folders if os.path.isdir(folder))
     return tuple(map(os.fsencode, found))[:_MOST_FOLDERS]
@@ -81,7 +82,8 @@ class DeviceActivity:
         except MemoryError as error:
             self._say(f"what devices did is incomplete: {error!r}")
         if was_on:
-            recording._set_fact("cupti", json.dumps(_facts()))
+            facts = {"version": _core.cupti_status()["version"], "lost": _core.cupti_reason()}
+            recording._set_fact("cupti", json.dumps(facts))
 
     def cancel(self) -> None:
         """Let go of everything that runs or was not joined."""
@@ -96,9 +98,3 @@ class DeviceActivity:
         if message not in self._said:
             self._said.add(message)
             mention(message)
-
-
-def _facts() -> dict[str, object]:
-    """Return the trace's metadata on the recording of devices."""
-    status = _core.cupti_status()
-    return {"version": status["version"], "lost": _core.cupti_reason()}

@@ -172,10 +172,7 @@ def _resolve_some() -> None:
 
 
 def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
-    """Return whether a pair is done.
-
-    False if its device has not passed it.
-    """
+    """Return whether a pair is done, as its device has passed it."""
     source, begin_event, end_event, sink = pair
     try:
         if source.operations.is_captured():

@@ -211,18 +211,14 @@ def _device_of_module(node: Any, kind: str) -> int | None:
     first = next(chain(parameters(), buffers()), None)
     if first is None:
         return None
-    known = _known.get(id(node))
+    key = id(node)
+    known = _known.get(key)
     if known is not None and known[0]() is node and known[1]() is first and known[2] == (kind, _on(first, kind)):
         return known[2][1]
     device = next((on for each in chain(parameters(), buffers()) if (on := _on(each, kind)) is not None), None)
-    _remember(node, first, kind, device)
-    return device
-
-
-def _remember(node: Any, first: Any, kind: str, device: int | None) -> None:
-    key = id(node)
     with suppress(TypeError):  # what takes no weak reference is looked at anew in each call
         _known[key] = (ref(node, lambda _: _known.pop(key, None)), ref(first), (kind, device))
+    return device
 
 
 def _on(tensor: Any, kind: str) -> int | None:

@@ -125,16 +125,17 @@ def _without_peak(reason: str | None) -> None:
 def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
     """Return figures of a device's allocator or of the device, or None."""
     if isinstance(row.memory, str):
-        return _not_free(row, index)
+        if isinstance(row.memory_free_total, str):
+            _keep(f"{row.memory}; {row.memory_free_total}")
+            return None
+        free, total = row.memory_free_total(index)
+        return total - free, UNKNOWN
     allocated, most = row.memory(index)
     return allocated, most
 
 
 def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bool:
-    """Return whether the peak for the requested time is kept.
-
-    Notes why not.
-    """
+    """Return whether the peak for the requested time is kept, or note why not."""
     if most == UNKNOWN:
         _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
         return False
@@ -142,14 +143,6 @@ def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bo
         return False
     _without_peak(None)
     return True
-
-
-def _not_free(row: DeviceOperations, index: int) -> tuple[int, int] | None:
-    if isinstance(row.memory_free_total, str):
-        _keep(f"{row.memory}; {row.memory_free_total}")
-        return None
-    free, total = row.memory_free_total(index)
-    return total - free, UNKNOWN
 
 
 def _has_reset(row: DeviceOperations, index: int) -> bool:

@@ -150,18 +150,18 @@ def present() -> list[DevicePresence]:
 
     Asking initialises nothing, not even to count devices.
     """
-    return [_presence(kind) for kind in (*KINDS, *_foreign_kind())]
-
-
-def _presence(kind: str) -> DevicePresence:
-    row, used = _row_and_use(kind)
-    count = None
-    if used and callable(row.count):
-        try:
-            count = int(row.count())
-        except Exception as error:  # noqa: BLE001 the framework's
-            row, used = _without(kind, _said_by(error)), False
-    return DevicePresence(kind, used, count, tuple((name, row.why_not(name)) for name in OPERATIONS))
+    found = []
+    for kind in (*KINDS, *_foreign_kind()):
+        row, used = _row_and_use(kind)
+        count = None
+        if used and callable(row.count):
+            try:
+                count = int(row.count())
+            except Exception as error:  # noqa: BLE001 the framework's
+                row, used = _without(kind, _said_by(error)), False
+        reasons = tuple((name, row.why_not(name)) for name in OPERATIONS)
+        found.append(DevicePresence(kind, used, count, reasons))
+    return found
 
 
 def _foreign_kind() -> list[str]:
@@ -341,7 +341,8 @@ def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int,
         return lambda index: (allocated(index), most(index))
     nested = getattr(torch._C, "_accelerator_getDeviceStats", None)
     if nested is not None and _names_accelerator(torch, kind):
-        return partial(_two_if_begun, torch._C._accelerator_isAllocatorInitialized, nested)
+        has_begun = torch._C._accelerator_isAllocatorInitialized
+        return lambda index: _two_of(nested, index) if has_begun() else (0, 0)
     return f"PyTorch's {kind} does not tell what it has allocated"
 
 
@@ -351,10 +352,6 @@ def _two_of(nested: Callable[[int], Any], index: int) -> tuple[int, int]:
         return 0, 0
     everything = figures["all"]
     return everything["current"], everything["peak"]
-
-
-def _two_if_begun(has_begun: Callable[[], bool], nested: Callable[[int], Any], index: int) -> tuple[int, int]:
-    return _two_of(nested, index) if has_begun() else (0, 0)
 
 
 def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
@@ -375,10 +372,7 @@ def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
 
 
 def _mps_free_total(mps: Any) -> tuple[int, int]:
-    """Return free and total bytes of the memory that Metal recommends.
-
-    It is shared with the CPU.
-    """
+    """Return free and total bytes of the memory that Metal recommends."""
     total = mps.recommended_max_memory()
     return max(0, total - mps.driver_allocated_memory()), total
 

@@ -121,9 +121,16 @@ class NcuKernel:
         Tensor cores are left out, and types (half, single, double) without a metric in the report. None if no type has
         metrics, or one type has some metrics only, or one without a value.
         """
-        sums = [_operations(self.metrics, kinds) for kinds in ncu_metrics.OPERATIONS if _lists(self.metrics, kinds)]
-        known = [each for each in sums if each is not None]
-        return math.fsum(known) if known and len(known) == len(sums) else None
+        sums: list[float] = []
+        for operations in ncu_metrics.OPERATIONS:
+            if not any(name in self.metrics for names, _ in operations for name in names):
+                continue  # the report does not list this type
+            counts = [(self.metrics.first(names), times) for names, times in operations]
+            known = [count * times for count, times in counts if count is not None]
+            if len(known) < len(counts):
+                return None
+            sums.append(math.fsum(known))
+        return math.fsum(sums) if sums else None
 
     @property
     def arithmetic_intensity(self) -> float | None:
@@ -171,18 +178,6 @@ class NcuKernel:
             self.name, None if duration_ns is None else duration_ns / 1000, self.compute_percent, self.memory_percent,
             self.dram_percent, self.tensor_percent, self.occupancy_percent, self.waves, judged.kind, judged.limiter,
         )  # fmt: skip
-
-
-def _lists(metrics: Metrics, operations: ncu_metrics.Operations) -> bool:
-    """Return whether a report has any of these metrics, even without values."""
-    return any(name in metrics for names, _ in operations for name in names)
-
-
-def _operations(metrics: Metrics, operations: ncu_metrics.Operations) -> float | None:
-    """Return the operations of one type, None unless all are known."""
-    counts = [(metrics.first(names), times) for names, times in operations]
-    known = [count * times for count, times in counts if count is not None]
-    return math.fsum(known) if len(known) == len(counts) else None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments
+from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from typing import IO
@@ -45,25 +46,18 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
             message tells line and column, and how to export it. Or ncu itself refuses it.
     """
     name = arguments.path("path", path)
-    limit_s = _checked_timeout(timeout_s)
-    from cprofiling._internal import files
-
-    with files.open_to_read(name) as file:
-        if name.lower().endswith(_BINARY):
-            return _imported(name, limit_s)
-        from cprofiling.devices.nsight import reader
-
-        return reader.read(file, name)
-
-
-def _checked_timeout(timeout_s: float) -> float:
-    from cprofiling._internal.text import shown_value
-
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
         raise TypeError(f"timeout_s must be a number, got {shown_value(timeout_s)}")
     if not 0 < timeout_s < 1e9:
         raise ValueError(f"timeout_s must be above 0 and below 1e9 seconds, got {shown_value(timeout_s)}")
-    return float(timeout_s)
+    from cprofiling._internal import files
+
+    with files.open_to_read(name) as file:
+        if name.lower().endswith(_BINARY):
+            return _imported(name, float(timeout_s))
+        from cprofiling.devices.nsight import reader
+
+        return reader.read(file, name)
 
 
 def _imported(name: str, timeout_s: float) -> NcuReport:

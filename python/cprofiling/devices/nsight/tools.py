@@ -64,12 +64,9 @@ def checked_node(node: str) -> str:
     except UnicodeEncodeError:
         data = b""  # no command line and no environment has it
     if not 1 <= len(data) <= LONGEST_NODE or b"\0" in data:
-        raise ValueError(f"expected the name of a node, 1 to {LONGEST_NODE} bytes without NUL, got {_shown(node)}")
+        shown = ascii(node) if len(node) <= 80 else f"{node[:80]!a}..."
+        raise ValueError(f"expected the name of a node, 1 to {LONGEST_NODE} bytes without NUL, got {shown}")
     return node
-
-
-def _shown(text: str) -> str:
-    return ascii(text) if len(text) <= 80 else f"{text[:80]!a}..."
 
 
 def capture(node: str, skip: int, count: int) -> str:
