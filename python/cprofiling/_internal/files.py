@@ -194,7 +194,8 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
         status = os.fstat(held)
-        is_trusted = _is_ours(parent) or (status.st_uid == os.geteuid() and status.st_nlink == 1)
+        is_ours = parent.st_uid in (0, os.geteuid()) and not parent.st_mode & 0o022  # none but root and this user write
+        is_trusted = is_ours or (status.st_uid == os.geteuid() and status.st_nlink == 1)
         kind = stat.S_IFMT(status.st_mode)
         if (is_trusted and kind != stat.S_IFLNK) or kind in (stat.S_IFREG, stat.S_IFDIR):
             return None, held
@@ -220,11 +221,6 @@ def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result
         return os.fstat(parent), os.open(name, flags, dir_fd=parent)
     finally:
         os.close(parent)
-
-
-def _is_ours(folder: os.stat_result) -> bool:
-    """Return whether nobody but this user, and root, can put anything into a folder."""
-    return folder.st_uid in (0, os.geteuid()) and not folder.st_mode & 0o022
 
 
 class _Patient(io.FileIO):

@@ -60,8 +60,11 @@ def parsed(data: bytes) -> Any:
     _check_depth(data)
     try:
         value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_object, parse_int=_whole, parse_constant=_not_finite
-        )  # fmt: skip
+            data.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_NUMBER else math.inf,
+            parse_constant=float,
+        )
     except ValueError as error:  # a UnicodeDecodeError or JSONDecodeError, each of which tells the place
         raise Fault("", str(error)) from None
     except RecursionError:
@@ -97,14 +100,6 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
             repeating.repeated = key
         left.discard(key)
     return repeating
-
-
-def _whole(text: str) -> float:
-    return int(text) if len(text) <= _LONGEST_NUMBER else math.inf
-
-
-def _not_finite(text: str) -> float:
-    return float(text.replace("Infinity", "inf"))
 
 
 def _check_depth(data: bytes) -> None:

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cprofiling._internal import arguments
+from cprofiling._internal.optional import imported
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
@@ -266,7 +267,5 @@ def short_repr(kind: str, count: int, noun: str) -> str:
 
 def frame_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> pd.DataFrame:
     """Return rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
-    from cprofiling._internal.optional import imported
-
     frame: pd.DataFrame = imported("pandas").DataFrame(list(rows), columns=list(columns))
     return frame
