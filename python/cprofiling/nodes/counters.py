@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
+from cprofiling._internal import arguments
+from cprofiling._internal.text import checked_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +60,10 @@ class NodeCounters(dict[str, "CounterValue | None"]):
         super().__init__(values)
         checked: dict[Any, Any] = self
         if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
-            _refuse(self)
+            for name, value in checked.items():
+                checked_text("a counter's name", name)
+                if value is not None:
+                    arguments.member(f"the value of {name}", value, CounterValue)
 
     @property
     def ipc(self) -> float | None:
@@ -95,21 +100,11 @@ _VALUES = (CounterValue, type(None), dict)
 NO_COUNTERS = NodeCounters()
 
 
-def _refuse(values: Mapping[Any, Any]) -> None:
-    from cprofiling._internal import arguments  # here, as what it shows is made of these values
-    from cprofiling._internal.text import checked_text
-
-    for name, value in values.items():
-        checked_text("a counter's name", name)
-        if value is not None:
-            arguments.member(f"the value of {name}", value, CounterValue)
-
-
 def counters_from(asked: int, counted: Sequence[int], totals: Sequence[int], estimated: int) -> NodeCounters:
     """Make a node's counters from the core's figures.
 
     Args:
-        asked: The bits that ``probers.checked_counters`` returned.
+        asked: The bits that ``checked_counters`` returned.
         counted: For each of ``COUNTERS``, the samples with a value.
         totals: For each, the sum of these.
         estimated: The samples whose hardware counters were scaled.
@@ -117,11 +112,7 @@ def counters_from(asked: int, counted: Sequence[int], totals: Sequence[int], est
     values: dict[str, CounterValue | None] = {}
     for bit, name in enumerate(COUNTERS):
         if asked >> bit & 1:
-            values[name] = _value(name, counted[bit], totals[bit], estimated)
+            total, samples, is_estimated = totals[bit], counted[bit], estimated > 0 and name in HARDWARE_COUNTERS
+            known = samples > 0
+            values[name] = CounterValue(total / samples, total, samples, UNITS[name], is_estimated) if known else None
     return NodeCounters(values)
-
-
-def _value(name: str, samples: int, total: int, estimated: int) -> CounterValue | None:
-    if samples == 0:
-        return None
-    return CounterValue(total / samples, total, samples, UNITS[name], estimated > 0 and name in HARDWARE_COUNTERS)

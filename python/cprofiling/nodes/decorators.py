@@ -333,19 +333,16 @@ def kind_of(function: Any) -> int:
     if inspect.iscoroutinefunction(function):
         return COROUTINE
     if inspect.isgeneratorfunction(function):
-        return COROUTINE if _code_flags(function) & inspect.CO_ITERABLE_COROUTINE else GENERATOR
+        while isinstance(function, (functools.partial, MethodType)):
+            function = function.func if isinstance(function, functools.partial) else function.__func__
+        flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+        return COROUTINE if flags & inspect.CO_ITERABLE_COROUTINE else GENERATOR
     return CALL
 
 
 async def awaiting(awaitable: Any) -> Any:
     """Await a result of a function marked as a coroutine function."""
     return await awaitable
-
-
-def _code_flags(function: Any) -> int:
-    while isinstance(function, (functools.partial, MethodType)):
-        function = function.func if isinstance(function, functools.partial) else function.__func__
-    return int(getattr(getattr(function, "__code__", None), "co_flags", 0))
 
 
 def _find_wrapped(function: Any) -> _core.Function | None:
@@ -488,12 +485,8 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
         switch.put(owner, below, _gets_the_object(switch.found))
         return
     switch.drop(owner)
-    if not len(switch):
-        _take_out(cls, attribute, switch)
-
-
-def _take_out(cls: type, attribute: str, switch: _core.MethodSwitch) -> None:
-    """Restore the class's own method, or the inherited one."""
+    if len(switch):
+        return
     if switch.own:
         _set_in_class(cls, attribute, switch.found)
     else:

@@ -23,16 +23,14 @@ def checked_edges(edges: object) -> tuple[Edge, ...]:
     """
     if isinstance(edges, (str, bytes)) or not isinstance(edges, Iterable):
         raise TypeError(f"edges must be an iterable of pairs of node names, got {shown_value(edges)}")
-    found = tuple(dict.fromkeys(_checked_edge(place, edge) for place, edge in enumerate(edges)))
-    Graph(found)
-    return found
-
-
-def _checked_edge(place: int, edge: object) -> Edge:
-    if isinstance(edge, (str, bytes)) or not isinstance(edge, Sequence) or len(edge) != 2:
-        raise TypeError(f"edges[{place}] must be a pair of node names, got {shown_value(edge)}")
-    before, after = (_checked_name(f"edges[{place}][{side}]", name) for side, name in enumerate(edge))
-    return before, after
+    found: dict[Edge, None] = {}
+    for place, edge in enumerate(edges):
+        if isinstance(edge, (str, bytes)) or not isinstance(edge, Sequence) or len(edge) != 2:
+            raise TypeError(f"edges[{place}] must be a pair of node names, got {shown_value(edge)}")
+        before, after = (_checked_name(f"edges[{place}][{side}]", name) for side, name in enumerate(edge))
+        found[before, after] = None
+    Graph(tuple(found))
+    return tuple(found)
 
 
 def _checked_name(parameter: str, name: object) -> str:

@@ -42,7 +42,9 @@ def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
         asked |= each.asked
     told: list[tuple[str, str | None]] = []
     if asked & GPU:
-        told += [("", reason) for reason in _gpu_reasons(known, note)]
+        causes = {cause for each in known for cause, calls in enumerate(each.gpu.missed) if calls}
+        told.append(("", _core.gpu_time_reason() if causes else None))
+        told.append(("", note if causes - {_NO_CUDA} else None))
     if asked & (LAUNCHES | LAUNCHES_UNKNOWN):
         told.append(("launches: ", _core.cupti_reason() or (_NOT_IN_ALL if asked & LAUNCHES_UNKNOWN else None)))
     if any(each.asked & MEMORY and each.device_memory.calls == 0 for each in known):
@@ -53,13 +55,6 @@ def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
     if asked & COUNTERS:
         reasons += _counter_reasons(asked >> COUNTER_SHIFT)
     return tuple(dict.fromkeys(reasons))
-
-
-def _gpu_reasons(known: Iterable[Any], note: str | None) -> list[str | None]:
-    """Return remarks of driver and framework that explain missing GPU times."""
-    causes = {cause for each in known for cause, calls in enumerate(each.gpu.missed) if calls}
-    reasons = [_core.gpu_time_reason()] if causes else []
-    return [*reasons, note] if causes - {_NO_CUDA} else reasons
 
 
 def _counter_reasons(wanted: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from itertools import repeat
 from statistics import median
 from time import perf_counter_ns
@@ -13,7 +12,7 @@ from cprofiling import _core
 from cprofiling.nodes.profiler import Profiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 _CALLS, _ROUNDS = 100, 21
@@ -40,36 +39,25 @@ def own_costs_ns() -> dict[str, float]:
     Each includes the cost of plain statistics. Figures are medians of short interleaved loops, with one Profiler per
     option.
     """
-    with _without_driver():
-        nodes = {name: _node(keywords) for name, keywords in options().items()}
-        rounds = [_round(nodes) for _ in range(_ROUNDS + 1)][1:]
-    return {name: round(max(median(each[name] for each in rounds), 0.0), 1) for name in nodes}
-
-
-@contextmanager
-def _without_driver() -> Iterator[None]:
-    """Hide the driver that the environment names, so that no call loads it."""
-    hidden = os.environ.pop(_DRIVER, None)
+    nodes: dict[str, Callable[[], None]] = {}
+    rounds: list[dict[str, float]] = []
+    hidden = os.environ.pop(_DRIVER, None)  # so that no call loads the driver that the environment names
     try:
-        yield
+        for name, keywords in options().items():
+            profiler = Profiler()
+            profiler.set_profiling(True, **keywords)
+            nodes[name] = profiler.profile_node("nothing")(_nothing)
+        for _ in range(_ROUNDS + 1):
+            bare_ns = _loop_ns(_nothing)
+            rounds.append({name: (_loop_ns(node) - bare_ns) / _CALLS for name, node in nodes.items()})
     finally:
         if hidden is not None:
             os.environ[_DRIVER] = hidden
-
-
-def _node(keywords: dict[str, Any]) -> Callable[[], None]:
-    profiler = Profiler()
-    profiler.set_profiling(True, **keywords)
-    return profiler.profile_node("nothing")(_nothing)
+    return {name: round(max(median(each[name] for each in rounds[1:]), 0.0), 1) for name in nodes}
 
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-def _round(nodes: dict[str, Callable[[], None]]) -> dict[str, float]:
-    bare_ns = _loop_ns(_nothing)
-    return {name: (_loop_ns(node) - bare_ns) / _CALLS for name, node in nodes.items()}
 
 
 def _loop_ns(function: Callable[[], None]) -> int:

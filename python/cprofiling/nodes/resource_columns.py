@@ -104,7 +104,13 @@ def _table(rows: Sequence[NodeProfilingStats]) -> list[str]:
 
 def lines_below(rows: Sequence[NodeProfilingStats]) -> list[str]:
     """Return lines below the table on missing GPU times and waits."""
-    return [*_reason_lines(rows), *synchronising_lines(rows)]
+    reasons = [
+        f"GPU time of {shown_text('node_name', row.node_name)} ({shown_text('stage', row.stage)}): "
+        f"{shown_text('gpu_reason', row.gpu_reason)}"
+        for row in rows
+        if _of(row, "gpu_reason")
+    ]
+    return [*reasons, *synchronising_lines(rows)]
 
 
 def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
@@ -119,15 +125,6 @@ def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
         line += f" in {waits} {'wait' if waits == 1 else 'waits'}, {format_time(wait_ms / waits)} each"
     timed = any(_of(row, "gpu_count") for row in waited)
     return [line + ("; the GPU times need none of it." if timed else ".")]
-
-
-def _reason_lines(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    return [
-        f"GPU time of {shown_text('node_name', row.node_name)} ({shown_text('stage', row.stage)}): "
-        f"{shown_text('gpu_reason', row.gpu_reason)}"
-        for row in rows
-        if _of(row, "gpu_reason")
-    ]
 
 
 def shown_bytes(count: float) -> str:
@@ -168,9 +165,11 @@ def _launch(field: str, label: str, tip: str, show: Callable[[Any], str]) -> Col
     return Column(label, tip, text, lambda _row: "launches were not counted")
 
 
-def _copied(launches: Any) -> int:
-    total: int = launches.bytes_to_device + launches.bytes_to_host + launches.bytes_on_device
-    return total
+def _copied(row: Any) -> str | None:
+    launches = _of(row, "launches")
+    if launches is None:
+        return None
+    return shown_bytes(launches.bytes_to_device + launches.bytes_to_host + launches.bytes_on_device)
 
 
 def _memory(kind: str, field: str, label: str, tip: str) -> Column:
@@ -200,11 +199,8 @@ def _counter_column(name: str) -> Column:
 
     shown = shown_text("a counter's name", name)
     tip = f"mean of the counter {shown} in a call"
-    return Column(_HEADS.get(name, shown), tip, text, _why_not_counted)
-
-
-def _why_not_counted(row: Any) -> str:
-    return "no samples" if row.count == 0 else "refused, or others ran in the thread meanwhile"
+    refused = "refused, or others ran in the thread meanwhile"
+    return Column(_HEADS.get(name, shown), tip, text, lambda row: "no samples" if row.count == 0 else refused)
 
 
 def _share_text(row: Any) -> str | None:
@@ -237,7 +233,7 @@ _LAUNCHES = [
     Column(
         "Copied",
         "bytes copied between host and device and on devices",
-        lambda row: None if _of(row, "launches") is None else shown_bytes(_copied(row.launches)),
+        _copied,
         lambda _row: "launches were not counted",
     ),
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal.text import checked_text
+from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.exports import Viewable
 from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
@@ -90,8 +91,6 @@ class Snapshot(_core.Snapshot, Viewable):
 
     def _filled_buckets(self) -> dict[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]]:
         """Return the buckets of times and of GPU times of each key, (node, stage)."""
-        from cprofiling.nodes.buckets import spread
-
         rows = self._rows(None).rows
         return {
             (row.node_name, row.stage): (spread(times), spread(gpu_times))

@@ -161,7 +161,11 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
     if len({_succeeded(row) for row in rows}) == 1:
         return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
     whole_ms = frame_ms_of(rows, 1)  # with calls that gave no sample
-    around = [row for row in rows if _has_inside(row) and abs(_calls_ms(row) - whole_ms) <= _ESTIMATED * whole_ms]
+    around = [
+        row
+        for row in rows
+        if _has_inside(row) and abs(row.total_ms / row.count * calls_of(row) - whole_ms) <= _ESTIMATED * whole_ms
+    ]
     if around and any(calls_of(row) > row.count for row in rows):
         return _calls_around(around)
     least, most = min(rows, key=calls_of), max(rows, key=calls_of)
@@ -174,10 +178,6 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
 
 def _has_inside(row: NodeProfilingStats) -> bool:
     return own_ms(row) < row.total_ms
-
-
-def _calls_ms(row: NodeProfilingStats) -> float:
-    return row.total_ms / row.count * calls_of(row)
 
 
 def _calls_around(rows: Iterable[NodeProfilingStats]) -> FrameCount:

@@ -177,10 +177,7 @@ def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
 
 
 def _members(module: ModuleType, owner: Any, prefix: str) -> Iterator[tuple[Any, str, Any, str]]:
-    """Yield functions of a module or class.
-
-    Each is (owner, name, function, qualified name).
-    """
+    """Yield (owner, name, function, qualified name) of each function."""
     for name, member in list(getattr(owner, "__dict__", {}).items()):
         qualname = f"{prefix}{name}"
         if type(member) in (_OF_CLASSES if prefix else _OF_MODULES):

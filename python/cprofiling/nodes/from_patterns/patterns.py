@@ -141,10 +141,7 @@ def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
 
 
 def _with_colon(pattern: Pattern, modules: list[str]) -> str | None:
-    """Return the pattern with a colon for its last dot.
-
-    None if there is no such module.
-    """
+    """Return the pattern with a colon for its last dot, or None."""
     for module in sorted(modules, key=len, reverse=True):
         if pattern.text == pattern.module and pattern.module.startswith(f"{module}."):
             return f"{module}:{pattern.module[len(module) + 1 :]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from importlib.machinery import SourceFileLoader
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cprofiling.nodes.decorators import wrap
@@ -103,7 +104,7 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, bool]]:
     todo: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
     while todo:
         parent, prefix, in_class = todo.pop()
-        for child in _statements(parent):
+        for child in chain.from_iterable(getattr(parent, block, ()) for block in _BLOCKS):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield child, prefix + child.name, in_class
                 todo.append((child, f"{prefix}{child.name}.<locals>.", False))
@@ -111,11 +112,6 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, bool]]:
                 todo.append((child, f"{prefix}{child.name}.", True))
             else:
                 todo.append((child, prefix, in_class))
-
-
-def _statements(parent: ast.AST) -> Iterator[ast.AST]:
-    for block in _BLOCKS:
-        yield from getattr(parent, block, ())
 
 
 def _mark(definition: Definition, in_class: bool) -> None:
@@ -132,10 +128,7 @@ def _mark(definition: Definition, in_class: bool) -> None:
 
 
 def _last_name(decorator: ast.expr) -> str:
-    """Return the last part of a decorator's name.
-
-    ``jit`` for ``@numba.jit(cache=True)``.
-    """
+    """Return a decorator's last name, ``jit`` of ``@numba.jit(cache=True)``."""
     if isinstance(decorator, ast.Call):
         decorator = decorator.func
     return getattr(decorator, "attr", getattr(decorator, "id", ""))
