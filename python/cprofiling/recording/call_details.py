@@ -8,6 +8,7 @@ from numbers import Number
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.messages import is_own
+from cprofiling.devices.memory import current_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +95,4 @@ def device_memory_finder() -> Callable[[], tuple[int, int] | None] | None:
     """
     if sys.modules.get("torch") is None:
         return None
-    from cprofiling.devices.memory import current_memory
-
     return current_memory

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cprofiling._internal.row_kinds import NODE, RECORD, STEP
 from cprofiling.recording.columns import ANNOTATIONS, COPIES, SETS, Recording, column, texts_of
-from cprofiling.recording.tree import HostTree, device_owners, host_tree
+from cprofiling.recording.tree import device_owners, host_tree
 
 
 @dataclass
@@ -53,9 +53,12 @@ def executions(recording: Recording) -> list[Execution]:
     Work of unknown origin is in none.
     """
     tree = host_tree(recording, merging=False)
-    spans = _spans_around(recording, tree)
-    starts, ends, devices, cats, tracks = (
-        column(recording, name) for name in ("start_ns", "end_ns", "device", "cat", "track")
+    starts, ends, devices, cats, tracks, kinds = (
+        column(recording, name) for name in ("start_ns", "end_ns", "device", "cat", "track", "kind")
+    )
+    annotations = texts_of(recording, *ANNOTATIONS)
+    spans = tree.nearest(  # each host row's innermost span, else its outermost row
+        lambda row: tree.parents[row] < 0 or kinds[row] in (NODE, RECORD, STEP) or cats[row] in annotations
     )
     memory = texts_of(recording, *COPIES, *SETS)
     found: dict[tuple[int, int], Execution] = {}
@@ -74,12 +77,3 @@ def executions(recording: Recording) -> list[Execution]:
             execution.run += ends[row] - starts[row]
             ran_to[tracks[row]] = ends[row]
     return list(found.values())
-
-
-def _spans_around(recording: Recording, tree: HostTree) -> list[int]:
-    """Return each host row's innermost span, else its outermost row."""
-    kinds, cats = column(recording, "kind"), column(recording, "cat")
-    annotations = texts_of(recording, *ANNOTATIONS)
-    return tree.nearest(
-        lambda row: tree.parents[row] < 0 or kinds[row] in (NODE, RECORD, STEP) or cats[row] in annotations
-    )

@@ -31,7 +31,10 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     """
     clock, refusal = _core.clock()
     own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
-    own["process"] = _process(since_epoch_ns)
+    # For merging traces: "id" is random and identifies the recording, and equal clocks are one CLOCK_MONOTONIC.
+    own["process"] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
+    if since_epoch_ns is not None:
+        own["process"] |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
     if refusal is not None:
         own["clock_reason"] = refusal
     if note is not None:
@@ -40,7 +43,11 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [],
-        "distributedInfo": _distributed(),
+        "distributedInfo": {
+            "backend": "",
+            "rank": environment_rank() or 0,
+            "world_size": environment_world_size(),
+        },
         _OWN: own,
     }
     known = recording.facts
@@ -71,18 +78,6 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"there is no {constant} in JSON")
 
 
-def _process(since_epoch_ns: int | None) -> dict[str, Any]:
-    """Return this process's identity, for merging traces.
-
-    ``id`` is random and identifies a recording. Processes with equal ``clock`` share one CLOCK_MONOTONIC, and
-    ``since_epoch_ns`` leads to it.
-    """
-    facts: dict[str, Any] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
-    if since_epoch_ns is not None:
-        facts |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
-    return facts
-
-
 def _monotonic_clock() -> str | None:
     """Return an id of this boot and time namespace's CLOCK_MONOTONIC."""
     try:
@@ -90,11 +85,6 @@ def _monotonic_clock() -> str | None:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
     except (OSError, ValueError):
         return None
-
-
-def _distributed() -> dict[str, Any]:
-    """Return rank and world size from the environment, default 0 of 1."""
-    return {"backend": "", "rank": environment_rank() or 0, "world_size": environment_world_size()}
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

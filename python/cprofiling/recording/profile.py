@@ -279,10 +279,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._resume_cycle()
 
     def _take_step(self) -> bool:
-        """Go on to the next step.
-
-        Returns whether a cycle finished, so that its handler is due.
-        """
+        """Go on to the next step, and return whether a handler is due."""
         before = self.current_action
         self.step_num += 1
         self.current_action = self._action(self.step_num)

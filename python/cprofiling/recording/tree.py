@@ -74,22 +74,17 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
 
     merging: join pairs of the same name.
     """
-    parents = _counted_parents(recording, _counted(recording))
-    kinds = column(recording, "kind")
+    kinds, cats, names = (column(recording, name) for name in ("kind", "cat", "name"))
+    no_events, left_out = texts_of(recording, *_NO_EVENTS), texts_of(recording, *_LEFT_OUT)
+    rows = zip(kinds, cats, names, strict=True)
+    counted = bytearray(kind <= HOST and cat not in no_events and name not in left_out for kind, cat, name in rows)
+    parents = _counted_parents(recording, counted)
     if STEP in set(kinds):
         _insert_steps(recording, parents)
     tree = HostTree(parents)
     if merging:
-        _merge_pairs(tree, column(recording, "name"), kinds)
+        _merge_pairs(tree, names, kinds)
     return tree
-
-
-def _counted(recording: Recording) -> bytearray:
-    """Return for each row whether it is one of the tree."""
-    no_events = texts_of(recording, *_NO_EVENTS)
-    left_out = texts_of(recording, *_LEFT_OUT)
-    rows = zip(column(recording, "kind"), column(recording, "cat"), column(recording, "name"), strict=True)
-    return bytearray(kind <= HOST and cat not in no_events and name not in left_out for kind, cat, name in rows)
 
 
 def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:

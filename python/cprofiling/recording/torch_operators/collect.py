@@ -432,24 +432,18 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
 
 
 def _available_devices(torch: Any) -> list[str]:
-    """Return the kinds of devices.
-
-    torch.profiler records the first only.
-    """
+    """Return the kinds of devices that are available."""
     modules = {**_DEVICES, "PrivateUse1": torch._C._get_privateuse1_backend_name()}
     found = {name: getattr(torch, module, None) for name, module in modules.items()}
     return [name for name, device in found.items() if device is not None and device.is_available()]
 
 
 def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[Any, bool]:
-    """Return extra options, and whether all threads are recorded.
-
-    Old versions cannot do that.
-    """
+    """Return extra options, and whether all threads are recorded."""
     kind = torch._C._profiler._ExperimentalConfig
     stacks = {"verbose": True} if with_stack else {}
     if all_threads:
-        with suppress(TypeError):
+        with suppress(TypeError):  # old versions cannot do that
             return kind(profile_all_threads=True, **stacks), True
     return kind(**stacks), False
 
@@ -490,10 +484,7 @@ def _is_main_thread() -> bool:
 
 
 def _offset_ns() -> int:
-    """Return the offset of the time of day from the monotonic clock.
-
-    It is the closest of several readings.
-    """
+    """Return the offset of the time of day from the monotonic clock."""
     readings = []
     for _ in range(_OFFSETS):
         before, day, after = monotonic_ns(), time_ns(), monotonic_ns()

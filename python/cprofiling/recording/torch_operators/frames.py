@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from cprofiling.recording.columns import column, has, texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cprofiling.recording.result import Recording
 
 _FOLDER = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))  # the package
@@ -35,7 +33,9 @@ class Frames:
     def __init__(self, found: Recording) -> None:
         """Find the frames that are left out."""
         self._found = found
-        self._own = _beginnings(_FOLDER)
+        places = [place.rstrip(os.sep) + os.sep for place in sys.path if place]
+        within = [_FOLDER[len(place) :] for place in places if _FOLDER.startswith(place)]
+        self._own = tuple(f"{path}{os.sep}" for path in {_FOLDER, *within})
         self._has_stacks = has(found, "stack")
         self._sides: dict[str, bool | None] = {}
         self._stacks: dict[str, str] = {}
@@ -122,21 +122,8 @@ def _readable(frame: str) -> str:
     return f"{place}): unknown" if is_known and not _BROKEN.search(place) else "unknown"
 
 
-def _beginnings(folder: str) -> tuple[str, ...]:
-    """Return frame name prefixes of a folder, without the search path."""
-    return tuple({f"{folder}{os.sep}", *(f"{path}{os.sep}" for path in _without_search_path(folder, sys.path))})
-
-
-def _without_search_path(folder: str, search_path: Iterable[str]) -> list[str]:
-    places = (place.rstrip(os.sep) + os.sep for place in search_path if place)
-    return [folder[len(place) :] for place in places if folder.startswith(place)]
-
-
 def _is_of_library(frame: str) -> bool:
-    """Return whether a frame is of the standard library.
-
-    For example ``weakref.py(46): __new__``.
-    """
-    path = os.path.join(_LIBRARY, frame.partition("(")[0])
+    """Return whether a frame is of the standard library."""
+    path = os.path.join(_LIBRARY, frame.partition("(")[0])  # of weakref.py(46): __new__
     within = path[len(_LIBRARY) + 1 :]
     return path.startswith(_LIBRARY + os.sep) and not within.startswith(_INSTALLED) and os.path.isfile(path)

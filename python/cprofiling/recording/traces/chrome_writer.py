@@ -12,7 +12,7 @@ from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO, Any
+    from typing import Any
 
     from _typeshed import StrOrBytesPath
 
@@ -59,14 +59,10 @@ def export_to_path(recording: Recording, path: StrOrBytesPath, *, compress: bool
         compress = name.endswith(".gz")
     with atomic_writer(name) as raw:
         if compress:
-            _write_compressed(recording, raw)
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0) as packed:
+                recording.write_chrome(packed.write)
         else:
             recording.write_chrome(raw.write)
-
-
-def _write_compressed(recording: Recording, raw: IO[bytes]) -> None:
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0) as packed:
-        recording.write_chrome(packed.write)
 
 
 def write_to_file(recording: Recording, file: Any) -> None:
