@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
 _WIDTH = 25
 
@@ -20,7 +19,11 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     Gives a function to be called whenever one more is done.
     """
     stream = sys.stderr
-    if total < 1 or not _is_terminal(stream):
+    try:
+        is_shown = total > 0 and stream.isatty()
+    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
+        is_shown = False
+    if not is_shown:
         yield lambda: None
         return
     try:
@@ -34,13 +37,6 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     else:
         with tqdm(total=total, desc=what, file=stream) as shown:
             yield lambda: shown.update() and None
-
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
-        return False
 
 
 class _PlainBar:

@@ -102,9 +102,17 @@ def torch_reason(activity: ProfilerActivity) -> str | None:
     if torch is None:
         return "work on devices is recorded through PyTorch, which this program has not loaded"
     try:
-        return _torch_reason(torch, activity)
+        name = {ProfilerActivity.CUDA: "cuda", ProfilerActivity.XPU: "xpu"}.get(activity)
+        if name is None:
+            name = torch._C._get_privateuse1_backend_name()
+        backend = getattr(torch, name, None)
+        if backend is None or not backend.is_available():
+            return f"PyTorch {torch.__version__} finds no device of this kind"
+        if not any(each.name == activity.name for each in torch.profiler.supported_activities()):
+            return f"the profiler of PyTorch {torch.__version__} was built without it"
     except Exception as error:  # noqa: BLE001 whatever a driver answers with, it is a reason
         return f"PyTorch cannot tell: {error}"
+    return None
 
 
 def supported_activities() -> set[ProfilerActivity]:
@@ -113,15 +121,3 @@ def supported_activities() -> set[ProfilerActivity]:
     PyTorch is asked if it is loaded, never imported.
     """
     return {activity for activity in ProfilerActivity if missing_reason(activity) is None}
-
-
-def _torch_reason(torch: Any, activity: ProfilerActivity) -> str | None:
-    name = {ProfilerActivity.CUDA: "cuda", ProfilerActivity.XPU: "xpu"}.get(activity)
-    if name is None:
-        name = torch._C._get_privateuse1_backend_name()
-    backend = getattr(torch, name, None)
-    if backend is None or not backend.is_available():
-        return f"PyTorch {torch.__version__} finds no device of this kind"
-    if not any(each.name == activity.name for each in torch.profiler.supported_activities()):
-        return f"the profiler of PyTorch {torch.__version__} was built without it"
-    return None

@@ -422,7 +422,13 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     # ---- Cycles
 
     def _action(self, step: int) -> ProfilerAction:
-        return ProfilerAction.RECORD if self._schedule is None else _checked_action(self._schedule(step))
+        action = ProfilerAction.RECORD if self._schedule is None else self._schedule(step)
+        if isinstance(action, ProfilerAction):
+            return action
+        name = getattr(action, "name", None)
+        if isinstance(name, str) and name in ProfilerAction.__members__:
+            return ProfilerAction[name]  # torch's of the same name
+        raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
 
     def _has(self, activity: ProfilerActivity) -> bool:
         return self._activities is None or activity in self._activities
@@ -633,13 +639,3 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
     path = checks.path("file", file)
     chrome_writer.check_name(path)
     return path
-
-
-def _checked_action(action: Any) -> ProfilerAction:
-    """Return an action of ours, also for torch's of the same name."""
-    if isinstance(action, ProfilerAction):
-        return action
-    name = getattr(action, "name", None)
-    if isinstance(name, str) and name in ProfilerAction.__members__:
-        return ProfilerAction[name]
-    raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")

@@ -421,7 +421,10 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
         if not torch.profiler.kineto_available() or not hasattr(torch.autograd.profiler, "_is_profiler_enabled"):
             return [], _NO_PROFILER
         supported = {activity.name: activity for activity in torch.profiler.supported_activities()}
-        there = [name for name in _available_devices(torch) if devices is None or name in devices]
+        modules = {**_DEVICES, "PrivateUse1": torch._C._get_privateuse1_backend_name()}
+        found = {name: getattr(torch, module, None) for name, module in modules.items()}
+        available = [name for name, device in found.items() if device is not None and device.is_available()]
+        there = [name for name in available if devices is None or name in devices]
     except Exception as error:  # noqa: BLE001 something else of that name, or PyTorch while it is being imported
         return [], f"{_NO_PROFILER}: {error!r}"
     if devices is not None and len(there) > 1:
@@ -429,13 +432,6 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
         warn(f"{others} is not recorded: torch.profiler records one kind of device at a time, here {there[0]}")
     wanted = (["CPU"] if host else []) + there[:1]
     return [supported[name] for name in wanted if name in supported], None
-
-
-def _available_devices(torch: Any) -> list[str]:
-    """Return the kinds of devices that are available."""
-    modules = {**_DEVICES, "PrivateUse1": torch._C._get_privateuse1_backend_name()}
-    found = {name: getattr(torch, module, None) for name, module in modules.items()}
-    return [name for name, device in found.items() if device is not None and device.is_available()]
 
 
 def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[Any, bool]:
