@@ -107,12 +107,7 @@ def checked_count(parameter: str, value: object) -> int:
         raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
     count = operator.index(value)  # type: ignore[arg-type]
     if count < 0:
-        raise ValueError(f"{parameter} must be >= 0, got {_refused(count)}")
+        raise ValueError(f"{parameter} must be >= 0, got {_shown(count)}")
     if count > _INT64_MAX:
-        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_refused(count)}")
+        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_shown(count)}")
     return count
-
-
-def _refused(value: int) -> str:
-    """Return a refused int as text, also with thousands of digits."""
-    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"

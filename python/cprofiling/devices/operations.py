@@ -277,7 +277,6 @@ def _why_not(torch: Any, kind: str) -> str | None:
 
 
 def _without(kind: str, why_not: str) -> DeviceOperations:
-    """A row of reasons."""
     reasons = dict.fromkeys((field.name for field in fields(DeviceOperations)), why_not)
     return DeviceOperations(**{**reasons, "device_type": kind, "tensor_type": _tensor_type(kind)})
 
@@ -309,7 +308,6 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
 
 
 def _first(kind: str, ability: str, owners: tuple[Any, ...], *names: str) -> Callable[..., Any] | str:
-    """Return the first function that is there."""
     for owner in owners:
         for name in names:
             function = getattr(owner, name, None)
@@ -378,7 +376,6 @@ def _mps_free_total(mps: Any) -> tuple[int, int]:
 
 
 def _cpu_row() -> DeviceOperations:
-    """Return operations of the CPU, with resident memory."""
     return DeviceOperations(
         device_type=CPU,
         tensor_type=CPU,

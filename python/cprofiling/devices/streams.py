@@ -83,7 +83,6 @@ def _stream_in(value: Any) -> GivenStream | None:
 
 
 def _handle_of(value: Any) -> int | None:
-    """Return the CUstream of a known object, or None."""
     for name in ("cuda_stream", "ptr"):
         handle: Any = getattr(value, name, None)
         if _is_handle(handle):

@@ -566,7 +566,6 @@ def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentat
 def _replace(
     obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any] | None = None
 ) -> Instrumentation:
-    """Put a wrapper in the place of a method."""
     make = make or _itself
     found = inspect.getattr_static(type(obj), attr, None)
     if inspect.isdatadescriptor(found):

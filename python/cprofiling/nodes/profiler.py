@@ -114,7 +114,6 @@ class Profiler(_core.Profiler, _NodeMaker):
         return summary
 
     def _hints(self, rows: Sequence[Any], stage: StageName) -> tuple[str, ...]:
-        """Say why there are no rows."""
         known = {row.stage for row in (rows if rows or stage is None else self._rows(None).rows)}
         if not known and not self.profiling_enabled:
             return ("profiling is off: call set_profiling(True)",)

@@ -212,7 +212,6 @@ def _outcomes(recording: Recording, rows: Sequence[int]) -> list[str | None]:
 
 
 def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:
-    """Return a column as pandas takes it."""
     if not isinstance(values, Numbers):
         return pandas.Series(values, dtype=object, index=index)
     import numpy as np

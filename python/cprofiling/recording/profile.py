@@ -171,7 +171,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._is_parents = True
 
     def _clear(self) -> None:
-        """Be as one that was never started."""
         self._is_parents = False
         self._recorder: _core.Recorder | None = None
         self._sources: list[Operators | DeviceActivity] = []  # of what there is beside ours
@@ -529,7 +528,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return False
 
     def _finish_cycle(self) -> None:
-        """End the cycle's recording."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None  # noqa: S101 the callers have looked
         self._note_threads()

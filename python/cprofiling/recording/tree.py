@@ -111,7 +111,6 @@ def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
 
 
 def _insert_steps(recording: Recording, parents: list[int]) -> None:
-    """Make steps the parents of their contents."""
     ends, tracks = column(recording, "end_ns"), column(recording, "track")
     steps: dict[int, int] = {}  # the latest of each track
     for row, kind in enumerate(column(recording, "kind")):

@@ -267,7 +267,6 @@ class NcuReport(Tabular, Sequence[NcuKernel]):
 
 
 def _total_ns(kernels: Sequence[NcuKernel]) -> float | None:
-    """Return the kernels' total time in ns, None unless all are known."""
     durations = [(kernel.duration_ns, kernel.invocations) for kernel in kernels]
     known = [duration_ns * count for duration_ns, count in durations if duration_ns is not None]
     return math.fsum(known) if len(known) == len(kernels) else None

@@ -72,8 +72,6 @@ class _Draft:
 
 
 class _Reader:
-    """Makes kernels of lines."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._units: dict[str, str] = {}
@@ -133,7 +131,6 @@ class _Reader:
         return column
 
     def _add(self, draft: _Draft, column: _Column, text: str, place: int) -> None:
-        """Add a value to a kernel."""
         value = math.nan
         text = text.strip()
         number = _INSTANCES.sub("", text)
@@ -252,7 +249,6 @@ class _Layout:
 
 
 def _whole(text: str) -> int | None:
-    """Return a whole number, or None."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= 20 else None
 
 

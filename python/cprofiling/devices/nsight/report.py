@@ -96,5 +96,4 @@ def _run_import(command: list[str], name: str, output: IO[bytes], timeout_s: flo
 
 
 def _said(data: bytes) -> str:
-    """Return a program's output as one line, cut."""
     return " ".join(data.decode("utf-8", "replace").split())[:_SHOWN]

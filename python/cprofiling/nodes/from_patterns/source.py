@@ -135,7 +135,6 @@ def _last_name(decorator: ast.expr) -> str:
 
 
 def _with_decorators(code: CodeType) -> CodeType:
-    """Put the decorators themselves where their marks are."""
     return code.replace(co_consts=tuple(_constant(value) for value in code.co_consts))
 
 

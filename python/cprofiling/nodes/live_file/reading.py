@@ -173,7 +173,6 @@ def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
 
 
 def _statistics(file: BinaryIO, offset: int, length: int) -> bytes | None:
-    """Return the bytes of an area, None if incomplete."""
     if offset < _AREAS or offset + length > os.fstat(file.fileno()).st_size or length > files.most_bytes(file):
         return None
     data = _read_at(file, offset, length)

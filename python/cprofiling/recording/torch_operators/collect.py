@@ -283,8 +283,6 @@ class _Silence:
 
 
 class _Run:
-    """One run of torch.profiler."""
-
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self._torch = torch
         self._pid = os.getpid()
@@ -445,7 +443,6 @@ def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[
 
 
 def _check_free(torch: Any) -> None:
-    """Raise _UnavailableError where a profiler of PyTorch is in use."""
     flag = torch.autograd.profiler._is_profiler_enabled
     warms_up = _warms_up(torch)
     if type(flag) is int and not warms_up:

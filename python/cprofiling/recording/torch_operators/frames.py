@@ -63,7 +63,6 @@ class Frames:
         return text
 
     def _note(self, row: int, name: str) -> None:
-        """Leave a row out, if it is to be."""
         text = self._found.args(row) or ""
         stack = _STACK.search(text)
         frames = _frames(stack[1]) if stack else []
@@ -123,7 +122,6 @@ def _readable(frame: str) -> str:
 
 
 def _is_of_library(frame: str) -> bool:
-    """Return whether a frame is of the standard library."""
     path = os.path.join(_LIBRARY, frame.partition("(")[0])  # of weakref.py(46): __new__
     within = path[len(_LIBRARY) + 1 :]
     return path.startswith(_LIBRARY + os.sep) and not within.startswith(_INSTALLED) and os.path.isfile(path)

@@ -122,8 +122,6 @@ class _Source:
 
 
 class _Unpacker:
-    """Decompressor of a gzip file."""
-
     def __init__(self, take: Callable[[int], bytes]) -> None:
         self._take = take
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
