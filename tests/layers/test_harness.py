@@ -17,8 +17,6 @@ import pytest
 import cprofiling as cp
 from command import COMMAND
 from cprofiling import FormatError
-from cprofiling._internal import progress as progress_bar
-from cprofiling._internal.progress import progress
 from cprofiling.commands import main
 from cprofiling.devices import operations
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
@@ -26,7 +24,7 @@ from cprofiling.layers import context, recording
 from cprofiling.layers.breakdown import NOTHING, STAND_IN
 from cprofiling.layers.harness import stage_bench
 from cprofiling.layers.harness.mock_inputs import MockInputs
-from cprofiling.layers.harness.stage_bench import synchronize
+from cprofiling.layers.harness.stage_bench import progress, synchronize
 
 SIGNATURE: dict[str, Any] = {
     "stage_name": "stage",
@@ -332,7 +330,6 @@ def bar(monkeypatch: pytest.MonkeyPatch, stream: Any, total: int = 2) -> None:
 
 
 def test_a_bar_is_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress_bar._WIDTH == 25
     monkeypatch.setitem(sys.modules, "tqdm", None)
     terminal, pipe, closed = Terminal(), io.StringIO(), io.StringIO()
     closed.close()

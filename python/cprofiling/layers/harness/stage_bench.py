@@ -8,15 +8,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, log
 from cprofiling._internal.files import atomic_writer, make_folders
-from cprofiling._internal.progress import progress
 from cprofiling._internal.text import checked_text, file_name_of, shown_text, shown_value
 from cprofiling.layers import output_folder
 from cprofiling.layers import recording as stage_recording
@@ -431,3 +431,39 @@ def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
     if type(made) is type(recorded) and not isinstance(made, (dict, list)):
         return []
     return [f"{where}: is {shown_value(made)}, was {shown_value(recorded)}"]
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show how much of ``total`` is done on stderr, by tqdm or plainly.
+
+    Nothing is shown where stderr is no terminal.
+
+    Gives a function to be called whenever one more is done.
+    """
+    stream = sys.stderr
+    try:
+        is_shown = total > 0 and stream.isatty()
+    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
+        is_shown = False
+    if not is_shown:
+        yield lambda: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        numbers = count()
+
+        def advance() -> None:
+            done = next(numbers)
+            stream.write(f"\r{what} {'#' * (done * 25 // total):25} {done}/{total}")
+            stream.flush()
+
+        advance()
+        try:
+            yield advance
+        finally:
+            stream.write("\n")
+    else:
+        with tqdm(total=total, desc=what, file=stream) as shown:
+            yield lambda: shown.update() and None
