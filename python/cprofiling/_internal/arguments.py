@@ -91,7 +91,7 @@ def callable_or_none(parameter: str, value: Any) -> Any:
 
 
 def _shown(number: int) -> str:
-    """Return a refused number in writing; Python does not convert one of thousands of digits."""
+    """Return an integer as text, only its size if Python refuses to convert it."""
     return str(number) if number.bit_length() <= 128 else f"an integer of {number.bit_length()} bits"
 
 

@@ -63,5 +63,5 @@ def also(variable: str, *others: str) -> None:
 
 
 def _that_is_set(variable: str) -> str:
-    """Return the first of a variable's others that is set and not empty, else the variable itself."""
+    """Return the first other name of a variable that is set, else its own."""
     return next(filter(given, _others.get(variable, ())), variable)

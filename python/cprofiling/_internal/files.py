@@ -67,7 +67,7 @@ def _naming(path: str, temporary: str) -> Iterator[None]:
 
 @contextmanager
 def _replacing(path: Path, temporary: str) -> Iterator[BinaryIO]:
-    """Give a new file that is renamed at the end of the block, and removed if that or the block fails."""
+    """Give a new file, renamed at the end of the block, removed if that fails."""
     try:
         with open(temporary, "xb", opener=_open_privately) as file:
             yield file
@@ -112,7 +112,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _opened_directly(path: str) -> BinaryIO | None:
-    """Open what is not to be replaced; None where there is a file or a link that is, or nothing yet."""
+    """Open a device, pipe or socket, None for what is to be replaced."""
     own, held = _looked_up(path)
     if own is not None:
         return os.fdopen(os.dup(own), "wb")
@@ -211,7 +211,7 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
 
 
 def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result, int]:
-    """Return what is known of a folder, and a descriptor of what is in it, or of the link that is there.
+    """Return the status of a folder, and a descriptor of something in it.
 
     follows: Not of the link, but of what it leads to: what /proc says of links of its own is no path.
     """
@@ -224,7 +224,7 @@ def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result
 
 
 class _Patient(io.FileIO):
-    """A pipe, socket or device whose other end is not waited for without end. It was opened without blocking."""
+    """A pipe, socket or device, opened without blocking and not waited for long."""
 
     def __init__(
         self, descriptor: int | str, mode: str, path: str, opener: Callable[[str, int], int] | None = None

@@ -103,7 +103,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_depth(data: bytes) -> None:
-    """Raise Fault, telling the byte, where brackets outside of texts are nested too deep."""
+    """Raise Fault at the byte where brackets are nested too deep."""
     depth, in_text = 0, False
     for mark in _MARKS.finditer(data):
         sign = mark[0]

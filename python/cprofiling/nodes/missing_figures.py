@@ -53,21 +53,14 @@ def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
         told.append(("", peak_reason()))
     reasons = [what + reason for what, reason in told if reason]
     if asked & COUNTERS:
-        reasons += _counter_reasons(asked >> COUNTER_SHIFT)
+        refused: dict[str, list[str]] = {}
+        for at, (name, _, reason) in enumerate(_core.perf_status()):
+            if reason is not None and asked >> COUNTER_SHIFT >> at & 1:
+                refused.setdefault(reason, []).append(name)
+        for reason, names in refused.items():
+            which = f"the counter {names[0]} is" if len(names) == 1 else f"the counters {', '.join(names)} are"
+            reasons.append(f"{which} not to be had: {reason}")
     return tuple(dict.fromkeys(reasons))
-
-
-def _counter_reasons(wanted: int) -> list[str]:
-    """Why counters have no value here, those of one reason together."""
-    refused: dict[str, list[str]] = {}
-    for at, (name, _, reason) in enumerate(_core.perf_status()):
-        if reason is not None and wanted >> at & 1:
-            refused.setdefault(reason, []).append(name)
-    return [
-        f"the {'counter' if len(names) == 1 else 'counters'} {', '.join(names)} "
-        f"{'is' if len(names) == 1 else 'are'} not to be had: {reason}"
-        for reason, names in refused.items()
-    ]
 
 
 def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
