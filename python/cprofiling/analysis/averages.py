@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
+from cprofiling._internal.tables import frame_of, short_repr
+from cprofiling.analysis.averages_table import Layout, averages_html, averages_table, number_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,8 +183,6 @@ class KeyAverages(list[KeyAverage]):
             ValueError: A width is below 1; or ``sort_by`` or ``time_unit`` is unknown: the message lists those that are
                 known.
         """
-        from cprofiling.analysis.averages_table import Layout, averages_table
-
         rows = self if sort_by is None else sorted_by(self, sort_by)
         if self and "memory" in (sort_by or "") and not self.has_memory:
             warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
@@ -202,9 +202,6 @@ class KeyAverages(list[KeyAverage]):
         where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
         ``Input Shapes`` and ``Source Location`` have lists. Raises ImportError, naming the extra, without pandas.
         """
-        from cprofiling._internal.tables import frame_of
-        from cprofiling.analysis.averages_table import number_columns
-
         return frame_of(*number_columns(self))
 
     def total_average(self) -> KeyAverage:
@@ -232,13 +229,9 @@ class KeyAverages(list[KeyAverage]):
         return self.table()
 
     def __repr__(self) -> str:
-        from cprofiling._internal.tables import short_repr
-
         return short_repr(type(self).__name__, len(self), "name")
 
     def _repr_html_(self) -> str:
-        from cprofiling.analysis.averages_table import averages_html
-
         return averages_html(self)
 
 

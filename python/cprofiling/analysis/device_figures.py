@@ -152,19 +152,15 @@ def kernel_breakdown(recording: Recording, *, launched_only: bool = False) -> Fi
     times: dict[tuple[int, bool], list[int]] = {}
     for row in work_rows(recording, launched_only=launched_only):
         times.setdefault((names[row], cats[row] in memory), []).append(ends[row] - starts[row])
-    figures = [
-        _kernel_figures(recording.strings[name], of, is_memory=is_memory) for (name, is_memory), of in times.items()
-    ]
+    figures = []
+    for (text, is_memory), of in times.items():
+        name, count, total = recording.strings[text], len(of), sum(of)
+        kernel_type = MEMORY if is_memory else COMMUNICATION if COMMUNICATION_KERNEL.match(name) else COMPUTATION
+        # Exact but for the root: a sum of squares of whole ns has no rounding.
+        squares = count * sum(time * time for time in of) - total * total
+        deviation = math.sqrt(squares / (count * (count - 1))) if count > 1 else 0.0
+        figures.append(KernelFigures(name, kernel_type, count, total, total / count, min(of), max(of), deviation))
     return Figures(KernelFigures, sorted(figures, key=lambda of: (-of.total_ns, of.name)), _notes(recording, figures))
-
-
-def _kernel_figures(name: str, times: list[int], *, is_memory: bool) -> KernelFigures:
-    kernel_type = MEMORY if is_memory else COMMUNICATION if COMMUNICATION_KERNEL.match(name) else COMPUTATION
-    count, total = len(times), sum(times)
-    # Exact but for the root: a sum of squares of whole ns has no rounding.
-    squares = count * sum(time * time for time in times) - total * total
-    deviation = math.sqrt(squares / (count * (count - 1))) if count > 1 else 0.0
-    return KernelFigures(name, kernel_type, count, total, total / count, min(times), max(times), deviation)
 
 
 def copy_breakdown(recording: Recording, *, launched_only: bool = False) -> Figures[CopyFigures]:

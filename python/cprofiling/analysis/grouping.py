@@ -170,7 +170,11 @@ class Grouping:
         counts = [0] * (len(firsts) + 1)  # the last one takes what does not count
         for place in of_rows:
             counts[place] += 1
-        sums = {name: _sums(values, of_rows, len(firsts)) for name, values in self._figures()}
+        sums = {}
+        for name, values in self._figures():
+            sums[name] = [0] * len(counts)
+            for place, value in zip(of_rows, values, strict=True):
+                sums[name][place] += value
         names = list(sums)
         return [
             self._average(first, count, dict(zip(names, figures, strict=True)))
@@ -247,13 +251,6 @@ class Grouping:
             use_device=self.use_device,
             is_top_level=self._tree.parents[first] < 0,
         )
-
-
-def _sums(values: Sequence[int], places: Sequence[int], count: int) -> list[int]:
-    sums = [0] * (count + 1)
-    for place, value in zip(places, values, strict=True):
-        sums[place] += value
-    return sums
 
 
 def _without_children(sums: Sequence[int], parents: Sequence[int]) -> list[int]:

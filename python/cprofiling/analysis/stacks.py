@@ -40,19 +40,16 @@ def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOS
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")
     tree = host_tree(recording)
-    times = self_times(recording, tree) if metric == _HOST_METRIC else _device_times(recording, tree)
+    if metric == _HOST_METRIC:
+        times = self_times(recording, tree)
+    else:  # of the device work started directly in each row
+        starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
+        times = [0] * len(recording)
+        for row, owner in device_owners(recording, tree).items():
+            times[owner] += ends[row] - starts[row]
     lines = [f"{stack} {time_us}\n" for stack, time_us in _folded(recording, tree, times)]
     with atomic_writer(name) as file:
         file.write("".join(lines).encode())
-
-
-def _device_times(recording: Recording, tree: HostTree) -> list[int]:
-    """Return the time of the device work started directly in each row."""
-    starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
-    times = [0] * len(recording)
-    for row, owner in device_owners(recording, tree).items():
-        times[owner] += ends[row] - starts[row]
-    return times
 
 
 def _folded(recording: Recording, tree: HostTree, times: list[int]) -> list[tuple[str, int]]:

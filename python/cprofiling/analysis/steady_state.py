@@ -90,7 +90,11 @@ def steadiness(samples: Sequence[float]) -> Steadiness:
         cold, p_value = _cold_calls(samples, dependence)
         return Steadiness(NOT_STEADY, cold or None, None, found, p_value)
     steady = median(samples[start:])
-    slow = _slow_start(found, steady)
+    slow = 0
+    for level in found:
+        if not _is_less(steady, level.median):
+            break
+        slow = level.end
     is_slowdown = slow < start
     while slow and not _is_less(steady, samples[slow - 1]):  # a level may be a few very slow calls, and some others
         slow -= 1
@@ -105,16 +109,6 @@ def steadiness(samples: Sequence[float]) -> Steadiness:
     if p_value < SUSPICIOUS and max(samples[1:]) > 0 and _is_less(max(samples[1:]), samples[0]):
         return Steadiness(NOT_CERTAIN, None, None, *told)
     return Steadiness(FLAT, 0, 0, *told)
-
-
-def _slow_start(found: Sequence[Level], steady: float) -> int:
-    """Return the number of calls in slower levels at the start."""
-    start = 0
-    for level in found:
-        if not _is_less(steady, level.median):
-            break
-        start = level.end
-    return start
 
 
 def _is_less(value: float, other: float) -> bool:
@@ -147,7 +141,13 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     dependence = max(1.0, long_run / variance)
     sums = [0.0, *accumulate(ranks)]
     penalty = _CUT_PENALTY * math.log(count) * dependence * variance
-    cuts = _refined(_cuts(sums, _places(count), penalty), sums)
+    cuts = _cuts(sums, _places(count), penalty)
+    for at in range(1, len(cuts) - 1):  # each moved to the best place between its neighbours
+        start, end = cuts[at - 1], cuts[at + 1]
+        cuts[at] = max(
+            range(start + LEAST_LEVEL, end - LEAST_LEVEL + 1),
+            key=lambda cut: (sums[cut] - sums[start]) ** 2 / (cut - start) + (sums[end] - sums[cut]) ** 2 / (end - cut),
+        )
     return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
 
 
@@ -175,17 +175,6 @@ def _cuts(sums: Sequence[float], places: Sequence[int], penalty: float) -> list[
         at = before[at]
         cuts.append(places[at])
     return cuts[::-1]
-
-
-def _refined(cuts: list[int], sums: Sequence[float]) -> list[int]:
-    """Return the cuts, each moved to the best place between its neighbours."""
-    for at in range(1, len(cuts) - 1):
-        start, end = cuts[at - 1], cuts[at + 1]
-        cuts[at] = max(
-            range(start + LEAST_LEVEL, end - LEAST_LEVEL + 1),
-            key=lambda cut: (sums[cut] - sums[start]) ** 2 / (cut - start) + (sums[end] - sums[cut]) ** 2 / (end - cut),
-        )
-    return cuts
 
 
 def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float]:

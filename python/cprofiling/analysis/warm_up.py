@@ -19,8 +19,8 @@ from cprofiling.analysis import steady_state
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.analysis.steady_state import Level, steadiness
-from cprofiling.recording.columns import Recording, drop_notes
 from cprofiling.recording.columns import column as column_of
+from cprofiling.recording.columns import drop_notes
 
 if TYPE_CHECKING:
     from cprofiling.nodes.buckets import Bucket
@@ -88,9 +88,15 @@ WarmUp.__module__ = "cprofiling"
 def of_recording(evidence: Evidence) -> WarmUp:
     """Return the warm-up of each node, from its calls by their ends."""
     recording = evidence.recording
-    calls = _calls(recording, evidence.nodes)
+    outcomes, flags, names, stages, starts, ends = (
+        column_of(recording, name) for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
+    )
+    strings = recording.strings
+    calls: dict[tuple[str, str], list[int]] = {}
+    for row in sorted(evidence.nodes, key=ends.__getitem__):
+        if not outcomes[row] and not flags[row] & (UNFINISHED | CUT):
+            calls.setdefault((strings[stages[row]], strings[names[row]]), []).append(row)
     own = evidence.node_self_times if calls else []
-    starts, ends = column_of(recording, "start_ns"), column_of(recording, "end_ns")
     figures = []
     for (stage, name), rows in calls.items():
         times = [(ends[row] - starts[row]) / _NS_PER_MS for row in rows]
@@ -101,18 +107,6 @@ def of_recording(evidence: Evidence) -> WarmUp:
             "Where the oldest events were dropped, the first calls here are not the first ones of the program."
         )
     return WarmUp(figures, notes, _suggested(figures))
-
-
-def _calls(recording: Recording, nodes: Sequence[int]) -> dict[tuple[str, str], list[int]]:
-    """Return the successful calls of each stage and node by their ends."""
-    outcomes, flags, ends = (column_of(recording, name) for name in ("outcome", "flags", "end_ns"))
-    names, stages = column_of(recording, "name"), column_of(recording, "stage")
-    strings = recording.strings
-    found: dict[tuple[str, str], list[int]] = {}
-    for row in sorted(nodes, key=ends.__getitem__):
-        if not outcomes[row] and not flags[row] & (UNFINISHED | CUT):
-            found.setdefault((strings[stages[row]], strings[names[row]]), []).append(row)
-    return found
 
 
 def _figures(

@@ -101,7 +101,11 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
     for row in evidence.work:
         by_stream.setdefault((devices[row], streams[row]), []).append(row)
     for (device, stream), rows in by_stream.items():
-        stretches = [stretch for stretch in _stretches(rows, delays) if _idle_share(evidence, stretch) >= STRETCH_IDLE]
+        stretches = [
+            stretch
+            for stretch in _stretches(rows, delays)
+            if 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1) >= STRETCH_IDLE
+        ]
         time = sum(_length(evidence, stretch) for stretch in stretches)
         share = time / max(evidence.wall, 1)
         if time < LEAST_NS or share < STRETCH_SHARE:
@@ -135,7 +139,3 @@ def _stretches(rows: list[int], delays: dict[int, int]) -> list[list[int]]:
 
 def _length(evidence: Evidence, stretch: list[int]) -> int:
     return evidence.ends[stretch[-1]] - evidence.starts[stretch[0]]
-
-
-def _idle_share(evidence: Evidence, stretch: list[int]) -> float:
-    return 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1)

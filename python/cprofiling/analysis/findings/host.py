@@ -230,18 +230,14 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
             least, called_ns
         ):
             continue
-        own = intervals.length(_times_alone(evidence, rows))
+        inside = set(rows)
+        within = [row for row in evidence.host_rows if evidence.tree.parents[row] in inside]
+        tracks = {evidence.tracks[row] for row in rows}
+        elsewhere = [row for row in evidence.operators if evidence.tracks[row] not in tracks]
+        alone = intervals.without(evidence.times_of(rows), evidence.times_of([*within, *elsewhere]))
+        own = intervals.length(alone)
         if own >= max(least, PYTHON_SHARE * (own + called_ns)):
             yield _python_finding(evidence, rows, own, operators, called_ns)
-
-
-def _times_alone(evidence: Evidence, rows: list[int]) -> list[intervals.Interval]:
-    """Return the time of the rows without anything inside or elsewhere."""
-    inside = set(rows)
-    within = [row for row in evidence.host_rows if evidence.tree.parents[row] in inside]
-    tracks = {evidence.tracks[row] for row in rows}
-    elsewhere = [row for row in evidence.operators if evidence.tracks[row] not in tracks]
-    return intervals.without(evidence.times_of(rows), evidence.times_of([*within, *elsewhere]))
 
 
 def _python_finding(evidence: Evidence, rows: list[int], own: int, operators: list[int], called_ns: int) -> Finding:
