@@ -46,7 +46,10 @@ def breakdown_of(recording: Reports, name: str, rank: int | None = None) -> dict
     rows = [_row(each.key, each.self_device_time_total, 0.0) for each in averages if each.is_device_work]
     note = None
     if not rows:
-        other = _names_of_no_operators(finished)
+        # Python frames and calls of a device's runtime are no operators.
+        cats = texts_of(finished, _PYTHON, *RUNTIME)
+        names = zip(column(finished, "cat"), column(finished, "name"), strict=True)
+        other = {finished.strings[name] for name in {name for cat, name in names if cat in cats}} if cats else set()
         rows = [
             _row(each.key, 0.0, each.self_cpu_time_total)
             for each in averages
@@ -70,12 +73,3 @@ def breakdown_of(recording: Reports, name: str, rank: int | None = None) -> dict
 def _row(name: str, device_us: float, host_us: float) -> dict[str, Any]:
     device_ms, host_ms = round(device_us / 1e3, _DIGITS), round(host_us / 1e3, _DIGITS)
     return {"name": name, "ms": max(device_ms, host_ms), "cuda_ms": device_ms, "cpu_ms": host_ms}
-
-
-def _names_of_no_operators(recording: Any) -> set[str]:
-    """Return the names of Python frames and of calls of a device's runtime."""
-    cats = texts_of(recording, _PYTHON, *RUNTIME)
-    if not cats:
-        return set()
-    rows = zip(column(recording, "cat"), column(recording, "name"), strict=True)
-    return {recording.strings[name] for name in {name for cat, name in rows if cat in cats}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import datetime
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,16 +120,15 @@ def named(where: Path, stem: str, ending: str) -> Path:
 
 def reserved(where: Path, stem: str, ending: str) -> tuple[Path, str]:
     """Return the path and stem of a new file, numbered where it is taken."""
-    stems = chain([stem], (f"{stem}-{number}" for number in count(2)))
-    return next((where / f"{each}{ending}", each) for each in stems if _is_new(where / f"{each}{ending}"))
-
-
-def _is_new(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return False
-    return True
+    numbers, numbered = count(2), stem
+    while True:
+        path = where / f"{numbered}{ending}"
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            numbered = f"{stem}-{next(numbers)}"
+        else:
+            return path, numbered
 
 
 def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:

@@ -37,7 +37,11 @@ def timing_table(report: Mapping[str, Any]) -> str:
     lines.append("-" * len(_HEAD))
     if "memory" in report:
         lines.append("Memory checkpoints (MB): in use / reserved (peaks)")
-        lines += [_checkpoint(shown_text("name", name), each) for name, each in report["memory"]["snapshots"].items()]
+        lines += [
+            f"  {shown_text('name', name)}: {of['allocated_mb']:.0f} / {of['reserved_mb']:.0f} "
+            f"({of['peak_allocated_mb']:.0f} / {of['peak_reserved_mb']:.0f})"
+            for name, of in report["memory"]["snapshots"].items()
+        ]
     return "\n".join(lines)
 
 
@@ -48,10 +52,3 @@ def _row(name: str, of: Mapping[str, Any], percentage: float | None, peak_mb: fl
         f"{name:<32} {of['count']:>7} {of['duration_ms']:>12.2f} {of['mean_ms']:>11.2f} {of['min_ms']:>11.2f} "
         f"{of['max_ms']:>11.2f} {share:>6} {peak:>9}"
     ).rstrip()
-
-
-def _checkpoint(name: str, memory: Mapping[str, float]) -> str:
-    return (
-        f"  {name}: {memory['allocated_mb']:.0f} / {memory['reserved_mb']:.0f} "
-        f"({memory['peak_allocated_mb']:.0f} / {memory['peak_reserved_mb']:.0f})"
-    )

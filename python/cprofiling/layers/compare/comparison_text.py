@@ -32,7 +32,9 @@ def cells(comparison: TimingComparison) -> list[tuple[str, ...]]:
 def markdown(comparison: TimingComparison) -> str:
     """Return the comparison in GitHub's Markdown, with names escaped."""
     rows = cells(comparison)
-    names = [_code(row[0]) for row in rows[:-1]] + ["**Total**"]
+    shown = [shown_text("name", row[0]) for row in rows[:-1]]
+    names = [f"`{name}`" if _PLAIN.fullmatch(name) else f"<code>{literal(name)}</code>" for name in shown]
+    names.append("**Total**")
     lines = ["### Timing comparison", "", f"**{headline(comparison)}**", ""]
     lines.append(f"| {' | '.join(columns(comparison))} |")
     lines.append(f"|---|{'--:|' * 6}---|")
@@ -115,12 +117,6 @@ def in_cell(name: str) -> str:
     """Return a name for a table cell, escaped where it has Markdown signs."""
     shown = shown_text("name", name)
     return shown if _PLAIN.fullmatch(shown) and not _EMPHASIS.search(shown) else literal(shown)
-
-
-def _code(name: str) -> str:
-    """Return a name as code in a cell of a table."""
-    shown = shown_text("name", name)
-    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{literal(shown)}</code>"
 
 
 def literal(text: str) -> str:

@@ -36,10 +36,14 @@ class StageTimes:
         means = [_mean(figures) for figures in known]
         self.runs = len(known)
         self.mean_ms = fmean(means) if means else None
-        self.range_ms = _range([_range_of(figures) for figures in known])
+        ranges = [_range_of(figures) for figures in known]
+        ends = list(chain.from_iterable(filter(None, ranges)))
+        self.range_ms = (min(ends), max(ends)) if ends and None not in ranges else None
         self.sample = Sample(len(means), fmean(means), variance(means)) if len(means) > 1 else None
         if len(known) == 1:
-            self.sample = _sample_of(known[0], means[0])
+            calls, deviation = known[0].get("count"), known[0].get("std_ms")
+            if calls is not None and calls >= 2 and deviation is not None:  # a report's deviation is a population's
+                self.sample = Sample(calls, means[0], deviation**2 * (calls / (calls - 1)))
 
     @property
     def lack(self) -> str:
@@ -74,22 +78,3 @@ def _range_of(figures: Mapping[str, Any]) -> Interval | None:
         return _mean(figures), _mean(figures)
     least, most = figures.get("min_ms"), figures.get("max_ms")
     return None if figures.get("count") is None or least is None or most is None else (least, most)
-
-
-def _range(ranges: Sequence[Interval | None]) -> Interval | None:
-    known = [each for each in ranges if each is not None]
-    if not known or len(known) < len(ranges):
-        return None
-    ends = list(chain.from_iterable(known))
-    return min(ends), max(ends)
-
-
-def _sample_of(figures: Mapping[str, Any], mean_ms: float) -> Sample | None:
-    """Return the sample of repeated calls.
-
-    The standard deviation of a report is that of a population.
-    """
-    count, deviation = figures.get("count"), figures.get("std_ms")
-    if count is None or count < 2 or deviation is None:
-        return None
-    return Sample(count, mean_ms, deviation**2 * (count / (count - 1)))

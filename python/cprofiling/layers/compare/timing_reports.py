@@ -209,7 +209,13 @@ def compare_runs(
     smallest_pct = arguments.number_between("min_change_pct", min_change_pct, 0.0, 1e6)
     level = arguments.number_between("confidence", confidence, 1e-6, 0.999999)
     for parameter, runs in (("baseline", old), ("new", new)):
-        _check_side(parameter, runs)
+        if not runs:
+            raise ValueError(f"{parameter} must have at least one report, got []")
+        known: list[object] = []
+        for run in runs:
+            if run.identity is not None and run.identity in known:
+                raise ValueError(f"{parameter} must not have a report twice: that of {shown_value(run.name)}")
+            known.append(run.identity)
     names = dict.fromkeys(name for run in (*old, *new) for name in run.rows)
     times = {name: (_times(old, name), _times(new, name)) for name in names}
     has_total = not _total_terms(old, new)[1]
@@ -256,16 +262,6 @@ def _runs(parameter: str, given: Any) -> list[Run]:
     """Return the reports of one side."""
     several = list(given) if isinstance(given, (list, tuple)) else [given]
     return [run_of_report(_report(parameter, each)) for each in several]
-
-
-def _check_side(parameter: str, runs: Sequence[Run]) -> None:
-    if not runs:
-        raise ValueError(f"{parameter} must have at least one report, got []")
-    known: list[object] = []
-    for run in runs:
-        if run.identity is not None and run.identity in known:
-            raise ValueError(f"{parameter} must not have a report twice: that of {shown_value(run.name)}")
-        known.append(run.identity)
 
 
 def run_of_report(report: Mapping[str, Any]) -> Run:

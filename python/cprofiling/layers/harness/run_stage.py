@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Coroutine
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
@@ -14,6 +14,7 @@ from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from typing import Any
 
 ENTRY = "process"
@@ -97,20 +98,18 @@ def step_of(stage: Any, entry: str | None = None) -> Step:
 
 
 def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a step that runs a coroutine or generator to its end, too."""
+
     def run(inputs: Mapping[str, Any]) -> Any:
         args, kwargs = arguments_for(method, inputs)
-        return _ended(method(*args, **kwargs))
+        result = method(*args, **kwargs)
+        if isinstance(result, Coroutine):
+            import asyncio
+
+            return asyncio.run(result)
+        return list(result) if inspect.isgenerator(result) else result
 
     return run
-
-
-def _ended(result: Any) -> Any:
-    """Run a coroutine or generator to its end and return the result."""
-    if isinstance(result, Coroutine):
-        import asyncio
-
-        return asyncio.run(result)
-    return list(result) if inspect.isgenerator(result) else result
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -211,7 +210,11 @@ class DenoisingStep:
         latent_input = _moved(latent_input, dtype=dtype)
         arguments = {**inputs, "latents": latent_input, "timestep": timestep, "sparse_state": self._sparse_state()}
         with _without_gradients(torch, inputs, scheduler):
-            with _autocast(torch, self._stage):
+            kind = getattr(self._stage, "device_type", None)
+            cast: AbstractContextManager[Any] = nullcontext()
+            if torch is not None and isinstance(kind, str) and dtype in (torch.float16, torch.bfloat16):
+                cast = torch.autocast(device_type=kind, dtype=dtype)  # as the stage's own loop does
+            with cast:
                 noise = self._predicted(arguments)
             if noise is None:
                 return latents
@@ -276,7 +279,10 @@ class DenoisingStep:
         latents = arguments["latents"]
         name = _name_for(dit, _LATENTS)
         given[name] = latents
-        given[_name_for(dit, _TIMESTEP)] = _timestep_for(name, arguments["timestep"], latents)
+        timestep = arguments["timestep"]
+        if name != _OF_A_UNET and hasattr(timestep, "expand") and len(getattr(latents, "shape", ())) > 0:
+            timestep = timestep.expand(latents.shape[0])  # one per sample
+        given[_name_for(dit, _TIMESTEP)] = timestep
         args, kwargs = arguments_for(dit, given)
         return _result(dit(*args, **kwargs), "sample")
 
@@ -306,14 +312,6 @@ def _moved(value: Any, **wanted: Any) -> Any:
     return value.to(**arguments) if arguments and hasattr(value, "to") else value
 
 
-def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
-    """Return a model's timestep, a number for a U-Net, else one per sample."""
-    if name == _OF_A_UNET:
-        return timestep
-    shape: tuple[int, ...] = getattr(latents, "shape", ())
-    return timestep.expand(shape[0]) if len(shape) > 0 and hasattr(timestep, "expand") else timestep
-
-
 def _result(value: Any, attribute: str) -> Any:
     """Return a result's attribute, its first part, or itself."""
     found = getattr(value, attribute, None)
@@ -335,16 +333,6 @@ def _without_gradients(torch: Any, inputs: Mapping[str, Any], scheduler: Any) ->
             tensors = [value for value in _attributes(scheduler).values() if isinstance(value, torch.Tensor)]
             has_run_so = any(tensor.is_inference() for tensor in tensors)
             stack.enter_context(torch.inference_mode() if has_run_so else torch.no_grad())
-        yield
-
-
-@contextmanager
-def _autocast(torch: Any, stage: Any) -> Iterator[None]:
-    """Cast as the stage's own loop does."""
-    kind, dtype = getattr(stage, "device_type", None), getattr(stage, "torch_dtype", None)
-    with ExitStack() as stack:
-        if torch is not None and isinstance(kind, str) and dtype in (torch.float16, torch.bfloat16):
-            stack.enter_context(torch.autocast(device_type=kind, dtype=dtype))
         yield
 
 

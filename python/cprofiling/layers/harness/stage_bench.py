@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import perf_counter_ns
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal import arguments, log
 from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling._internal.text import checked_text, file_name_of, shown_text, shown_value
+from cprofiling.devices import operations
 from cprofiling.layers import output_folder
 from cprofiling.layers import recording as stage_recording
 from cprofiling.layers.breakdown import breakdown_of
@@ -280,8 +281,10 @@ class StageBenchHarness:
 
     def _save_program(self, folder: Path) -> Path:
         path = output_folder.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")
-        if _is_running(path):  # its user may have changed it
-            return path
+        running = getattr(sys.modules.get("__main__"), "__file__", None)
+        with suppress(OSError):  # one of them is not there
+            if running is not None and os.path.samefile(running, path):  # its user may have changed it
+                return path
         with atomic_writer(path) as file:
             file.write(self.generate_test_script().encode("ascii"))
         log.say(f"[Harness] Test script saved to: {path}")
@@ -368,10 +371,12 @@ def factory_of(spec: str) -> Callable[..., Any]:
 
 def synchronize(inputs: Mapping[str, Any]) -> None:
     """Wait for the devices in use and those of the inputs."""
-    from cprofiling.devices.operations import DeviceOperations, in_use
-
-    row = in_use()
-    if not isinstance(row, DeviceOperations) or isinstance(row.synchronize, str) or isinstance(row.current_index, str):
+    row = operations.in_use()
+    if (
+        not isinstance(row, operations.DeviceOperations)
+        or isinstance(row.synchronize, str)
+        or isinstance(row.current_index, str)
+    ):
         return
     indices = {row.current_index()}
     for value in inputs.values():
@@ -386,15 +391,6 @@ def _unreported() -> AbstractContextManager[None]:
     """Keep stages out of the reports of ``cprofiling.layers``."""
     layers = sys.modules.get("cprofiling.layers.context")
     return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
-
-
-def _is_running(path: Path) -> bool:
-    """Tell whether a file is the program that runs now."""
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    try:
-        return program is not None and os.path.samefile(program, path)
-    except OSError:  # one of them is not there
-        return False
 
 
 def folder_for(output_dir: StrPath | None) -> Path:

@@ -184,8 +184,12 @@ def _outcome(kind: str, merged: Merged, expected: int | None, refused: dict[str,
     if not merged.labels:
         raise MergeError(NOTHING, complaints)
     complaints += _missing(merged.labels, expected if expected is not None else merged.world_size)
-    parts = [_described(kind, merged, target), *_tables(merged), f"Ranks\n{merged.skew}"]
-    return Outcome("\n\n".join(parts), complaints)
+    where = "" if target is None else f", written to {shown_text('output', target)}"
+    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
+    if isinstance(merged, MergedTraces):
+        lines.append(f"Clock: {merged.clock}")
+    lines += _shared(merged.hosts)
+    return Outcome("\n\n".join(["\n".join(lines), *_tables(merged), f"Ranks\n{merged.skew}"]), complaints)
 
 
 def _complaint(path: str, reason: str) -> str:
@@ -204,14 +208,6 @@ def _missing(labels: Sequence[str], expected: int | None) -> list[str]:
         return [f"{missing - unnamed:,} of {expected:,} ranks are missing; of {unnamed:,} files the rank is not known"]
     more = f" and {missing - len(first):,} more" if missing > len(first) else ""
     return [f"missing of {expected:,} ranks: {', '.join(first)}{more}"]
-
-
-def _described(kind: str, merged: Merged, target: str | None) -> str:
-    where = "" if target is None else f", written to {shown_text('output', target)}"
-    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
-    if isinstance(merged, MergedTraces):
-        lines.append(f"Clock: {merged.clock}")
-    return "\n".join([*lines, *_shared(merged.hosts)])
 
 
 def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:

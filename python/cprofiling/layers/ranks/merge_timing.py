@@ -198,8 +198,14 @@ def _most(*memories: dict[str, float]) -> dict[str, float]:
 def _merged(
     reports: Sequence[Report], ranks: dict[str, dict[str, dict[str, Any]]], labels: Sequence[str]
 ) -> dict[str, Any]:
-    numbers = _numbers(labels)
-    stages = {name: _stage(ranks[name], numbers) for name in _in_order(reports)}
+    numbers = {label: int(label) for label in labels if label.isdecimal()}
+    free = max(numbers.values(), default=-1) + 1  # ranks for those without
+    numbers.update((label, rank) for rank, label in enumerate(sorted(set(labels) - numbers.keys()), free))
+    places: dict[str, int] = {}  # of the stages, each as early as in any of the reports
+    for report in reports:
+        for place, name in enumerate(report.content["stages"]):
+            places[name] = min(place, places.get(name, place))
+    stages = {name: _stage(ranks[name], numbers) for name in sorted(places, key=lambda name: (places[name], name))}
     total_ms = sum(stage["duration_ms"] for stage in stages.values())
     for stage in stages.values():
         stage["percentage"] = round(100 * stage["duration_ms"] / total_ms, 2) if total_ms else 0.0
@@ -224,22 +230,6 @@ def _merged(
     memories = [each.get("memory", {}) for each in contents]
     peaks = _most(*({key: memory[key] for key in _PEAKS if key in memory} for memory in memories))
     return {**merged, "memory": {**peaks, "snapshots": {}}} if peaks else merged
-
-
-def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Return a rank for each label, new ones for those without."""
-    known = {label: int(label) for label in labels if label.isdecimal()}
-    free = max(known.values(), default=-1) + 1
-    return {**known, **{label: free + place for place, label in enumerate(sorted(set(labels) - known.keys()))}}
-
-
-def _in_order(reports: Sequence[Report]) -> list[str]:
-    """Return the names of the stages, each as early as in any of the reports."""
-    places: dict[str, int] = {}
-    for report in reports:
-        for place, name in enumerate(report.content["stages"]):
-            places[name] = min(place, places.get(name, place))
-    return sorted(places, key=lambda name: (places[name], name))
 
 
 def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     import pandas as pd
 
@@ -73,7 +73,13 @@ class Skew(Tabular, list[NodeSkew]):
         return dict(sorted(found.items(), key=lambda item: (-item[1][1], -item[1][0], label_order(item[0]))))
 
     def _table(self) -> Table:
-        return Table(_COLUMNS, [_shown(row) for row in self], self._notes())
+        rows = []
+        for row in self:
+            ratio = None if row.ratio is None else f"{row.ratio:.2f}"
+            times = (f"{row.slowest_ms:.3f}", f"{row.median_ms:.3f}")
+            slow = ", ".join(label for label, _ in row.stragglers) or None
+            rows.append((row.node_name, row.stage, row.ranks, row.slowest, *times, ratio, slow))
+        return Table(_COLUMNS, rows, self._notes())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas DataFrame.
@@ -96,13 +102,6 @@ class Skew(Tabular, list[NodeSkew]):
 
     def __repr__(self) -> str:
         return short_repr("Skew", len(self), "node")
-
-
-def _shown(row: NodeSkew) -> tuple[object, ...]:
-    ratio = None if row.ratio is None else f"{row.ratio:.2f}"
-    times = (f"{row.slowest_ms:.3f}", f"{row.median_ms:.3f}")
-    slow = ", ".join(label for label, _ in row.stragglers) or None
-    return (row.node_name, row.stage, row.ranks, row.slowest, *times, ratio, slow)
 
 
 def label_order(label: str) -> tuple[bool, int, str]:
@@ -130,7 +129,13 @@ class SkewBuilder:
     def build(self) -> Skew:
         """Return the table."""
         labels = list(self._labels)
-        nodes = {key: _summed(labels, ranks, times) for key, (ranks, times) in self._totals.items()}
+        nodes: dict[tuple[str, str], dict[str, float]] = {}
+        for key, (ranks, times) in self._totals.items():
+            parts: dict[str, list[float]] = {}
+            for rank, time_ms in zip(ranks, times, strict=True):
+                parts.setdefault(labels[rank], []).append(time_ms)
+            # Sorted, so that the order of a rank's parts does not matter.
+            nodes[key] = {label: sum(sorted(parts[label])) for label in sorted(parts, key=label_order)}
         of_ranks: dict[str, list[float]] = {}
         for totals in nodes.values():
             for label, total_ms in totals.items():
@@ -139,14 +144,6 @@ class SkewBuilder:
         rows = [_row(stage, node, totals, floor_ms) for (stage, node), totals in nodes.items()]
         rows.sort(key=lambda row: (row.median_ms - row.slowest_ms, row.stage, row.node_name))
         return Skew(rows)
-
-
-def _summed(labels: Sequence[str], ranks: Sequence[int], times: Sequence[float]) -> dict[str, float]:
-    """Return the total of each rank, whatever the order of its parts."""
-    parts: dict[str, list[float]] = {}
-    for rank, time_ms in zip(ranks, times, strict=True):
-        parts.setdefault(labels[rank], []).append(time_ms)
-    return {label: sum(sorted(parts[label])) for label in sorted(parts, key=label_order)}
 
 
 def _row(stage: str, node: str, totals: Mapping[str, float], floor_ms: float) -> NodeSkew:
