@@ -195,7 +195,9 @@ def measure(
     collections = _collections() - collections_before
     step_ns = _clock_step_ns()
     # The caller's own function is not called more often than promised.
-    empty_ns = _empty_timing_ns(step_ns, None if callable(synchronize) else wait.call)
+    empty_ns = step_ns
+    if wait.call is not None and not callable(synchronize):
+        empty_ns = max(step_ns, int(_median(_time_calls(lambda: None, (), _EMPTY_TIMINGS, wait.call))))
     cautions += [
         *_sample_warnings(samples_ns, empty_ns),
         *(wait.warnings or _late_device_warnings(synchronize, wait, fn, args)),
@@ -280,13 +282,6 @@ def _clock_step_ns() -> int:
     reads = [clock() for _ in range(_CLOCK_READS)]
     steps = sorted(later - earlier for earlier, later in pairwise(reads) if later > earlier)
     return steps[len(steps) // 2] if steps else 1
-
-
-def _empty_timing_ns(step_ns: int, wait: Callable[[], object] | None) -> int:
-    """Return the cost of timing nothing, with the wait for the idle device."""
-    if wait is None:
-        return step_ns
-    return max(step_ns, int(_median(_time_calls(lambda: None, (), _EMPTY_TIMINGS, wait))))
 
 
 class _Wait(NamedTuple):

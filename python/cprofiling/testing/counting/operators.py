@@ -25,18 +25,15 @@ _this_thread = threading.local()
 @contextmanager
 def counting_operators(tally: Tally) -> Iterator[None]:
     """Count the operators of this thread and those started meanwhile."""
-    if not _has_torch():
+    try:
+        has_torch = find_spec("torch") is not None
+    except ValueError:  # a module without a spec, which a test has put in its place
+        has_torch = False
+    if not has_torch:
         yield
         return
     with _counting.of(tally), _pushed(tally):
         yield
-
-
-def _has_torch() -> bool:
-    try:
-        return find_spec("torch") is not None
-    except ValueError:  # a module without a spec, which a test has put in its place
-        return False
 
 
 def _mode(tally: Tally | None) -> Any:

@@ -127,7 +127,12 @@ def count_into(tally: Tally, found: Iterable[Found]) -> None:
     TypeError where a class cannot be changed.
     """
     with _lock:
-        made = [_joined(tally, each) for each in found]
+        made = []
+        for each in found:
+            patch = _patches.setdefault(id(each.function), _Patch(each.function))
+            patch.owners += [owner for owner in each.owners if owner not in patch.owners]
+            patch.tallies = (*patch.tallies, (tally, each.names[0]))
+            made.append(patch)
         _replace_in_modules({id(patch.original): patch.in_modules for patch in made})
         for patch in made:
             patch.put_into_classes(patch.original, patch.in_classes)
@@ -153,14 +158,6 @@ def original_of(value: Any) -> Any:
         if value is patch.in_modules or value is patch.in_classes:
             return patch.original
     return value
-
-
-def _joined(tally: Tally, found: Found) -> _Patch:
-    """Return the patch of a function, to which the tally is added."""
-    patch = _patches.setdefault(id(found.function), _Patch(found.function))
-    patch.owners += [owner for owner in found.owners if owner not in patch.owners]
-    patch.tallies = (*patch.tallies, (tally, found.names[0]))
-    return patch
 
 
 def _replace_in_modules(replacements: dict[int, Any]) -> None:

@@ -85,7 +85,8 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
     owner: Any = module
     for part in path:
         owner = getattr(owner, part, None)
-    holder = _holder_of(owner, attribute)
+    holders = owner.__mro__ if isinstance(owner, type) else [owner] if isinstance(owner, ModuleType) else []
+    holder = next((holder for holder in holders if attribute in vars(holder)), None)
     if holder is None:
         return
     function = vars(holder)[attribute]
@@ -95,12 +96,6 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
     if _looks_at_callers(function):
         raise TypeError(f"patterns must take functions that do not look at their caller's variables, as {name} does")
     yield Found(function, [] if holder is module else [holder], [name])
-
-
-def _holder_of(owner: Any, attribute: str) -> Any:
-    """Return the module or class that has an attribute itself."""
-    holders = owner.__mro__ if isinstance(owner, type) else [owner] if isinstance(owner, ModuleType) else []
-    return next((holder for holder in holders if attribute in vars(holder)), None)
 
 
 def _matching(module: ModuleType, globs: list[str]) -> Iterator[Found]:

@@ -160,7 +160,9 @@ def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> 
         plain, plain_text = _judged(alone, rule, wider_pct, family)
         if plain != verdict:
             verdict, text = "unclear", f"{text}, {plain_text} without"
-        busy = max(map(_busy_pct, rows))
+        delays = [sum(row.reference_wall_ms) / sum(row.reference_cpu_ms) - 1 for row in rows]
+        waits = [sum(row.in_line_ms or ()) / sum(row.wall_ms) for row in rows]
+        busy = 100 * max(*delays, *waits)
         if verdict != "slower" and busy > _LARGEST_BUSY_PCT:
             verdict, text = "unknown", f"{text}: the machine was busy, by {busy:.0f} % of the time"
     return Change(verdict, f"{verdict}: {rule.metric} {text}, limit {rule.limit_pct:g} %, {clock} time")
@@ -181,12 +183,6 @@ def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
     excused = [line + others * delay for line, others in zip(lines, row.others_cpu_ms, strict=True)]
     left = (max(wall - off, cpu) for wall, off, cpu in zip(row.wall_ms, excused, computed, strict=True))
     return list(zip(left, row.reference_cpu_ms, strict=True))
-
-
-def _busy_pct(row: Row) -> float:
-    """Return the share of time that the machine's load took, in percent."""
-    delay = sum(row.reference_wall_ms) / sum(row.reference_cpu_ms) - 1
-    return 100 * max(delay, sum(row.in_line_ms or ()) / sum(row.wall_ms))
 
 
 def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) -> tuple[Verdict, str]:
