@@ -110,7 +110,15 @@ def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object)
     stages = by_stage(summary)
     given = checked_frames(total_frames, list(stages), stages_of(summary))
     wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, _LEAST_SECONDS, _MOST_SECONDS)
-    figures = [_stage_figures(stage, rows, given[stage], wall_ms) for stage, rows in stages.items()]
+    figures = []
+    for stage, rows in stages.items():
+        frames, basis = frames_of_stage(rows, given[stage])
+        if frames is None:
+            figures.append(FrameFigures(stage, None, basis, wall_ms, *[None] * 6))
+            continue
+        nodes_ms = frame_ms_of(rows, frames)
+        fps = 1000 * frames / wall_ms if wall_ms is not None else None
+        figures.append(FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None))
     notes = ["No node has a sample."] if not figures else []
     if figures and wall_ms is None:
         notes.append("Statistics have no wall clock: seconds=, or a recording, tells how many frames went through.")
@@ -119,17 +127,6 @@ def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object)
         names = listed(list(dict.fromkeys(unknown)))
         notes.append(f"{names}: self time is not known. If another node ran inside, its time is counted twice.")
     return FramesPerSecond(figures, notes)
-
-
-def _stage_figures(
-    stage: str, rows: Sequence[NodeProfilingStats], total_frames: int | None, wall_ms: float | None
-) -> FrameFigures:
-    frames, basis = frames_of_stage(rows, total_frames)
-    if frames is None:
-        return FrameFigures(stage, None, basis, wall_ms, *[None] * 6)
-    nodes_ms = frame_ms_of(rows, frames)
-    fps = 1000 * frames / wall_ms if wall_ms is not None else None
-    return FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None)
 
 
 def _rate(frame_ms: float) -> float | None:

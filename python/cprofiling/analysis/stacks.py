@@ -8,7 +8,7 @@ from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.text import shown_text
 from cprofiling.recording.columns import Recording, column, frames_of
-from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
+from cprofiling.recording.tree import device_owners, host_tree, self_times
 
 if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
@@ -47,13 +47,6 @@ def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOS
         times = [0] * len(recording)
         for row, owner in device_owners(recording, tree).items():
             times[owner] += ends[row] - starts[row]
-    lines = [f"{stack} {time_us}\n" for stack, time_us in _folded(recording, tree, times)]
-    with atomic_writer(name) as file:
-        file.write("".join(lines).encode())
-
-
-def _folded(recording: Recording, tree: HostTree, times: list[int]) -> list[tuple[str, int]]:
-    """Return the stacks of a microsecond or more, with their times."""
     paths = _Paths(recording.strings)
     names, stacks = column(recording, "name"), column(recording, "stack")
     of_rows = [0] * len(recording)
@@ -62,9 +55,11 @@ def _folded(recording: Recording, tree: HostTree, times: list[int]) -> list[tupl
         if parent == -2:
             continue
         around = paths.of_stack(stacks[row]) if stacks[row] else of_rows[parent] if parent >= 0 else 0
-        of_rows[row] = path = paths.inside(around, paths.shown(names[row]))
-        sums[path] = sums.get(path, 0) + times[row]
-    return [(paths.text(path), time // 1000) for path, time in sums.items() if time >= 1000]
+        of_rows[row] = number = paths.inside(around, paths.shown(names[row]))
+        sums[number] = sums.get(number, 0) + times[row]
+    lines = [f"{paths.text(number)} {time // 1000}\n" for number, time in sums.items() if time >= 1000]
+    with atomic_writer(name) as file:
+        file.write("".join(lines).encode())
 
 
 class _Paths:

@@ -78,15 +78,6 @@ def top_kernels(recording: Recording, n: int = 5, *, node: str | None = None) ->
     if node is not None and not isinstance(node, str):
         raise TypeError(f"node must be a str or None, got {shown_value(node)}")
     figures: list[NodeKernel] = []
-    found = _nodes(recording)
-    for name, of in sorted(found.items(), key=lambda of: (-length(union(of[1].work)), of[0] or "")):
-        if node is None or name == node:
-            figures += of.figures(name, recording.strings, most)
-    notes = drop_notes(recording) if figures else [_NOTHING, *drop_notes(recording)]
-    return Figures(NodeKernel, figures, notes)
-
-
-def _nodes(recording: Recording) -> dict[str | None, _Node]:
     tree = host_tree(recording, merging=False)
     around = nodes_around(recording, tree, device_owners(recording, tree))
     starts, ends, names, cats = (column(recording, name) for name in ("start_ns", "end_ns", "name", "cat"))
@@ -97,7 +88,11 @@ def _nodes(recording: Recording) -> dict[str | None, _Node]:
         of = found.setdefault(key, _Node())
         of.work.append((starts[row], ends[row]))
         if cats[row] not in memory:
-            figures = of.kernels.setdefault(names[row], [0, 0])
-            figures[0] += 1
-            figures[1] += ends[row] - starts[row]
-    return found
+            kernel = of.kernels.setdefault(names[row], [0, 0])
+            kernel[0] += 1
+            kernel[1] += ends[row] - starts[row]
+    for name, of in sorted(found.items(), key=lambda item: (-length(union(item[1].work)), item[0] or "")):
+        if node is None or name == node:
+            figures += of.figures(name, recording.strings, most)
+    notes = drop_notes(recording) if figures else [_NOTHING, *drop_notes(recording)]
+    return Figures(NodeKernel, figures, notes)

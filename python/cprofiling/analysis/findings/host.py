@@ -111,8 +111,13 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
     rows = evidence.tree.outermost(
         [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP]
     )
+    within = evidence.within(rows)
+    # A node around others may do nothing but wait for them.
+    waiting = evidence.around({*rows, *evidence.nodes})
+    busy = [row for row in (*evidence.nodes, *evidence.operators) if row not in waiting and not within[row]]
+    busy += [row for row in evidence.work if not within[evidence.owners.get(row, row)]]
     times = evidence.times_of(sorted(rows))
-    waiting_ns = intervals.length(times) - intervals.length(intervals.common(times, _busy_otherwise(evidence, rows)))
+    waiting_ns = intervals.length(times) - intervals.length(intervals.common(times, evidence.times_of(busy)))
     share = waiting_ns / max(evidence.wall, 1)
     if waiting_ns < LEAST_NS or share < LOADING_SHARE:
         return
@@ -128,16 +133,6 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
         longest(evidence, rows),
         share,
     )
-
-
-def _busy_otherwise(evidence: Evidence, loading: list[int]) -> list[intervals.Interval]:
-    """Return the time in which anything ran apart from loading."""
-    within = evidence.within(loading)
-    # A node around others may do nothing but wait for them.
-    waiting = evidence.around({*loading, *evidence.nodes})
-    busy = [row for row in (*evidence.nodes, *evidence.operators) if row not in waiting and not within[row]]
-    busy += [row for row in evidence.work if not within[evidence.owners.get(row, row)]]
-    return evidence.times_of(busy)
 
 
 def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
