@@ -95,7 +95,6 @@ class Registry:
                 self.reset_ns = before
 
     def _after_fork_in_child(self) -> None:
-        """Begin anew in the child."""
         self._lock = threading.RLock()
         self.reset_ns = perf_counter_ns()
         self.worker = None

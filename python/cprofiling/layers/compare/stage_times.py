@@ -73,7 +73,6 @@ def _mean(figures: Mapping[str, Any]) -> float:
 
 
 def _range_of(figures: Mapping[str, Any]) -> Interval | None:
-    """Return the range of a report's calls."""
     if figures.get("count") == 1:
         return _mean(figures), _mean(figures)
     least, most = figures.get("min_ms"), figures.get("max_ms")

@@ -259,9 +259,17 @@ def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> tuple[floa
 
 
 def _runs(parameter: str, given: Any) -> list[Run]:
-    """Return the reports of one side."""
     several = list(given) if isinstance(given, (list, tuple)) else [given]
-    return [run_of_report(_report(parameter, each)) for each in several]
+    runs = []
+    for each in several:
+        if hasattr(each, "keys"):
+            report = checked_timing_report(each, parameter)
+        elif isinstance(each, (str, bytes)) or hasattr(each, "__fspath__"):
+            report = load_timing_report(each)
+        else:
+            raise TypeError(f"{parameter} must be a path or a report as a dict, got {shown_value(each)}")
+        runs.append(run_of_report(report))
+    return runs
 
 
 def run_of_report(report: Mapping[str, Any]) -> Run:
@@ -281,14 +289,6 @@ def run_of_report(report: Mapping[str, Any]) -> Run:
         tuple(process["host"] for process in processes),
         report.get("world_size"),
     )
-
-
-def _report(parameter: str, report: Any) -> dict[str, Any]:
-    if hasattr(report, "keys"):
-        return checked_timing_report(report, parameter)
-    if not isinstance(report, (str, bytes)) and not hasattr(report, "__fspath__"):
-        raise TypeError(f"{parameter} must be a path or a report as a dict, got {shown_value(report)}")
-    return load_timing_report(report)
 
 
 def _times(runs: Sequence[Run], name: str) -> StageTimes:
@@ -311,7 +311,10 @@ def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> Stage
     limit = old.mean_ms * rule.smallest_pct / 100
     interval = interval_between(old, new, rule.confidence)
     verdict: Verdict = NOT_ENOUGH if 1 in counts else "unknown"
-    reason = _lacks(old.lack, new.lack)
+    lacks = ((old.lack, "in the baseline"), (new.lack, "in the new report"))
+    reason = ", ".join(f"{lack} {where}" for lack, where in lacks if lack)
+    if old.lack == new.lack:
+        reason = f"{old.lack} in both"
     if interval is not None:
         interval = rule.widened(interval, old.mean_ms)
         verdict, reason = verdict_of(interval, limit), ""
@@ -340,13 +343,6 @@ def _lie_apart(old: StageTimes, new: StageTimes, family: int) -> bool:
     if old.runs > 1 or new.runs > 1 or not can_lie_apart(old.count, new.count, family):
         return False
     return old.range_ms[1] < new.range_ms[0] or new.range_ms[1] < old.range_ms[0]
-
-
-def _lacks(old: str, new: str) -> str:
-    if old == new:
-        return f"{old} in both"
-    named = ((old, "in the baseline"), (new, "in the new report"))
-    return ", ".join(f"{lack} {where}" for lack, where in named if lack)
 
 
 def _compared_totals(old: Sequence[Run], new: Sequence[Run], rule: _Rule) -> StageComparison:

@@ -126,7 +126,6 @@ def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
 
 
 def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of a stage by rank."""
     ranks = stage.get("parallel_info", {}).get("ranks")
     if not ranks:
         return [(label, _figures(stage))]
@@ -233,7 +232,6 @@ def _merged(
 
 
 def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict[str, Any]:
-    """Return a stage over ranks."""
     labels = sorted(of_stage, key=label_order)
     slowest = of_stage[max(labels, key=lambda label: of_stage[label]["duration_ms"])]
     stage: dict[str, Any] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,10 @@ def read_trace(path: str) -> Trace:
     OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
     """
     recording = load(path)
-    known = {key: _parsed(value) for key, value in recording.facts.items()}
+    known: dict[str, Any] = {}
+    for key, value in recording.facts.items():
+        with suppress(ValueError, RecursionError):
+            known[key] = json.loads(value)
     own = _object(known, "cprofiling")
     version = own.get("format_version", FORMAT_VERSION)
     if version != FORMAT_VERSION:
@@ -123,13 +127,6 @@ def read_trace(path: str) -> Trace:
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
         _totals(recording),
     )
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
@@ -257,7 +254,6 @@ def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
 
 
 def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
-    """Return the facts of the merged trace."""
     ranks = [
         {"rank": trace.label, "where": trace.where, "shift_ns": shifts[trace.path], "events": trace.events}
         for trace in traces
