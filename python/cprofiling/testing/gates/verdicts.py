@@ -46,21 +46,16 @@ def judged(
     """
     found = Verdicts([], [])
     for what in _COUNTS:
-        _judge_counts(found, what, old[what], new[what])
+        if old[what] is not None and new[what] is None:
+            found.worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
+        elif old[what] is not None:
+            for name in dict.fromkeys([*old[what], *new[what]]):
+                counts = old[what].get(name, 0), new[what].get(name, 0)
+                _judge_count(found, f"{what} of {shown_text('name', name)}", *counts)
     _judge_launches(found, old, new)
     _judge_nodes(found, old["nodes"], new["nodes"])
     _judge_times(found, dict(baseline.series_of(old)), dict(baseline.series_of(new)), rules, family, strict)
     return found
-
-
-def _judge_counts(found: Verdicts, what: str, old: Mapping[str, int] | None, new: Mapping[str, int] | None) -> None:
-    if old is None:
-        return
-    if new is None:
-        found.worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
-        return
-    for name in dict.fromkeys([*old, *new]):
-        _judge_count(found, f"{what} of {shown_text('name', name)}", old.get(name, 0), new.get(name, 0))
 
 
 def _judge_count(found: Verdicts, what: str, old: int, new: int) -> None:
