@@ -85,16 +85,12 @@ def timeline_of(recording: Recording) -> Timeline:
     notes = layout.notes()
     if len(of_track) > len(shown):
         notes.append(f"{counted(len(of_track) - len(shown), 'thread')} with fewer events not drawn")
-    return Timeline(start_ns, end_ns, lanes, _ranked_names(recording, rows), notes)
-
-
-def _ranked_names(recording: Recording, rows: list[int]) -> list[str]:
-    own = self_times(recording, host_tree(recording, merging=False))
-    names, kinds, starts, ends = (column(recording, name) for name in ("name", "kind", "start_ns", "end_ns"))
+    own, names = self_times(recording, host_tree(recording, merging=False)), column(recording, "name")
     times: Counter[int] = Counter()
     for row in rows:
         times[names[row]] += ends[row] - starts[row] if kinds[row] == DEVICE else max(own[row], 0)
-    return [recording.strings[name] for name, _ in times.most_common()]
+    ranked = [recording.strings[name] for name, _ in times.most_common()]
+    return Timeline(start_ns, end_ns, lanes, ranked, notes)
 
 
 class _Layout:
