@@ -118,7 +118,10 @@ def count(options: argparse.Namespace) -> str:
         import json
 
         return json.dumps([asdict(row) for row in rows], indent=2)
-    return "\n".join([*_table(rows), *(f"cuda_launches: {reason}" for reason in reasons if reason is not None)])
+    cells = [_COLUMNS, *(tuple(map(_cell, astuple(row))) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    table = ["  ".join(map(str.rjust, line, widths)) for line in cells]
+    return "\n".join([*table, *(f"cuda_launches: {reason}" for reason in reasons if reason is not None)])
 
 
 def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argparse.Namespace) -> tuple[Row, str | None]:
@@ -145,10 +148,7 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
 
 
 def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Run the user's code, turning any exception into a line with its place.
-
-    That includes SystemExit.
-    """
+    """Run the user's code, turning any exception into a line with its place."""
     try:
         return action(*arguments)
     except CommandError:
@@ -157,20 +157,13 @@ def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
         import traceback  # only now: programs that `run` runs are shown differently where it is loaded
 
         frames = traceback.extract_tb(error.__traceback__)
-        places = [f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not _is_ours(each.filename)]
+        ours = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+        places = [
+            f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not each.filename.startswith(ours)
+        ]
         place = f" ({places[-1]})" if places else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
-
-
-def _is_ours(path: str) -> bool:
-    return path.startswith(os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
-
-
-def _table(rows: list[Row]) -> list[str]:
-    cells = [_COLUMNS, *(tuple(map(_cell, astuple(row))) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.rjust, line, widths)) for line in cells]
 
 
 def _cell(value: bool | int | None) -> str:

@@ -5,6 +5,7 @@ CUDA is asked in a separate process (``cuda_probe``), and not loaded here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -109,6 +110,8 @@ def page(facts: dict[str, Any]) -> str:
     """Return the result of ``examine`` as text that fits a screen."""
     clock, cost = facts["clock"], facts["cost"]
     title = f"cprofiling {facts['cprofiling']}, Python {facts['python']}, {facts['system']}"
+    without = {"gpu_time": " (no device is in use here)"}
+    options = [f"{name} {ns:,.0f} ns{without.get(name, '')}" for name, ns in cost["options_ns"].items()]
     rows = [
         Row(
             "clock",
@@ -117,17 +120,11 @@ def page(facts: dict[str, Any]) -> str:
             clock["reason"] or "",
         ),
         Row("cost of a call", True, f"{cost['call_ns']:.0f} ns for a node; {cost['floor_ns']:.0f} ns are the clock's"),
-        Row("cost of options", None, _shown_costs(cost["options_ns"])),
+        Row("cost of options", None, f"of a call in all, with {', '.join(options)}"),
         *(Row(**check) for check in facts["checks"]),
     ]
     lines = [title + (", in a container" if facts["container"] else ""), ""]
     return "\n".join(lines + [line for row in rows for line in _lines_of(row)])
-
-
-def _shown_costs(options_ns: dict[str, float]) -> str:
-    without = {"gpu_time": " (no device is in use here)"}
-    costs = (f"{name} {ns:,.0f} ns{without.get(name, '')}" for name, ns in options_ns.items())
-    return f"of a call in all, with {', '.join(costs)}"
 
 
 def _lines_of(row: Row) -> Iterable[str]:
@@ -174,16 +171,10 @@ def ask_cuda() -> dict[str, Any]:
     output, fault = _output_of(command, {name: os.environ[name] for name in os.environ if name not in _INJECTED})
     answers: dict[str, Any] = {"fault": fault}
     for line in output.splitlines():
-        answers.update(_json_of(line))
+        with contextlib.suppress(ValueError):  # a library's own words, or a line that was cut
+            found = json.loads(line)
+            answers.update(found if isinstance(found, dict) else {})
     return answers
-
-
-def _json_of(line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:  # a library's own words, or a line that was cut
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> tuple[str, str | None]:
@@ -257,22 +248,14 @@ def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
         kind = f"compute capability {device['compute_capability']}, {device['multiprocessors']} multiprocessors"
         yield Row(f"device {device['ordinal']}", True, f"{device['name']}, {memory}, {kind}")
     for each in used:
-        yield Row(f"{each.device_type} devices", True, f"{each.count}", "; ".join(_wants_of(each)))
-    yield from _unused_rows([each for each in others if not each.is_in_use])
-
-
-def _wants_of(device: operations.DevicePresence) -> Iterable[str]:
-    """Yield missing operations of a kind of device, with reasons."""
-    return (f"no {operation}: {why}" for operation, why in device.operations if why is not None)
-
-
-def _unused_rows(devices: Sequence[operations.DevicePresence]) -> Iterable[Row]:
-    """Yield rows on unused kinds of devices, joined by reason."""
-    groups: dict[str, list[str]] = {}
-    for each in devices:
-        why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
-        groups.setdefault(why, []).append(each.device_type)
-    for why, kinds in groups.items():
+        wants = [f"no {operation}: {why}" for operation, why in each.operations if why is not None]
+        yield Row(f"{each.device_type} devices", True, f"{each.count}", "; ".join(wants))
+    unused: dict[str, list[str]] = {}  # by the reason
+    for each in others:
+        if not each.is_in_use:
+            why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
+            unused.setdefault(why, []).append(each.device_type)
+    for why, kinds in unused.items():
         advice = "use one in a program: its summary's reasons tell what is missing then"
         yield Row("other devices", None, f"through PyTorch: {', '.join(kinds)}", why, advice)
 
@@ -296,13 +279,10 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
     detail = f"version {cupti['version']}, {cupti['path']}"
     why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
     works = cupti["code"] == 0
-    yield Row(name, works, detail, "" if works else why, "" if works else _cupti_advice(cupti["code"]))
-
-
-def _cupti_advice(code: int) -> str:
-    if code == _MULTIPLE_SUBSCRIBERS:
-        return "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
-    return "take a CUPTI that is not newer than the driver"
+    advice = "take a CUPTI that is not newer than the driver"
+    if cupti["code"] == _MULTIPLE_SUBSCRIBERS:
+        advice = "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
+    yield Row(name, works, detail, "" if works else why, "" if works else advice)
 
 
 def nvtx_rows() -> Iterable[Row]:
@@ -348,18 +328,14 @@ def gpu_counter_rows() -> Iterable[Row]:
     setting = re.search(r"^RmProfilingAdminOnly: *(\d+)", text_of("proc/driver/nvidia/params") or "", re.MULTILINE)
     if setting is None:
         return
-    may = setting[1] == "0" or _is_administrator()
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", text_of("proc/self/status") or "", re.MULTILINE)
+    may = setting[1] == "0" or (effective is not None and bool(int(effective[1], 16) & _SYS_ADMIN))
     why = "" if may else "the driver lets only administrators read the GPU's counters, which ncu does"
     advice = (
         "load the kernel's module with NVreg_RestrictProfilingToAdminUsers=0, or run ncu with CAP_SYS_ADMIN "
         "(docker run --cap-add SYS_ADMIN)"
     )
     yield Row("GPU counters", may, "ncu may read them" if may else "", why, "" if may else advice)
-
-
-def _is_administrator() -> bool:
-    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", text_of("proc/self/status") or "", re.MULTILINE)
-    return effective is not None and bool(int(effective[1], 16) & _SYS_ADMIN)
 
 
 # ---- The CPU's counters
@@ -411,7 +387,9 @@ def torch_rows() -> Iterable[Row]:
         return
     kinds = [f"{word} {version}" for name, word in _BUILT_FOR if (version := built_for(spec.origin, name))]
     loaded = ", imported" if "torch" in sys.modules else ""
-    version = _version_of("torch") or "of an unknown version"
+    version = "of an unknown version"
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version("torch") or version
     yield Row("torch", True, f"{version}, for {' and '.join(kinds) or 'the CPU'}{loaded}")
 
 
@@ -439,10 +417,3 @@ def in_container() -> bool:
     return any(os.path.exists(os.path.join(ROOT, name)) for name in (".dockerenv", "run/.containerenv")) or (
         re.search(r"docker|kubepods|containerd|lxc", text_of("proc/1/cgroup") or "") is not None
     )
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

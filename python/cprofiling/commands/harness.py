@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_text
+from cprofiling.commands.parsing import CommandError
 from cprofiling.layers.harness.run_stage import step_of
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
@@ -25,14 +26,10 @@ if TYPE_CHECKING:
 _ROWS = 10
 
 
-class HarnessError(Exception):
-    """The command failed, for the reason that it says in a line."""
-
-
 def stages_in(path: str) -> str:
     """Return the stages of a file with their inputs.
 
-    Raises HarnessError.
+    Raises CommandError.
     """
     lines = []
     for name, signature in _loaded(path).items():
@@ -45,13 +42,17 @@ def stages_in(path: str) -> str:
 def run(options: argparse.Namespace) -> str:
     """Run a stage as the options say, and return its time and files.
 
-    Raises HarnessError for the file, the factory or the stage.
+    Raises CommandError for the file, the factory or the stage.
     """
     signatures = _loaded(options.signature)
     if options.stage not in signatures:
         known = ", ".join(map(ascii, signatures)) or "none"
-        raise HarnessError(f"--stage must be a stage in {_shown(options.signature)} ({known}), got {options.stage!a}")
-    _speak()
+        raise CommandError(f"--stage must be a stage in {_shown(options.signature)} ({known}), got {options.stage!a}")
+    if not log.logger.hasHandlers():  # the program has not set up logging
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.logger.addHandler(handler)
+        log.logger.setLevel(logging.INFO)
     with suppress(FileNotFoundError):  # it was removed
         sys.path.insert(0, os.getcwd())
     stage = _attempt("--factory", call_factory, options.factory)
@@ -60,16 +61,25 @@ def run(options: argparse.Namespace) -> str:
     config = HarnessConfig(options.warmup, options.profile_steps, options.output_dir)
     harness = StageBenchHarness(options.stage, signatures[options.stage], stage, config, entry=options.entry)
     _attempt("the inputs", harness.setup)
-    return _report(_attempt("the stage", harness.profile))
+    result = _attempt("the stage", harness.profile)
+    breakdown = result["kernel_breakdown"]
+    times = ", ".join(f"{each:.3f}" for each in result["timing_ms"][:_ROWS])
+    more = "" if len(result["timing_ms"]) <= _ROWS else ", ..."
+    lines = [f"{_shown(result['stage_name'])}: {times}{more} ms per step, recording included"]
+    if "note" in breakdown:
+        lines.append(breakdown["note"])
+    lines += [f"{each['ms']:>12.3f} ms  {_shown(each['name'])}" for each in breakdown["top_kernels"][:_ROWS]]
+    lines += [f"{key}: {_shown(result[f'{key}_path'])}" for key in ("trace", "breakdown", "script")]
+    return "\n".join(lines)
 
 
 def _loaded(path: str) -> dict[str, StageIOSignature]:
     try:
         return load_signatures(path)
     except OSError as error:
-        raise HarnessError(f"cannot read {_shown(path)}: {error.strerror}") from None
+        raise CommandError(f"cannot read {_shown(path)}: {error.strerror}") from None
     except ValueError as error:
-        raise HarnessError(_shown(str(error))) from None
+        raise CommandError(_shown(str(error))) from None
 
 
 def _attempt(what: str, action: Any, *arguments: Any) -> Any:
@@ -80,29 +90,7 @@ def _attempt(what: str, action: Any, *arguments: Any) -> Any:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         lines = str(error).splitlines() or [""]
-        raise HarnessError(_shown(f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
-
-
-def _speak() -> None:
-    """Log to stderr, unless the program has set up logging."""
-    if not log.logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log.logger.addHandler(handler)
-        log.logger.setLevel(logging.INFO)
-
-
-def _report(result: dict[str, Any]) -> str:
-    breakdown = result["kernel_breakdown"]
-    times = ", ".join(f"{each:.3f}" for each in result["timing_ms"][:_ROWS])
-    more = "" if len(result["timing_ms"]) <= _ROWS else ", ..."
-    lines = [f"{_shown(result['stage_name'])}: {times}{more} ms per step, recording included"]
-    kernels = breakdown["top_kernels"][:_ROWS]
-    if "note" in breakdown:
-        lines.append(breakdown["note"])
-    lines += [f"{each['ms']:>12.3f} ms  {_shown(each['name'])}" for each in kernels]
-    lines += [f"{key}: {_shown(result[f'{key}_path'])}" for key in ("trace", "breakdown", "script")]
-    return "\n".join(lines)
+        raise CommandError(_shown(f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
 
 
 def _described(value: Any) -> str:

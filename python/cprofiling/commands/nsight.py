@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import INT64_MAX, CommandError, fail, not_empty, whole_number
 
 NCU_SET = "basic"
@@ -104,7 +105,6 @@ def ncu(options: argparse.Namespace) -> str:
     others = (options.node, options.skip, options.count, options.set, options.output)
     if any(other is not None for other in others) or options.program or options.execute:
         options.refuse("argument --analyze: it goes without a program and other options")
-    from cprofiling._internal.text import shown_text
     from cprofiling.devices.nsight.report import analyze_ncu_report
 
     try:

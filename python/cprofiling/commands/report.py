@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
+from cprofiling._internal.files import atomic_writer
+from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, compared, not_empty, whole_number
-from cprofiling.report.formats import FORMATS, find
+from cprofiling.report.formats import FORMATS, find, format_of
+
+if TYPE_CHECKING:
+    from cprofiling.recording.result import Recording
+    from cprofiling.report.read_files import Loaded
+    from cprofiling.report.view import View
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,7 +32,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.add_argument(
         "-r",
         "--format",
-        type=_format,
+        type=_known_format,
         metavar="FORMAT",
         help=f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)",
     )
@@ -43,7 +54,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.set_defaults(run=report)
 
 
-def _format(name: str) -> str:
+def _known_format(name: str) -> str:
     try:
         find(name)
     except ValueError as error:
@@ -54,21 +65,125 @@ def _format(name: str) -> str:
 def report(options: argparse.Namespace) -> str | None:
     """Return the text to print, None if written to a file.
 
-    Sets the exit status.
+    Sets the exit status, that of a comparison. Raises CommandError for a file that cannot be read or is damaged or
+    unknown, an output that cannot be written, options that do not fit, and a missing package.
     """
-    from cprofiling.commands.file_report import ReportError, Request, report_on
+    from cprofiling.recording.result import Recording
+    from cprofiling.report.view import View
 
-    request = Request(
-        path=options.file,
-        format=options.format,
-        output=options.output,
-        against=options.against,
-        sort_by=options.sort_by,
-        limit=options.limit,
-        group_by_node=options.group_by_node,
-    )
+    kind = _format(options)
+    if options.output is None and find(kind).needs_file:
+        raise CommandError(f"{kind} needs a file: say which with -o")
+    loaded = load_file(options.file)
+    other = None if options.against is None else load_file(options.against)
+    inputs = [path for path in (options.file, options.against) if path is not None]
+    if options.output is not None and os.path.realpath(options.output) in map(os.path.realpath, inputs):
+        raise CommandError(f"{shown_text('output', options.output)} is the file to be shown")
+    text_only = {
+        "--sort-by": options.sort_by,
+        "--limit": options.limit,
+        "--group-by-node": options.group_by_node or None,
+    }
+    asked = [option for option, value in text_only.items() if value is not None]
+    if asked and (kind != "text" or not isinstance(loaded.of, Recording)):
+        raise CommandError(f"{asked[0]} is for the text of traces only")
     try:
-        text, options.status = report_on(request)
-    except ReportError as error:
-        raise CommandError(str(error)) from None
-    return compared(text, options.status)
+        against = None if other is None else View(other.of, source=options.against, facts=other.facts)
+        view = View(loaded.of, against=against, source=options.file, facts=loaded.facts)
+        options.status = 0 if against is None else view.comparison.exit_status
+        if kind == "text":
+            text = _text(options, view)
+        elif options.output is not None:
+            view.write(options.output, kind)
+            return compared(None, options.status)
+        else:
+            text = view.render(kind)
+    except (ValueError, ImportError) as error:
+        raise CommandError(shown_text("error", str(error))) from None
+    except (OverflowError, RecursionError) as error:  # of figures that a file made elsewhere may have
+        raise CommandError(f"cannot show {shown_text('path', options.file)}: {error}") from None
+    except MemoryError:
+        raise CommandError(f"cannot show {shown_text('path', options.file)}: there is not enough memory") from None
+    except OSError as error:
+        raise _cannot_write(options, error) from None
+    if options.output is None:
+        return compared(text.rstrip("\n"), options.status)
+    try:
+        with atomic_writer(options.output) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise _cannot_write(options, error) from None
+    return compared(None, options.status)
+
+
+def _format(options: argparse.Namespace) -> str:
+    from cprofiling.report.view import View
+
+    if options.format is not None:
+        return str(options.format)
+    if options.output is None:
+        return "text"
+    if os.path.isdir(options.output):
+        raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
+    try:
+        return format_of(options.output)
+    except ValueError:
+        loaded = load_file(options.file)  # as what it can be shown in depends on what it is
+        fitting = View(loaded.of, against=None if options.against is None else loaded.of).formats
+    try:
+        return format_of(options.output, fitting)
+    except ValueError as error:
+        raise CommandError(f"-o: {error}; or say the format with -r") from None
+
+
+def load_file(path: str) -> Loaded:
+    """Read a file of any known kind.
+
+    Raises CommandError, naming the file.
+    """
+    from cprofiling.report.read_files import load
+
+    name = shown_text("path", path)
+    try:
+        return load(path)
+    except FormatError as error:
+        told = shown_text("error", str(error))
+        raise CommandError(told if told.startswith(name) else f"{name}: {told}") from None
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        raise CommandError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+    except MemoryError:
+        raise CommandError(f"cannot read {name}: there is not enough memory") from None
+
+
+def _text(options: argparse.Namespace, view: View) -> str:
+    from cprofiling.recording.result import Recording
+
+    name, recording = shown_text("path", options.file), view.of
+    if not isinstance(recording, Recording):
+        return f"{name}\n\n{view.render('text')}"
+    if view.against is not None:
+        return f"{_described(name, recording)}\n\n{view.render('text')}"
+    rows = ROWS if options.limit is None else options.limit
+    try:
+        text = recording.overview(row_limit=rows, sort_by=options.sort_by, group_by_node=options.group_by_node)
+    except ValueError as error:
+        raise CommandError(f"--sort-by: {error}") from None
+    return f"{_described(name, recording)}\n\n{text}"
+
+
+def _cannot_write(options: argparse.Namespace, error: OSError) -> CommandError:
+    name = shown_text("output", options.output or options.file)
+    return CommandError(f"cannot write {name}: {error.strerror or error}")
+
+
+def _described(name: str, recording: Recording) -> str:
+    """Return the file's name and the time that it covers."""
+    starts, ends = recording.column("start_ns"), recording.column("end_ns")
+    span_ns = max(ends) - min(starts) if starts and ends else 0
+    dropped = ""
+    if recording.dropped:
+        dropped = f"; {recording.dropped:,} more {'event was' if recording.dropped == 1 else 'events were'} dropped"
+    shown = f"{span_ns / 1000:.3f} us"
+    if span_ns >= 10**6:
+        shown = f"{span_ns / 10**9:.3f} s" if span_ns >= 10**9 else f"{span_ns / 10**6:.3f} ms"
+    return f"{name}: {shown}{dropped}"

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal.messages import say
-from cprofiling.commands.run_recording import RunRecording
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.import_hook import NodeFinder
-from cprofiling.nodes.from_patterns.patterns import MAIN
+from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
 from cprofiling.recording.output_names import UnusablePathError, checked_path, shown_path
 from cprofiling.recording.traces import chrome_writer
 from cprofiling.recording.whole_process import Automatic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
+    from typing import Any
+
+    from cprofiling.recording.result import Recording
 
     Runnable = bytes | CodeType | Callable[[], object]  # as csrc/types.h has it
 
@@ -37,6 +39,20 @@ _FIRST = {
     "_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site",
     "sitecustomize", "stat", "usercustomize", "zipimport",
 }  # fmt: skip
+_SPAWN_KEY = "cprofiling"
+# What a new process executes before it imports anything of the program. Not to find this package there is no fault.
+_BEGINNING = """
+import sys
+sys.path.append({folder!r})
+try:
+    from cprofiling.commands.run import begin
+except ImportError:
+    begin = None
+finally:
+    sys.path.remove({folder!r})
+if begin is not None:
+    begin{arguments!r}
+"""
 
 
 class Launch(BaseException):
@@ -105,6 +121,75 @@ def _checked_output(value: str) -> str:
     return path
 
 
+class RunRecording(Automatic):
+    """Recording of the command ``run``, with messages."""
+
+    def __init__(self, path: str, patterns: Iterable[str], *, is_first: bool, speaks: bool = True) -> None:
+        """Prepare it.
+
+        patterns: Which functions are nodes; where there are none, those of a program without nodes of its own.
+        speaks: Whether this process is the one that the user has started.
+        """
+        super().__init__(path, is_first=is_first)
+        self.patterns = Patterns(patterns, default=(f"{MAIN}:*",))
+        self.module: str | None = None  # that is the program
+        self.folder: str | None = None  # or archive, whose __main__ it is
+        self._speaker = os.getpid() if speaks else 0
+
+    def begin(self) -> None:
+        """Start, replacing a recording started by the environment."""
+        if Automatic.current is not None:
+            Automatic.current.cancel()
+        super().begin()
+
+    def _finish(self) -> bool:
+        """Finish, but keep an old trace if the program does not exist."""
+        if getattr(sys.modules.get(MAIN), "__spec__", None) is None:
+            has_no_main = self.folder is not None and PathFinder.find_spec(MAIN, [self.folder]) is None
+            if has_no_main or (self.module is not None and _is_missing(self.module)):
+                self.cancel()
+        return super()._finish()
+
+    def _write(self) -> None:
+        if not self._is_in_vain():
+            super()._write()
+
+    def _is_in_vain(self) -> bool:
+        """Return whether nothing was recorded as the named program is missing."""
+        return bool(self.patterns.texts) and not self.patterns.has_met and not len(self.recording)
+
+    def _written(self, recording: Recording, path: str) -> None:
+        if os.getpid() == self._speaker:
+            dropped = f", {recording.dropped:,} more were dropped" if recording.dropped else ""
+            say(f"{len(recording):,} events are in {path!a}{dropped}")
+
+    def _conclude(self) -> None:
+        if os.getpid() == self._speaker:
+            say_unmatched(self.patterns, "no trace is written: " if self._is_in_vain() else "")
+            if not len(self.recording) and not self.patterns.texts:
+                say("the program has no nodes of its own: name functions that are to be nodes by -n")
+
+
+def say_unmatched(patterns: Patterns, beginning: str = "") -> None:
+    """Print a hint for each pattern without a match, after ``beginning``."""
+    others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+    for complaint in patterns.complaints([name for name in list(sys.modules) if name.partition(".")[0] not in others]):
+        say(beginning + complaint)
+        beginning = ""
+
+
+def _is_missing(module: str) -> bool:
+    """Return whether there is no such module, so that nothing ran."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:
+        return True
+    except Exception:  # noqa: BLE001 it is there, and cannot be imported
+        return False
+
+
 class Program:
     """Script, folder, archive or module, with its arguments.
 
@@ -127,7 +212,8 @@ class Program:
             self._module, *rest = names
             first = "-m"
         self._arguments = [first, *rest]
-        self._path = _absolute(first)
+        folder = None if os.path.isabs(first) else _working_folder()
+        self._path = first if folder is None else f"{folder}/{first}"
         if self._module is None:
             self._check_script()
         recording.module = self._module
@@ -146,11 +232,23 @@ class Program:
     def prepare(self) -> Runnable:
         """Set up Python's state for the program, and return its code or path."""
         sys.excepthook = self._hook
-        _forget_launch()
-        sys.modules[MAIN] = _new_main()
-        self._main = weakref.ref(sys.modules[MAIN])
+        traceback = getattr(sys, "last_traceback", None)  # of the exception that unwound this package
+        while traceback is not None:
+            traceback.tb_frame.clear()
+            traceback = traceback.tb_next
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        main = ModuleType(MAIN)
+        main.__loader__ = BuiltinImporter  # as the interpreter itself does
+        main.__annotations__ = {}
+        vars(main)["__builtins__"] = builtins
+        sys.modules[MAIN] = main
+        self._main = weakref.ref(main)
+        del main  # what holds it makes its objects die late
         run = self._resolved()
-        sys.orig_argv = [*_interpreter(), *self._given]
+        interpreter = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]  # and its options, and this command
+        own = 2 if _began_as_module() and interpreter[-1] == _PACKAGE else 1
+        sys.orig_argv = [*interpreter[:-own], *self._given]
         sys.argv = self._arguments
         finder = NodeFinder(self._recording.patterns, self._module)
         finder.install()
@@ -191,9 +289,7 @@ class Program:
         return code
 
     def _watch_spawning(self, spawn: ModuleType) -> None:
-        from cprofiling.commands import spawned
-
-        spawned.watch(spawn, self._recording)
+        _record_spawned(spawn, self._recording)
 
     def finish(self, failed: bool) -> None:
         """End the process as Python does after a program."""
@@ -205,13 +301,6 @@ class Program:
             sys.exit(0)
 
 
-def _absolute(path: str) -> str:
-    try:
-        return path if os.path.isabs(path) else f"{os.getcwd()}/{path}"
-    except OSError:
-        return path
-
-
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
@@ -219,33 +308,9 @@ def _working_folder() -> str | None:
         return None
 
 
-def _forget_launch() -> None:
-    """Remove traces of the exception that unwound this package."""
-    traceback = getattr(sys, "last_traceback", None)
-    while traceback is not None:
-        traceback.tb_frame.clear()
-        traceback = traceback.tb_next
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        vars(sys).pop(name, None)
-
-
-def _new_main() -> ModuleType:
-    main = ModuleType(MAIN)
-    main.__loader__ = BuiltinImporter  # as the interpreter itself does
-    main.__annotations__ = {}
-    vars(main)["__builtins__"] = builtins
-    return main
-
-
 def _began_as_module() -> bool:
     """Return whether this command runs as ``python -m cprofiling``."""
     return os.path.dirname(os.path.abspath(sys.argv[0])) == os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-def _interpreter() -> list[str]:
-    """Return the interpreter and its options, without this command."""
-    given = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
-    return given[: -2 if _began_as_module() and given[-1] == _PACKAGE else -1]
 
 
 def _begin_path(folder: str | None, *, always: bool = False) -> None:
@@ -272,3 +337,66 @@ def _forget_shadowed(folder: str) -> None:
         if os.path.realpath(spec.origin) != os.path.realpath(known.origin):
             for forgotten in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
                 del sys.modules[forgotten]
+
+
+def _record_spawned(spawn: ModuleType, recording: RunRecording) -> None:
+    """Record new processes.
+
+    spawn: the module ``multiprocessing.spawn``.
+    """
+    plain = spawn.get_preparation_data
+
+    @functools.wraps(plain)
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = plain(name)
+        main = (data.get("init_main_from_name"), data.get("init_main_from_path"))
+        data[_SPAWN_KEY] = _Beginning(recording.output.path, recording.patterns.texts, *main)
+        return data
+
+    spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
+
+
+class _Beginning:
+    """Data for a new process that starts a recording when unpickled."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        folder = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+        return exec, (_BEGINNING.format(folder=folder, arguments=self._arguments), {})
+
+
+def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str | None) -> None:
+    """Record this spawned process.
+
+    module or script: its future main module.
+    """
+    recording = RunRecording(path, patterns, is_first=False, speaks=False)
+    finder = NodeFinder(recording.patterns, module)
+    finder.install()
+    finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=recording))
+    if script is not None:
+        _compile_with_nodes(script, recording.patterns)
+    try:
+        recording.begin()
+    except Exception:  # noqa: BLE001 the program goes on as without us
+        return
+
+
+def _compile_with_nodes(script: str, patterns: Patterns) -> None:
+    """Compile the script with its nodes, as runpy uses another name."""
+    import runpy
+
+    plain = runpy._get_code_from_file  # type: ignore[attr-defined]  # noqa: SLF001 there is no other place
+
+    @functools.wraps(plain)
+    def get_code(*arguments: str) -> Any:
+        found = plain(*arguments)  # the code, or a pair of it and the path
+        selection = patterns.selection(MAIN) if os.path.abspath(arguments[-1]) == script else None
+        code = None if selection is None else source.compiled_script(script, selection)
+        if code is None:
+            return found
+        return (code, *found[1:]) if isinstance(found, tuple) else code
+
+    runpy._get_code_from_file = get_code  # type: ignore[attr-defined]  # noqa: SLF001

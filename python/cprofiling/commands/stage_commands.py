@@ -6,7 +6,9 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import INT64_MAX, CommandError, compared, fail, not_empty, whole_number, write
+from cprofiling.commands.report import load_file
 
 if TYPE_CHECKING:
     from typing import Any
@@ -137,8 +139,6 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def compare(options: argparse.Namespace) -> str | None:
     """Return the changes between runs, or between test results."""
-    from cprofiling._internal.text import shown_text
-    from cprofiling.commands.file_report import ReportError, load_file
     from cprofiling.report.against import comparison_of
     from cprofiling.report.view import View
     from cprofiling.testing.gates.verdicts import compare_files
@@ -153,7 +153,7 @@ def compare(options: argparse.Namespace) -> str | None:
     except OSError as error:
         named = shown_text("path", os.fsdecode(error.filename or ""))
         raise CommandError(f"cannot read {named}: {error.strerror}") from None
-    except (ReportError, ValueError) as error:
+    except (CommandError, ValueError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status
     told: str = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
@@ -166,12 +166,7 @@ def harness(options: argparse.Namespace) -> str:
 
     if not options.list and (options.stage is None or options.factory is None):
         options.refuse("the following arguments are required: --stage and --factory, or --list")
-    try:
-        if options.list:
-            return harness_command.stages_in(options.signature)
-        return harness_command.run(options)
-    except harness_command.HarnessError as error:
-        raise CommandError(str(error)) from None
+    return harness_command.stages_in(options.signature) if options.list else harness_command.run(options)
 
 
 def merge(options: argparse.Namespace) -> str:

@@ -8,17 +8,18 @@ import time
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
+from cprofiling._core import FormatError
 from cprofiling._internal import environment
 from cprofiling._internal.optional import imported
 from cprofiling._startup import LIVE_VARIABLE
 from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.commands.serve import add_client, endpoint
-from cprofiling.monitoring.top.samples import SORT_KEYS
+from cprofiling.monitoring.top.samples import SORT_KEYS, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from cprofiling.monitoring.top.samples import Choice, Moment
+    from cprofiling.monitoring.top.samples import Moment
     from cprofiling.monitoring.top.screen import Source, Wait
 
 INTERVAL_S = 1.0
@@ -87,8 +88,6 @@ def interval(text: str) -> float:
 
 def top(options: argparse.Namespace) -> None:
     """Show samples to the end, usually an interrupt."""
-    from cprofiling.monitoring.top.samples import Choice
-
     target: str = options.target or environment.text(LIVE_VARIABLE) or ""
     if not target:
         options.refuse("what to show is required: TARGET")
@@ -115,7 +114,6 @@ def is_address(target: str) -> bool:
 
 def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
     """Return the samples of a live file, and its errors."""
-    from cprofiling._core import FormatError
     from cprofiling.monitoring.top import from_live_file
 
     def moments(wait: Wait) -> Generator[Moment, None, None]:
