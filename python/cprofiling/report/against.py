@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
-    from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison
+    from cprofiling.layers.compare.timing_reports import TimingComparison
     from cprofiling.report.document import Document, Node
     from cprofiling.report.view import View
 
@@ -56,18 +56,17 @@ def compared(view: View, against: View) -> Document:
     """Return a document with a section on what has changed."""
     found = comparison_of([against], [view])
     keys = {label: key for key, label in _labels((against.tables, view.tables)).items()}
-    rows = tuple((keys[row.name][1], keys[row.name][0], *_figures(row)) for row in found.stages)
+    rows = tuple(
+        (
+            *reversed(keys[row.name]), row.baseline_count, row.new_count, row.baseline_ms, row.new_ms,
+            row.difference_ms, row.difference_pct, *(row.interval_ms or (None, None)),
+            "missing" if row.is_missing else row.verdict, row.reason,
+        )
+        for row in found.stages
+    )  # fmt: skip
     other = against.tables
     section = Section(f"Compared with {other.source or other.title}", _COLUMNS, rows, found.notes)
     return replace(view.document, kind="comparison", sections={SECTION: section, **view.document.sections})
-
-
-def _figures(row: StageComparison) -> tuple[Any, ...]:
-    low, high = row.interval_ms or (None, None)
-    return (
-        row.baseline_count, row.new_count, row.baseline_ms, row.new_ms, row.difference_ms, row.difference_pct,
-        low, high, "missing" if row.is_missing else row.verdict, row.reason,
-    )  # fmt: skip
 
 
 def _labels(documents: Iterable[Document]) -> dict[Key, str]:

@@ -83,18 +83,16 @@ def _table(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return _quoted(_guarded(value)) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    if not value.isascii() or "\\u" in value:
+        value = _BEFORE_ESCAPED.sub(lambda found: found[0] * 2, value)
+        value = _ESCAPED.sub(lambda found: shown_text("text", found[0]), value)
+    return _quoted(f"'{value}" if value.startswith(_FORMULA) else value)
 
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
-
-
-def _guarded(text: str) -> str:
-    if not text.isascii() or "\\u" in text:
-        text = _BEFORE_ESCAPED.sub(lambda found: found[0] * 2, text)
-        text = _ESCAPED.sub(lambda found: shown_text("text", found[0]), text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _read(found: re.Match[str]) -> str:

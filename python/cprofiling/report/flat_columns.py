@@ -39,14 +39,22 @@ def columns_of(nodes: Iterable[Stats]) -> tuple[Flat, ...]:
     """Return the columns of nodes."""
     rows = list(nodes)
     columns = [
-        (field.name, _FORMATS[_type(field)], [_value(row, field.name) for row in rows])
+        (
+            field.name,
+            _FORMATS[_type(field)],
+            [checked_text("stage", row.stage) if field.name == "stage" else getattr(row, field.name) for row in rows],
+        )
         for field in fields(NodeProfilingStats)
         if _type(field) in _FORMATS
     ]
     if any(row.launches is not None for row in rows):
         columns += _group("launches", NodeLaunches, [row.launches for row in rows])
     if any(row.memory is not None for row in rows):
-        columns += _memory(rows)
+        known = [row.memory for row in rows]
+        for kind in ("device", "host"):
+            values = [None if memory is None else getattr(memory, kind) for memory in known]
+            columns += _group(f"memory_{kind}", MemoryFigures, values)
+        columns.append(("memory_reason", "u", [None if memory is None else memory.reason for memory in known]))
     for name in dict.fromkeys(name for row in rows for name in row.counters):
         columns += _group(
             f"counter_{shown_text('counter', name)}", CounterValue, [row.counters.get(name) for row in rows]
@@ -83,20 +91,6 @@ def to_polars(nodes: Iterable[Stats]) -> pl.DataFrame:
 
 def _type(field: Field[Any]) -> str:
     return str(field.type).removesuffix(_OR_NONE)
-
-
-def _value(row: Stats, name: str) -> Any:
-    value = getattr(row, name)
-    return checked_text(name, value) if name == "stage" else value
-
-
-def _memory(rows: Sequence[Stats]) -> list[Flat]:
-    known = [row.memory for row in rows]
-    columns: list[Flat] = []
-    for kind in ("device", "host"):
-        values = [None if memory is None else getattr(memory, kind) for memory in known]
-        columns += _group(f"memory_{kind}", MemoryFigures, values)
-    return [*columns, ("memory_reason", "u", [None if memory is None else memory.reason for memory in known])]
 
 
 def _group(name: str, kind: type[Any], values: Sequence[Any]) -> list[Flat]:

@@ -217,11 +217,11 @@ def _section(title: str, figures: Figures[Any]) -> Section:
         Column(name, name.replace("_", " ").capitalize(), _unit(name, rows, at))
         for at, name in enumerate(figures.columns)
     )
-    return Section(title, columns, tuple(map(_cells, rows[:MOST_ROWS])), (*figures.notes, *more_rows(len(rows))))
-
-
-def _cells(row: Sequence[object]) -> tuple[Cell, ...]:
-    return tuple(value if value is None or isinstance(value, (str, int, float)) else str(value) for value in row)
+    shown = tuple(
+        tuple(value if value is None or isinstance(value, (str, int, float)) else str(value) for value in row)
+        for row in rows[:MOST_ROWS]
+    )
+    return Section(title, columns, shown, (*figures.notes, *more_rows(len(rows))))
 
 
 def _unit(name: str, rows: Sequence[Sequence[object]], at: int) -> Unit:

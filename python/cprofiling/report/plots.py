@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal import arguments
 from cprofiling._internal.text import format_time, shown_text, shown_value
 from cprofiling.analysis.timeline_layout import timeline_of
+from cprofiling.nodes.buckets import edge_ms, number_of
 from cprofiling.nodes.summary_table import NO_DATA, own_ms, sorted_rows
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
     from cprofiling.nodes.histogram import Histogram
-    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.recording.result import Recording
 
 _NEEDED = 'plots need matplotlib, which cannot be imported ({}): pip install "cprofiling[plot]"'
@@ -40,7 +41,16 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     """Draw a summary as bars."""
     limit = arguments.index_between("top", top, 1, _MOST_BARS)
     rows = sorted_rows(row for row in summary if row.count > 0)
-    bars = [_bar_of(row) for row in rows[:limit]]
+    bars = [
+        (
+            row.node_name,
+            shown_text("stage", row.stage),
+            row.total_ms,
+            own_ms(row),
+            f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}",
+        )
+        for row in rows[:limit]
+    ]
     rest = rows[limit:]
     if rest:
         rest_ms = math.fsum(map(own_ms, rest))  # no bar: it might be longer than all others
@@ -70,12 +80,6 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     return axes
 
 
-def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
-    """Return name, stage, total, own total and label of a row."""
-    label = f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}"
-    return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
-
-
 def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     """Draw a histogram with percentiles."""
     axes = _axes(ax, (7.0, 3.2))
@@ -103,7 +107,16 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     axes.set_xlabel("time" if is_wide else f"time ({unit})")
     axes.set_ylabel("samples")
     axes.margins(y=0.2)
-    _draw_percentiles(axes, histogram, 1.0 if is_wide else per_unit)
+    height = 0.98
+    for fraction, label in _PERCENTILES:
+        time_ms = histogram.quantile(fraction) or 0.0
+        place = time_ms * (1.0 if is_wide else per_unit)
+        axes.axvline(place, color="C3", linewidth=1, linestyle="--")
+        to_axes = (axes.transData + axes.transAxes.inverted()).transform
+        side = "right" if to_axes((place, 0.0))[0] > 0.7 else "left"
+        text = f" {label} {format_time(time_ms)} "
+        axes.text(place, height, text, transform=axes.get_xaxis_transform(), ha=side, va="top", fontsize="small")
+        height -= 0.09
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
@@ -113,9 +126,12 @@ def _bins_of(histogram: Histogram) -> tuple[list[float], list[int]]:
 
     They are as many buckets wide as it takes for at most 50 of them, none narrower than a nanosecond.
     """
-    from cprofiling.nodes.buckets import edge_ms, number_of
-
-    numbers = [_number(lower_ms, number_of, edge_ms) for lower_ms, *_ in histogram.buckets]
+    numbers = []
+    for lower_ms, *_ in histogram.buckets:
+        number = number_of(int(lower_ms * _NS_PER_MS))
+        while edge_ms(number) < lower_ms * (1 - 1e-9):
+            number += 1
+        numbers.append(number)
     first, last = numbers[0], numbers[-1]
     step = 1
     while last // step - first // step >= _BINS or edge_ms(first + step) - edge_ms(first) < 1 / _NS_PER_MS:
@@ -126,30 +142,9 @@ def _bins_of(histogram: Histogram) -> tuple[list[float], list[int]]:
     return [edge_ms((first // step + place) * step) for place in range(len(counts) + 1)], counts
 
 
-def _number(lower_ms: float, number_of: Any, edge_ms: Any) -> int:
-    """Return the number of the bucket that begins there."""
-    number: int = number_of(int(lower_ms * _NS_PER_MS))
-    while edge_ms(number) < lower_ms * (1 - 1e-9):
-        number += 1
-    return number
-
-
 def _tick(time_ms: float) -> str:
     number, unit = format_time(time_ms).split(" ")
     return f"{float(number):g} {unit}"
-
-
-def _draw_percentiles(axes: Axes, histogram: Histogram, per_unit: float) -> None:
-    height = 0.98
-    for fraction, label in _PERCENTILES:
-        time_ms = histogram.quantile(fraction) or 0.0
-        place = time_ms * per_unit
-        axes.axvline(place, color="C3", linewidth=1, linestyle="--")
-        to_axes = (axes.transData + axes.transAxes.inverted()).transform
-        side = "right" if to_axes((place, 0.0))[0] > 0.7 else "left"
-        text = f" {label} {format_time(time_ms)} "
-        axes.text(place, height, text, transform=axes.get_xaxis_transform(), ha=side, va="top", fontsize="small")
-        height -= 0.09
 
 
 def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
@@ -161,7 +156,11 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     axes.set_title("Timeline" + (f" ({'; '.join(timeline.notes)})" if timeline.notes else ""), fontsize="medium")
     if not timeline.lanes:
         return _without_data(axes)
-    colours = dict(zip(timeline.names[:names], _palette(), strict=False))
+    import matplotlib as mpl
+
+    shades = mpl.colormaps["tab20"](range(20))  # strong ones first, without greys
+    palette = [shades[place] for place in (*range(0, 20, 2), *range(1, 20, 2)) if place not in (14, 15)]
+    colours = dict(zip(timeline.names[:names], palette, strict=False))
     per_unit, unit = _unit_of((timeline.end_ns - timeline.start_ns) / _NS_PER_MS)
     per_ns = per_unit / _NS_PER_MS
     width = (timeline.end_ns - timeline.start_ns) * per_ns
@@ -188,14 +187,6 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(timeline.names) > names else [])])
     axes.spines[["top", "right"]].set_visible(False)
     return axes
-
-
-def _palette() -> list[Any]:
-    """Return colours, strong ones first, without greys."""
-    import matplotlib as mpl
-
-    colours = list(mpl.colormaps["tab20"](range(20)))
-    return [colours[place] for place in (*range(0, 20, 2), *range(1, 20, 2)) if place not in (14, 15)]
 
 
 def _label_boxes(

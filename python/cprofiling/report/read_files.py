@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
+from cprofiling.layers.compare.timing_file import load_timing_report
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
+from cprofiling.nodes.live_file import reading
+from cprofiling.recording.traces import reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,31 +67,25 @@ def _load(path: str, called: str) -> Loaded:
     """Read a file, named ``called`` in messages."""
     head = file_kinds.head_of(path)
     kind = file_kinds.kind_of(head)
-    if kind in _READERS:
-        return _READERS[kind](path)
+    if kind == file_kinds.STATISTICS:
+        taken = RankedSnapshot.from_bytes(files.read_whole(path))
+        known = {"rank": taken.rank, "world_size": taken.world_size, "host": taken.host or None, "pid": taken.pid}
+        return Loaded(taken.snapshot, {name: value for name, value in known.items() if value is not None})
+    if kind == file_kinds.LIVE:
+        return _live(path)
+    if kind == file_kinds.TIMING:
+        return Loaded(load_timing_report(path))
     if kind in (file_kinds.REPORT, file_kinds.TESTS):
         raise FormatError(f"{kind.what}: {kind.use}")
     if head and not file_kinds.may_be_json(head):
         raise FormatError(file_kinds.NEITHER)
-    from cprofiling.recording.traces import reader
-
     try:
         return Loaded(reader.load(path, called))
     except reader.NoTraceError:
         raise FormatError(file_kinds.NEITHER) from None
 
 
-def _statistics(path: str) -> Loaded:
-    from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
-
-    taken = RankedSnapshot.from_bytes(files.read_whole(path))
-    known = {"rank": taken.rank, "world_size": taken.world_size, "host": taken.host or None, "pid": taken.pid}
-    return Loaded(taken.snapshot, {name: value for name, value in known.items() if value is not None})
-
-
 def _live(path: str) -> Loaded:
-    from cprofiling.nodes.live_file import reading
-
     found = reading.read(path)
     if not found.parts:
         raise FormatError("no Profiler has written to it yet")
@@ -95,12 +93,3 @@ def _live(path: str) -> Loaded:
     if found.reasons:
         facts["note"] = "; ".join(found.reasons)
     return Loaded(found.snapshot, facts)
-
-
-def _timing(path: str) -> Loaded:
-    from cprofiling.layers.compare.timing_file import load_timing_report
-
-    return Loaded(load_timing_report(path))
-
-
-_READERS = {file_kinds.STATISTICS: _statistics, file_kinds.LIVE: _live, file_kinds.TIMING: _timing}

@@ -9,7 +9,9 @@ from cprofiling._internal.text import shown_value
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.recording.result import Reports
+from cprofiling.report import from_recording
 from cprofiling.report.from_statistics import of_snapshot, of_summary
+from cprofiling.report.from_timing import of_timing_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,16 +44,12 @@ def document_of(of: object, *, title: str | None = None, source: str | None = No
 
 def tables_of(of: object, *, title: str | None = None, source: str | None = None) -> Document:
     """Return the document without the timeline and the icicle of a recording."""
-    kind = kind_of("of", of)  # only its module is imported, as the others take long
+    kind = kind_of("of", of)
     made: Callable[..., Document] = of_snapshot if isinstance(of, Snapshot) else of_summary
     if kind == "recording":
-        from cprofiling.report import from_recording
-
         made = from_recording.of_recording
     elif kind == "timing":
-        from cprofiling.report import from_timing
-
-        made = from_timing.of_timing_report
+        made = of_timing_report
     return made(of, title=title, source=source)
 
 
@@ -59,8 +57,6 @@ def with_pictures(document: Document, of: object) -> Document:
     """Return a document of ``tables_of`` with the timeline and the icicle."""
     if not isinstance(of, Reports):
         return document
-    from cprofiling.report import from_recording
-
     return from_recording.with_pictures(document, of)
 
 

@@ -142,9 +142,15 @@ def _groups(rows: _Rows, drawn: Sequence[int], step_ns: int) -> list[list[int]]:
 
 
 def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:
-    """Return one span for some rows, named after the longest of them."""
+    """Return one span for some rows, named after where most time went."""
     first = group[0]
-    most = first if len(group) == 1 else _most(rows, group)
+    most = first
+    if len(group) > 1:
+        times: Counter[int] = Counter()
+        for row in group:
+            times[rows.names[row]] += rows.ends[row] - rows.starts[row]
+        name = times.most_common(1)[0][0]
+        most = next(row for row in group if rows.names[row] == name)
     failed = next((row for row in group if rows.outcomes[row]), first)
     unfinished = any(rows.flags[row] & UNFINISHED for row in group)
     return Span(
@@ -157,15 +163,6 @@ def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, 
         "unfinished" if unfinished else OUTCOMES[rows.outcomes[failed]],
         len(group),
     )
-
-
-def _most(rows: _Rows, group: list[int]) -> int:
-    """Return a row of the name that took most of the time of several."""
-    times: Counter[int] = Counter()
-    for row in group:
-        times[rows.names[row]] += rows.ends[row] - rows.starts[row]
-    name = times.most_common(1)[0][0]
-    return next(row for row in group if rows.names[row] == name)
 
 
 def _track(recording: Recording, number: int, device_row: int | None, rank: int | None) -> Track:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.report import formats
+from cprofiling.report.against import compared, comparison_of
 from cprofiling.report.sources import kind_of, tables_of, with_pictures
 
 if TYPE_CHECKING:
@@ -125,16 +126,12 @@ class View:
     @cached_property
     def comparison(self) -> TimingComparison:
         """The comparison with the other run, which must be there."""
-        from cprofiling.report import against as comparing
-
         assert self.against is not None  # noqa: S101 it was looked at
-        return comparing.comparison_of([self.against], [self])
+        return comparison_of([self.against], [self])
 
     @cached_property
     def compared(self) -> Document:
         """The document, with the changes where there is another run."""
         if self.against is None:
             return self.document
-        from cprofiling.report import against as comparing
-
-        return comparing.compared(self, self.against)
+        return compared(self, self.against)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from cprofiling._internal.tables import Column, Section
+from cprofiling._internal.tables import Section
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report import tables
 from cprofiling.report.charts import Axis, bars, bins, lines
@@ -410,7 +410,15 @@ def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
 
 def section_table(name: str, section: Section) -> Table:
     """Return a section as a table, all times in ms."""
-    table = Table(name, section.title, [Heading(*_heading(column)) for column in section.columns])
+    headings = [
+        Heading(
+            shown_text("title", column.title),
+            "time" if column.unit in _TIMES else column.unit,
+            shown_text("tip", column.tip),
+        )
+        for column in section.columns
+    ]
+    table = Table(name, section.title, headings)
     factors = [_TIMES.get(column.unit) for column in section.columns]
     for row in section.rows:
         table.add(
@@ -423,8 +431,3 @@ def section_table(name: str, section: Section) -> Table:
         )
     table.notes = [shown_text("note", note) for note in section.notes]
     return table
-
-
-def _heading(column: Column) -> tuple[str, str, str]:
-    kind = "time" if column.unit in _TIMES else column.unit
-    return shown_text("title", column.title), kind, shown_text("tip", column.tip)

@@ -15,7 +15,7 @@ from cprofiling._internal.optional import imported
 from cprofiling._internal.text import format_time, shown_text, shown_value
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.charts import packed
-from cprofiling.report.document import Document, Finding, Measurement
+from cprofiling.report.document import Document, Measurement
 from cprofiling.report.html import figures, page
 from cprofiling.report.html.figures import Table
 from cprofiling.report.tables import facts
@@ -57,9 +57,16 @@ def render(document: Document, against: Document | None = None) -> str:
         if not isinstance(value, Document) and (parameter == "document" or value is not None):
             raise TypeError(f"{parameter} must be a Document, got {shown_value(value)}")
     runs = [document] if against is None else [document, against]
-    titles, tables = _titles(runs), _tables(document, against)
+    titles, tables = _titles(runs), {"nodes": figures.node_table(document)}
+    if against is not None:
+        tables["comparison"] = figures.comparison_table(document, against)
+    for number, section in enumerate(document.sections.values()):
+        name = f"section-{number}"
+        tables[name] = figures.section_table(name, section)
     parts = [_part(number, run) for number, run in enumerate(runs)]
+    measured = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
     script, style = _text("report.js"), _text("report.css")
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     html: str = _template().render(
         title=shown_text("title", document.title),
         titles=titles,
@@ -67,14 +74,25 @@ def render(document: Document, against: Document | None = None) -> str:
         sources=[shown_text("source", run.source) if run.source else "" for run in runs],
         is_named_by_file=bool(titles[1:]) and titles[1] == os.path.basename(runs[-1].source or ""),
         tiles=_tiles(document),
-        findings=[_finding(found) for found in document.findings],
+        findings=[
+            {
+                **{name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")},
+                # A title has the share of what it is about, which may be less than the whole: a second one beside it
+                # is a riddle.
+                "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}",
+            }
+            for found in document.findings
+        ],
         comparison=tables.get("comparison"),
         nodes=tables["nodes"],
         sections=[table for name, table in tables.items() if name.startswith("section-")],
         parts=parts,
         axis=figures.axis_of(document.nodes),
         compared_axis=figures.axis_of((*document.nodes, *against.nodes)) if against is not None else None,
-        measured=_measured(runs),
+        measured=[
+            (label, [each.get(label, "") for each in measured])
+            for label in dict.fromkeys(key for each in measured for key in each)
+        ],
         reasons=[
             (name, [shown_text("reason", reason) for reason in run.measurement.reasons])
             for name, run in zip(titles, runs, strict=True)
@@ -85,7 +103,8 @@ def render(document: Document, against: Document | None = None) -> str:
         data=_data([*tables.values(), *(table for part in parts for table in part["tables"])], parts),
         style=style,
         script=script,
-        policy=_policy(style, script),
+        policy=f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",  # no script and no style but these
     )
     return html
 
@@ -96,16 +115,6 @@ def _titles(runs: list[Document]) -> list[str]:
         if len(set(names)) == len(runs) and all(names):
             return [shown_text("title", name) for name in names]
     return ["this run", "the other run"]
-
-
-def _tables(document: Document, against: Document | None) -> dict[str, Table]:
-    tables = {"nodes": figures.node_table(document)}
-    if against is not None:
-        tables["comparison"] = figures.comparison_table(document, against)
-    for number, section in enumerate(document.sections.values()):
-        name = f"section-{number}"
-        tables[name] = figures.section_table(name, section)
-    return tables
 
 
 def _part(number: int, run: Document) -> dict[str, Any]:
@@ -144,20 +153,6 @@ def _tiles(document: Document) -> list[tuple[str, str]]:
     return tiles
 
 
-def _finding(found: Finding) -> dict[str, str]:
-    texts = {name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")}
-    # A title has the share of what it is about, which may be less than the whole: a second one beside it is a riddle.
-    return {**texts, "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}"}
-
-
-def _measured(runs: list[Document]) -> list[tuple[str, list[str]]]:
-    """Return how the runs were measured, a label and a text for each run."""
-    told = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
-    return [
-        (label, [each.get(label, "") for each in told]) for label in dict.fromkeys(key for each in told for key in each)
-    ]
-
-
 def _of_measurement(measured: Measurement) -> dict[str, str]:
     cost, skipped, waited = measured.cost_ns, measured.skip_first_n, measured.synchronized
     return {
@@ -185,15 +180,6 @@ def _data(tables: list[Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
         },
         "runs": [part["data"] for part in parts],
     }
-
-
-def _policy(style: str, script: str) -> str:
-    """Return a policy that allows no script and no style but these."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    return (
-        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 @cache

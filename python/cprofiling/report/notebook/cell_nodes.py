@@ -66,12 +66,9 @@ class CellPatterns(Patterns):
 
 def _may_take(pattern: Pattern, name: str) -> bool:
     is_open = any(sign in pattern.module.partition(".")[0] for sign in _WILD)
-    return not is_open or name == MAIN or _lies_beside(sys.modules.get(name))
-
-
-def _lies_beside(module: ModuleType | None) -> bool:
-    """Whether a module is of the user's own files."""
-    path = getattr(module, "__file__", None)
+    if not is_open or name == MAIN:
+        return True
+    path = getattr(sys.modules.get(name), "__file__", None)  # only the user's own files may be taken
     if not isinstance(path, str) or not _INSTALLED.isdisjoint(path.split(os.sep)):
         return False
     paths = sysconfig.get_paths()

@@ -45,7 +45,13 @@ def postfix(
     Raises:
         TypeError, ValueError: An argument is of another kind, or out of range.
     """
-    whose = _profiler_of(profiler)
+    whose: object = profiler
+    if profiler is None:
+        whose = control.default_profiler
+    elif isinstance(profiler, control.PipelineProfiling):
+        whose = profiler.profiler
+    if not isinstance(whose, control.Profiler):
+        raise TypeError(f"profiler must be a Profiler, or a pipeline that has one, got {shown_value(profiler)}")
     known_frames = arguments.index_or_none("frames", frames, 0)
     count = arguments.index_between("top", top, 0)
     least_s = arguments.number_between("interval_s", interval_s, 0.0, 1e9)
@@ -57,15 +63,6 @@ def postfix(
     reading.tell(count)
     _known[whose] = reading
     return dict(reading.shown)
-
-
-def _profiler_of(given: object) -> control.Profiler:
-    if given is None:
-        return control.default_profiler
-    profiler = given.profiler if isinstance(given, control.PipelineProfiling) else given
-    if not isinstance(profiler, control.Profiler):
-        raise TypeError(f"profiler must be a Profiler, or a pipeline that has one, got {shown_value(given)}")
-    return profiler
 
 
 class _Reading:

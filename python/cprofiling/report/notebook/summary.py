@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.text import format_time, shown_text
+from cprofiling.nodes.input_shapes import COLUMNS, shown_rows, shown_signature
 from cprofiling.nodes.resource_columns import Column, columns_of, lines_below
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import (
@@ -119,12 +120,6 @@ def summary_html(
 
 def shapes_html(shapes: Sequence[ShapeStats]) -> str:
     """Return the figures by input signature as an HTML table with verdicts."""
-    from cprofiling.nodes.input_shapes import (  # loaded where there are such figures
-        COLUMNS,
-        shown_rows,
-        shown_signature,
-    )
-
     heads = [("Node", "name of the node"), ("Stage", "execution stage of the calls"), *(each[:2] for each in COLUMNS)]
     rows = [
         f'<tr><th scope="row">{_isolated("node_name", row.node_name)}</th><td>{_isolated("stage", row.stage)}</td>'
@@ -175,8 +170,10 @@ def _table_row(
         *(_time_cell(row, name, reasons) for name in _TIME_FIELDS),
         _share_cell(row, whole_ms),
         *(f"<td>{_count(row, name)}</td>" for name in events),
-        *(_beyond_cell(row, column) for column in beyond),
     ]
+    for column in beyond:
+        text = column.text(row)
+        cells.append(_unknown_cell(column.reason(row)) if text is None else f"<td>{_escaped('figure', text)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -187,11 +184,6 @@ def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> st
     if time_ms is None:
         return _unknown_cell("; ".join(["not known for this node", *reasons]))
     return f"<td>{format_time(time_ms)}</td>"
-
-
-def _beyond_cell(row: NodeProfilingStats, column: Column) -> str:
-    text = column.text(row)
-    return _unknown_cell(column.reason(row)) if text is None else f"<td>{_escaped('figure', text)}</td>"
 
 
 def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:
