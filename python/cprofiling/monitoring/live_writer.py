@@ -23,6 +23,7 @@ from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.nodes.live_file import head
 from cprofiling.nodes.live_file.reading import ENDED, read
 from cprofiling.nodes.missing_figures import reasons_of
+from cprofiling.nodes.profiler import default_profiler
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
 
 if TYPE_CHECKING:
@@ -203,10 +204,7 @@ def commit() -> None:
 
 
 def _opened_or_later(output: OutputPath) -> _core.LiveFile:
-    """Return a new live file at its path, or beside a taken one.
-
-    Raises as ``_opened``.
-    """
+    """Return a new live file at its path, or beside a taken one."""
     if output.is_owner:
         try:
             return _opened(output.path, say)
@@ -248,7 +246,11 @@ def _place(path: str) -> Iterator[bool]:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
             raise ValueError(f"live must be the path of a regular file, got {path!a}")
-    descriptor, is_new = _descriptor(path)
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
+    except FileExistsError:
+        descriptor, is_new = os.open(path, flags), False
     try:
         if not has_lock(descriptor) or not _is_at(path, descriptor):
             raise OSError(errno.EBUSY, _IN_USE)
@@ -263,15 +265,6 @@ def _place(path: str) -> Iterator[bool]:
             raise
     finally:
         os.close(descriptor)
-
-
-def _descriptor(path: str) -> tuple[int, bool]:
-    """Open a file. Whether it is made by that."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
-    except FileExistsError:
-        return os.open(path, flags), False
 
 
 def _is_at(path: str, descriptor: int) -> bool:
@@ -351,15 +344,9 @@ def _encoded(text: str) -> bytes:
 
 
 def _label_of(profiler: Profiler) -> str:
-    if profiler is _core_default():
+    if profiler is default_profiler:
         return "default"
     return (profiler._label or "Profiler").rpartition("<locals>.")[2]
-
-
-def _core_default() -> Profiler:
-    from cprofiling.nodes.profiler import default_profiler
-
-    return default_profiler
 
 
 # ---- The end of the process, and forks

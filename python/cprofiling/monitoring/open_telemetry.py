@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from cprofiling._internal import arguments
+from cprofiling._internal.optional import imported, own_version
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
@@ -87,8 +88,6 @@ class OpenTelemetryMetrics:
             TypeError: An argument is of another kind.
             ValueError: A number is out of its limits, or boundaries do not rise.
         """
-        from cprofiling._internal.optional import imported
-
         metrics = imported("opentelemetry.metrics", install="cprofiling[otel]")
         if meter_provider is not None:
             arguments.member("meter_provider", meter_provider, metrics.MeterProvider)
@@ -153,8 +152,6 @@ class _Instruments:
     """Instruments of one provider, which has each of them once."""
 
     def __init__(self, metrics: Any, provider: MeterProvider, advice: tuple[float, ...]) -> None:
-        from cprofiling._internal.optional import own_version
-
         self.members: list[OpenTelemetryMetrics] = []
         self._observation = metrics.Observation
         meter = metrics.get_meter("cprofiling", own_version(), provider)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.optional import imported, own_version
 from cprofiling._internal.row_kinds import CUT, NODE, OUTCOMES, UNFINISHED
 from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.node_totals import exportable
@@ -46,8 +47,6 @@ def open_telemetry_spans(recording: Recording | profile, *, resource: Resource |
         TypeError: An argument is of another kind.
         RuntimeError: The ``profile`` has no recording yet.
     """
-    from cprofiling._internal.optional import imported
-
     if not isinstance(recording, Reports):
         raise TypeError(f"recording must be a Recording, or a profile that has one, got {shown_value(recording)}")
     sdk = imported("opentelemetry.sdk.trace", install="opentelemetry-sdk")
@@ -93,8 +92,6 @@ class _Maker:
     def __init__(self, sdk: Any, resource: Resource) -> None:
         from opentelemetry import trace
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-        from cprofiling._internal.optional import own_version
 
         self._trace, self._span = trace, sdk.ReadableSpan
         self._sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.formats import Format
-from cprofiling._internal.optional import imported
+from cprofiling._internal.optional import imported, own_version
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
@@ -126,7 +126,8 @@ class PrometheusCollector:
             families["call_cost_seconds"].add_metric(labels, facts.cost_ns / _NS_PER_S)
             for key, totals in nodes.items():
                 self._add_node(families, [*labels, *key], totals)
-        families["build"].add_metric([], _build())
+        about = {"version": own_version(), "python": platform.python_version(), "clock": _core.clock()[0]}
+        families["build"].add_metric([], about)
         return [*families.values()]
 
     def _families(self) -> dict[str, Any]:
@@ -175,12 +176,6 @@ class PrometheusCollector:
             below += groups.get(group, 0)
             buckets.append((bound, below))
         return [*buckets, ("+Inf", count)]
-
-
-def _build() -> dict[str, str]:
-    from cprofiling._internal.optional import own_version
-
-    return {"version": own_version(), "python": platform.python_version(), "clock": _core.clock()[0]}
 
 
 class TextFormat(Format):

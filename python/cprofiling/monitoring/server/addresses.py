@@ -89,13 +89,8 @@ def is_loopback(host: str) -> bool:
             hosts = [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
         except OSError:
             return False
-    return all(_is_loopback_ip(each) for each in hosts)
-
-
-def _is_loopback_ip(host: str) -> bool:
     try:
-        address = ipaddress.ip_address(host)
+        found = [ipaddress.ip_address(each) for each in hosts]
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    return all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in found)

@@ -87,7 +87,10 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         if self._expected is None:
             return True
         given = [value for key, value in metadata or () if key == "authorization"]
-        return len(given) == 1 and hmac.compare_digest(_bytes(given[0]), self._expected)
+        if len(given) != 1:
+            return False
+        own = given[0] if isinstance(given[0], bytes) else str(given[0]).encode("utf-8", "replace")
+        return hmac.compare_digest(own, self._expected)
 
     def _guarded(self, handler: Any, calls: Counter[str]) -> Any:
         async def first_request(context: Any) -> Any:
@@ -143,10 +146,6 @@ def _take_off(counter: Counter[str], key: str) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
-
-
-def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
 async def _refuse(_requests: Any, context: Any) -> None:
@@ -258,19 +257,11 @@ def _tame(answering: Answering) -> Answering:
             code, details = refusal.code, refusal.details
         except BaseException as error:  # noqa: BLE001 the server goes on
             code, details = grpc.StatusCode.INTERNAL, f"the server failed: {described(error)}"
-        await _abort(context, code, details)
+        try:  # gRPC waits until the client has read what was sent before; nothing here can end that
+            await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception:  # noqa: BLE001 the client is gone: it would be logged, as often as clients go
+            raise asyncio.CancelledError from None
 
     return tamed
-
-
-async def _abort(context: Any, code: Any, details: str) -> None:
-    """End a call.
-
-    gRPC waits until the client has read what was sent before; nothing here can end that.
-    """
-    try:
-        await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
-    except (asyncio.CancelledError, grpc.aio.AbortError):
-        raise
-    except Exception:  # noqa: BLE001 the client is gone: it would be logged, as often as clients go
-        raise asyncio.CancelledError from None

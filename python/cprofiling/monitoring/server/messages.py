@@ -76,19 +76,14 @@ def node_message(stats: Any) -> pb.NodeProfilingStats:
     if number is None:
         message.stage_name = wire_text(stage)
     if isinstance(stats, NodeProfilingStats):
-        _add_more(message, stats)
+        message.error_count = stats.error_count
+        message.cancelled_count = stats.cancelled_count
+        message.skipped_count = stats.skipped_count
+        message.dropped_count = stats.dropped_count
+        if stats.p50_ms is not None and stats.p99_ms is not None:
+            message.p50_ms = stats.p50_ms
+            message.p99_ms = stats.p99_ms
     return message
-
-
-def _add_more(message: pb.NodeProfilingStats, stats: NodeProfilingStats) -> None:
-    """Add the fields that only this package's statistics have."""
-    message.error_count = stats.error_count
-    message.cancelled_count = stats.cancelled_count
-    message.skipped_count = stats.skipped_count
-    message.dropped_count = stats.dropped_count
-    if stats.p50_ms is not None and stats.p99_ms is not None:
-        message.p50_ms = stats.p50_ms
-        message.p99_ms = stats.p99_ms
 
 
 def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:

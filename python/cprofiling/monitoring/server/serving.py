@@ -185,10 +185,7 @@ class Server:
         return f"<Server address={self.address!r} sessions={len(self._sessions.all())}>"
 
     def _start(self) -> None:
-        """Start the thread and wait until it serves.
-
-        Raises its errors.
-        """
+        """Start the thread and wait until it serves, or raise its errors."""
         self._thread.start()
         try:
             self._is_ready.wait()
@@ -243,7 +240,14 @@ class Server:
     def _bind_port(self, server: Any) -> None:
         """Take the address. OSError where it cannot be had."""
         host, port = split_address(self.address)
-        _try_address(host, port)
+        if is_ip(host, 4) or is_ip(host, 6):  # gRPC would only print why; names are left to it
+            with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    tried.bind((host, port))
+                except OSError as error:
+                    text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
+                    raise OSError(error.errno, text) from None
         self.address = join_address(host, self._added(server, self.address))
 
     def _bind_socket(self, server: Any, path: str) -> None:
@@ -285,19 +289,3 @@ def _remove_old_socket(path: str) -> None:
             tried.setblocking(False)
             if tried.connect_ex(path) == errno.ECONNREFUSED:
                 os.unlink(path)
-
-
-def _try_address(host: str, port: int) -> None:
-    """Raise the OSError that gRPC would only print.
-
-    Names are left to gRPC.
-    """
-    if not (is_ip(host, 4) or is_ip(host, 6)):
-        return
-    with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((host, port))
-        except OSError as error:
-            text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
-            raise OSError(error.errno, text) from None

@@ -36,7 +36,13 @@ class Session:
         """Take over a target, which has been checked."""
         self.name = name
         self.target = target
-        self._controls = _own_profiler(target)
+        self._controls: Profiler | None = None  # which controls the target, unless that overrides it
+        if type(target) is Profiler:
+            self._controls = target
+        elif isinstance(target, PipelineProfiling):
+            names = (*_METHODS, "profiling_enabled", "profiler")
+            if all(getattr(type(target), each) is getattr(PipelineProfiling, each) for each in names):
+                self._controls = target.profiler
 
     async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
         """Return the target's result.
@@ -50,17 +56,6 @@ class Session:
         if refusal is not None:
             raise refusal
         return result
-
-
-def _own_profiler(target: Any) -> Profiler | None:
-    """Return the Profiler that controls a target, None if it is overridden."""
-    if type(target) is Profiler:
-        return target
-    if isinstance(target, PipelineProfiling):
-        names = (*_METHODS, "profiling_enabled", "profiler")
-        if all(getattr(type(target), name) is getattr(PipelineProfiling, name) for name in names):
-            return target.profiler
-    return None
 
 
 def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
@@ -124,7 +119,15 @@ class Sessions:
 
         Raises ValueError for a taken name or too many sessions.
         """
-        session = Session(_checked_name(name), _checked_target(name, target))
+        _check_name(name)
+        has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
+        has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
+        if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
+            raise TypeError(
+                f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
+                f"profiling_enabled, got {shown_value(target)}"
+            )
+        session = Session(name, target)
         with self._lock:
             if name in self._sessions:
                 raise ValueError(f"there is a session {shown_value(name)} already")
@@ -155,7 +158,7 @@ class Sessions:
         return [sessions[name] for name in sorted(sessions)]
 
 
-def _checked_name(name: Any) -> str:
+def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
     try:
@@ -164,15 +167,3 @@ def _checked_name(name: Any) -> str:
         raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
     if not 1 <= size <= _LONGEST_ID:
         raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
-    return name
-
-
-def _checked_target(name: Any, target: Any) -> Any:
-    has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
-    has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
-    if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
-        raise TypeError(
-            f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
-            f"profiling_enabled, got {shown_value(target)}"
-        )
-    return target

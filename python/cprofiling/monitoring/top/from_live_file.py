@@ -72,9 +72,16 @@ def of_process(pid: int) -> Iterator[str]:
     Raises NoLiveFileError unless there is exactly one. The path leads to the file itself, open here meanwhile: its name
     may be in another namespace, or gone, and it must be readable after the process.
     """
+    folder = f"/proc/{pid}/fd"
+    try:
+        descriptors = [f"{folder}/{number}" for number in sorted(os.listdir(folder), key=int)]
+    except FileNotFoundError:
+        raise NoLiveFileError(f"there is no process {pid}") from None
+    except OSError as error:
+        raise NoLiveFileError(f"process {pid}: {error.strerror}") from None
     with ExitStack() as opened:
         found: dict[tuple[int, int], tuple[str, int]] = {}  # each file once: its name, and our descriptor
-        for descriptor in _descriptors(pid):
+        for descriptor in descriptors:
             with suppress(OSError):  # it was closed meanwhile
                 file = _live_file(descriptor)
                 if file is not None:
@@ -91,17 +98,6 @@ def of_process(pid: int) -> Iterator[str]:
             raise NoLiveFileError(f"process {pid} writes several live files, give one of them: {listed}")
         ((_, own),) = found.values()
         yield f"/proc/self/fd/{own}"
-
-
-def _descriptors(pid: int) -> list[str]:
-    """Return the paths of a process's open files."""
-    folder = f"/proc/{pid}/fd"
-    try:
-        return [f"{folder}/{number}" for number in sorted(os.listdir(folder), key=int)]
-    except FileNotFoundError:
-        raise NoLiveFileError(f"there is no process {pid}") from None
-    except OSError as error:
-        raise NoLiveFileError(f"process {pid}: {error.strerror}") from None
 
 
 def _live_file(descriptor: str) -> BinaryIO | None:

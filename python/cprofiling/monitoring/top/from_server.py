@@ -102,7 +102,18 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
     stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
     request.session_id = _session(stub, server, session)
     for answer in stub.WatchProfiling(request, metadata=server.metadata):
-        yield _moment(server, request.session_id, answer)
+        summary = summary_from(answer)
+        state = "on" if answer.profiling_enabled else "off"
+        notes = list(summary.reasons)
+        if summary.internal_errors:
+            notes.append(f"{summary.internal_errors} faults inside the profiler")
+        yield Moment(
+            title=f"session {shown_text('session', request.session_id)} at {server.address}, profiling {state}",
+            whose=(server.address, request.session_id),
+            taken_s=time.monotonic(),
+            parts=(Part("", summary),),
+            notes=tuple(notes),
+        )
 
 
 def control(server: Endpoint, session: str | None, action: str, **options: Any) -> str:
@@ -124,7 +135,14 @@ def control(server: Endpoint, session: str | None, action: str, **options: Any) 
             shown = f"session {shown_text('session', name)} at {server.address}"
             if action == "stages":
                 answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id=name), **about)
-                return "\n".join(_stages(answer)) or f"{shown} has no statistics yet"
+                counts: dict[str, list[int]] = {}
+                for row in summary_from(answer):
+                    counts.setdefault(row.stage, []).append(row.count)
+                lines = [
+                    f"{shown_text('stage', stage)}: {counted(len(calls), 'node')}, {counted(sum(calls), 'call')}"
+                    for stage, calls in counts.items()
+                ]
+                return "\n".join(lines) or f"{shown} has no statistics yet"
             if action == "reset":
                 stub.ResetProfiling(pb.ResetProfilingRequest(session_id=name), **about)
                 return f"{shown}: statistics discarded"
@@ -133,15 +151,6 @@ def control(server: Endpoint, session: str | None, action: str, **options: Any) 
         except grpc.RpcError as error:
             raise TopError(_reason(server, error)) from None
     return f"{shown}: profiling {action}"
-
-
-def _stages(answer: Any) -> Iterable[str]:
-    """Give a line for each stage that there are statistics of."""
-    counts: dict[str, list[int]] = {}
-    for row in summary_from(answer):
-        counts.setdefault(row.stage, []).append(row.count)
-    for stage, calls in counts.items():
-        yield f"{shown_text('stage', stage)}: {counted(len(calls), 'node')}, {counted(sum(calls), 'call')}"
 
 
 class _Aside:
@@ -195,21 +204,6 @@ def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:
         return _DEFAULT
     listed = ", ".join(map(shown_value, names[:20])) or "none"
     raise TopError(f"which session? {server.address} has {listed}")
-
-
-def _moment(server: Endpoint, session: str, answer: Any) -> Moment:
-    summary = summary_from(answer)
-    state = "on" if answer.profiling_enabled else "off"
-    notes = list(summary.reasons)
-    if summary.internal_errors:
-        notes.append(f"{summary.internal_errors} faults inside the profiler")
-    return Moment(
-        title=f"session {shown_text('session', session)} at {server.address}, profiling {state}",
-        whose=(server.address, session),
-        taken_s=time.monotonic(),
-        parts=(Part("", summary),),
-        notes=tuple(notes),
-    )
 
 
 def _reason(server: Endpoint, error: Any) -> str:

@@ -147,7 +147,8 @@ class Choice:
 
 
 def _all_rows(now: Moment, before: Moment | None) -> Iterable[Row]:
-    last = {} if before is None else _by_key(before)
+    earlier_parts = () if before is None else before.parts
+    last = {(part.label, stats.node_name, stats.stage): stats for part in earlier_parts for stats in part.stats}
     seconds = 0.0 if before is None else now.taken_s - before.taken_s
     for part in now.parts:
         for stats in part.stats:
@@ -155,21 +156,13 @@ def _all_rows(now: Moment, before: Moment | None) -> Iterable[Row]:
             earlier = last.get((part.label, stats.node_name, stats.stage))
             if earlier is not None and earlier.count <= calls:  # else it was reset, and all are new
                 calls, total_ms = calls - earlier.count, max(0.0, total_ms - earlier.total_ms)
+            name = shown_text("node_name", stats.node_name)
             yield Row(
-                name=_name(part, stats),
+                name=f"{shown_text('label', part.label)}: {name}" if part.label else name,
                 stats=stats,
                 rate=None if before is None else calls / seconds,
                 load=None if before is None else total_ms / 1000 / seconds,
             )
-
-
-def _by_key(moment: Moment) -> dict[tuple[str, str, str], NodeProfilingStats]:
-    return {(part.label, stats.node_name, stats.stage): stats for part in moment.parts for stats in part.stats}
-
-
-def _name(part: Part, stats: NodeProfilingStats) -> str:
-    name = shown_text("node_name", stats.node_name)
-    return f"{shown_text('label', part.label)}: {name}" if part.label else name
 
 
 def plain_table(rows: Iterable[Row]) -> list[str]:

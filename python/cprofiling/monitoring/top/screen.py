@@ -165,7 +165,11 @@ class _Screen:
                 width=None if place else page.name_width,
             )
         for row, cells in zip(rows[self.first :], page.cells[: page.count], strict=False):
-            texts = [Text(cells[place], style=_style(row, HEADINGS[place])) for place in page.places]
+            failed = bool(row.stats.error_count)
+            texts = [
+                Text(cells[place], style="red" if failed and HEADINGS[place] == "Errors" else "")
+                for place in page.places
+            ]
             table.add_row(*texts, style="dim" if row.rate == 0 else "")
         return table
 
@@ -181,10 +185,11 @@ class _Page:
     """
 
     def __init__(self, rows: list[Row], columns: int, room: int) -> None:
+        from rich.cells import cell_len
         from rich.text import Text
 
         self.cells = [row.cells() for row in rows[:room]]
-        widths = _widths(self.cells)
+        widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *self.cells, strict=True)]
         self.places = _fitting(widths, columns)
         left = columns - _SIDES - sum(widths[place] for place in self.places[1:])
         self.name_width = max(1, min(widths[0] - _GAP, left))
@@ -209,17 +214,6 @@ def _folded(text: Any, width: int) -> list[str]:
     if text.cell_len <= width:
         return [text.plain]
     return [line.plain for line in text.wrap(Console(), width, overflow="fold")]
-
-
-def _style(row: Row, heading: str) -> str:
-    return "red" if heading == "Errors" and row.stats.error_count else ""
-
-
-def _widths(rows: list[tuple[str, ...]]) -> list[int]:
-    """Return the width of each column with its gap."""
-    from rich.cells import cell_len
-
-    return [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *rows, strict=True)]
 
 
 def _fitting(widths: list[int], columns: int) -> list[int]:
@@ -289,7 +283,8 @@ def _keys() -> Iterator[Callable[[], str]]:
 
     def pressed() -> str:
         if not waiting:
-            waiting.extend(reversed(_keys_in(_pending(descriptor))))
+            typed = _ONE_KEY.findall(_pending(descriptor))
+            waiting.extend("\x1b" if not key.strip("\x1b") else key for key in reversed(typed))  # Escape by itself
         return waiting.pop() if waiting else ""
 
     try:
@@ -309,11 +304,3 @@ def _pending(descriptor: int) -> str:
         if not more or not _BEGUN.search(read):
             break
     return read
-
-
-def _keys_in(typed: str) -> list[str]:
-    """Return the keys typed, characters or sequences of arrows and wheel.
-
-    An escape that begins no sequence is the key Escape.
-    """
-    return ["\x1b" if not key.strip("\x1b") else key for key in _ONE_KEY.findall(typed)]
