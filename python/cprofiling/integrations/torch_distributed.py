@@ -60,16 +60,24 @@ def gather(
     """
     import torch.distributed as dist
 
-    seconds = _checked_timeout(timeout)
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
+    if not 0 <= timeout <= _MOST_S:
+        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
     target = arguments.index("dst", dst)
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("gather() needs a process group: call torch.distributed.init_process_group() first")
-    members = _members(dist, group)
-    if members is None:
+    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group must be a process group or None, got {shown_value(group)}")
+    members: list[int] = dist.get_process_group_ranks(group)
+    if dist.get_rank() not in members:
         return None
     if target not in members:
-        raise ValueError(f"dst must be a rank of the group, one of {_shown_ranks(members)}, got {target}")
-    deadline = time.monotonic() + seconds
+        shown = ", ".join(map(str, members[:20])) + (", ..." if len(members) > 20 else "")
+        raise ValueError(f"dst must be a rank of the group, one of {shown}, got {target}")
+    deadline = time.monotonic() + timeout
     own = rank_snapshot.take(profiler)
     rank = dist.get_rank()
     mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 there is no other
@@ -92,7 +100,8 @@ def _failure(talk: Callable[[], None], deadline: float) -> str | None:
         try:
             talk()
         except Exception as error:  # noqa: BLE001 of any kind: the store's
-            failures.append(f"the store of the process group failed: {_first(error)}")
+            first = str(error).partition("\n")[0] or type(error).__name__  # without the trace of C++
+            failures.append(f"the store of the process group failed: {first}")
 
     thread = threading.Thread(target=run, name="cprofiling.gather", daemon=True)
     thread.start()
@@ -100,29 +109,6 @@ def _failure(talk: Callable[[], None], deadline: float) -> str | None:
     if thread.is_alive():
         return "the store of the process group does not answer"
     return failures[0] if failures else None
-
-
-def _checked_timeout(timeout: Any) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
-    if not 0 <= timeout <= _MOST_S:
-        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
-    return float(timeout)
-
-
-def _members(dist: Any, group: Any) -> list[int] | None:
-    """Return the ranks of a group, None if this process is not in it."""
-    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
-        return None
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"group must be a process group or None, got {shown_value(group)}")
-    found: list[int] = dist.get_process_group_ranks(group)
-    return found if dist.get_rank() in found else None
-
-
-def _shown_ranks(members: list[int]) -> str:
-    shown = ", ".join(map(str, members[:20]))
-    return shown if len(members) <= 20 else f"{shown}, ..."
 
 
 def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], deadline: float) -> GatheredStatistics:
@@ -133,8 +119,14 @@ def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], d
     def talk() -> None:
         mail.open()
         for other in members:
-            if other != rank:
-                _fetch(mail, other, deadline, taken, missing)
+            if other == rank:
+                continue
+            try:
+                taken[other] = RankedSnapshot.from_bytes(mail.fetch(other, deadline))
+            except TimeoutError:
+                missing[other] = "it did not answer in time"
+            except FormatError as error:
+                missing[other] = f"its answer is damaged: {error}"
         mail.close()
 
     reason = _failure(talk, deadline)
@@ -143,24 +135,6 @@ def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], d
         warn(reason)
         missing |= {other: reason for other in members if other not in taken and other not in missing}
     return gathered(taken, missing)
-
-
-def _fetch(mail: _Mail, other: int, deadline: float, taken: dict[int, RankedSnapshot], missing: dict[int, str]) -> None:
-    """Wait for one rank.
-
-    Raises the store's errors.
-    """
-    try:
-        taken[other] = RankedSnapshot.from_bytes(mail.fetch(other, deadline))
-    except TimeoutError:
-        missing[other] = "it did not answer in time"
-    except FormatError as error:
-        missing[other] = f"its answer is damaged: {error}"
-
-
-def _first(error: Exception) -> str:
-    """Return the first line of torch's message, without its C++ trace."""
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 class _Mail:

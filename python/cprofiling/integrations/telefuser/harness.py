@@ -12,6 +12,7 @@ from cprofiling.integrations.telefuser.profiler import (
     signature_with_tensors,
 )
 from cprofiling.layers.harness import stage_bench
+from cprofiling.layers.harness.signature_file import load_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments, an unreadable file and an unknown stage.
     """
     import argparse
-
-    from cprofiling.layers.harness.signature_file import load_signatures
 
     made = argparse.ArgumentParser(prog="stage_bench_harness", description="Show the signatures of stages.")
     made.add_argument("--signature", required=True, help="a file of signatures")

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import checked_text
+from cprofiling.devices import operations
 from cprofiling.integrations.telefuser.log import tell
 from cprofiling.layers import context
 from cprofiling.layers.memory import StageMemory
@@ -234,8 +235,6 @@ def _total_bytes() -> int:
     try:
         if not context._memory.uses_device(perf_counter_ns()):
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        from cprofiling.devices import operations
-
         row: Any = operations.in_use()
         index = 0 if isinstance(row.current_index, str) else row.current_index()
         return int(row.memory_free_total(index)[1])

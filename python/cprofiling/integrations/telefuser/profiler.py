@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
+from cprofiling.devices.nsight import report as ncu_report
 from cprofiling.integrations.telefuser.log import tell
 from cprofiling.integrations.telefuser.memory import (
     MemorySnapshot,
@@ -27,9 +28,12 @@ from cprofiling.integrations.telefuser.memory import (
     set_memory_baseline,
 )
 from cprofiling.layers import context, signatures
+from cprofiling.layers.compare.comparison_text import in_cell
+from cprofiling.layers.compare.timing_file import load_timing_report
 from cprofiling.layers.context import mark_as_worker_process, set_timing_metadata
 from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
+from cprofiling.layers.timing_table import timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 
 if TYPE_CHECKING:
@@ -213,7 +217,12 @@ class ProfilingContext(context.ProfilingContext):
         return None if beyond is None or beyond.recording is None else beyond.recording.profile
 
     def __enter__(self) -> ProfilingContext:
-        _follow_environment()
+        values = tuple(map(environment.given, _Followed.variables))  # which may change any time
+        if values != _Followed.values:
+            if values[0] != _Followed.values[0]:
+                context.enable_profiler_for_names(values[0] or "")
+            _Followed.values = values
+            StageRecording.chosen = options()
         super().__enter__()
         return self
 
@@ -253,16 +262,6 @@ class _Followed:
         "TELEFUSER_TORCH_PROFILER_WITH_STACK",
     )
     values: tuple[str | None, ...] = (None,) * len(variables)
-
-
-def _follow_environment() -> None:
-    """Apply the environment's recording options, which may change any time."""
-    values = tuple(map(environment.given, _Followed.variables))
-    if values != _Followed.values:
-        if values[0] != _Followed.values[0]:
-            context.enable_profiler_for_names(values[0] or "")
-        _Followed.values = values
-        StageRecording.chosen = options()
 
 
 def enable_profiler_for_names(names: str) -> None:
@@ -382,8 +381,6 @@ class GlobalTimingRegistry:
 
     def summary(self) -> str:
         """Return the report as a table."""
-        from cprofiling.layers.timing_table import timing_table
-
         return timing_table(self.get_report())
 
 
@@ -445,9 +442,7 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
         ``memory_bound`` above 80 % of the one, else ``compute_bound`` above 60 % of the other, else ``latency_bound``;
         and a ``recommendation``.
     """
-    from cprofiling.devices.nsight.report import analyze_ncu_report as analyze
-
-    kernels = analyze(report_path)
+    kernels = ncu_report.analyze_ncu_report(report_path)
     longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0, default=None)
     names = ("duration_ns", "compute_percent", "dram_percent", "occupancy_percent")
     figures = [getattr(longest, name, None) for name in names]
@@ -470,9 +465,6 @@ def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:
 
     ``cprofiling.layers.compare_timing_reports`` tells noise from change, and raises the same errors.
     """
-    from cprofiling.layers.compare.comparison_text import in_cell
-    from cprofiling.layers.compare.timing_file import load_timing_report
-
     reports = load_timing_report(baseline_path), load_timing_report(new_path)
     totals = [float(report.get("total_stages_ms", report.get("total_ms", 0.0))) for report in reports]
     peaks = [float(report.get("peak_memory_gb", 0.0)) for report in reports]
