@@ -80,6 +80,7 @@ class NodeCounters(dict[str, "CounterValue | None"]):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def _stay(self, *_: NoReturn, **__: NoReturn) -> None:
+        """Refuse to change. Raises TypeError always."""
         raise TypeError(f"{type(self).__name__} is immutable")
 
     __setitem__ = __delitem__ = __ior__ = _stay  # type: ignore[assignment]

@@ -85,7 +85,7 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
     owner: Any = module
     for part in path:
         owner = getattr(owner, part, None)
-    holders = owner.__mro__ if isinstance(owner, type) else [owner] if isinstance(owner, ModuleType) else []
+    holders: Any = owner.__mro__ if isinstance(owner, type) else [owner] if isinstance(owner, ModuleType) else []
     holder = next((holder for holder in holders if attribute in vars(holder)), None)
     if holder is None:
         return
