@@ -27,6 +27,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on, spin, unwatched
+from command import python
 from cprofiling.monitoring.node_totals import DEFAULT_BOUNDS
 from gpu_snapshots import GPU_MS, gpu_snapshot
 from hostile_names import NAMES, exported
@@ -228,17 +229,25 @@ def test_gpu_times_and_memory_are_there_where_they_are_known(tmp_path: Path) -> 
     assert as_openmetrics(registry)
 
 
-def test_peaks_of_memory_are_in_bytes() -> None:
-    profiler = profiler_on(memory=True)
-    with profiler.profile_node("work"):
-        block = bytearray(300 << 20)
-    del block
-    peaks = samples(registry_with(profiler), "cprofiling_node_memory_peak_bytes")
-    memory = by_name(profiler)["work"].memory
-    assert memory is not None
-    assert memory.host is not None
-    assert [(each.labels["memory"], each.value) for each in peaks] == [("host", memory.host.peak)]
-    assert peaks[0].value > 300 << 20
+def test_peaks_of_memory_are_in_bytes(tmp_path: Path) -> None:
+    # In a process of its own: a call that stays below what was reached before it has no peak.
+    program = """
+import cprofiling as cp
+from cprofiling.export import PrometheusCollector
+profiler = cp.Profiler()
+profiler.set_profiling(True, memory=True)
+with profiler.profile_node("work"):
+    block = bytearray(300 << 20)
+peak = profiler.get_profiling_summary().node("work").memory.host.peak
+metrics = {metric.name: metric.samples for metric in PrometheusCollector(profiler).collect()}
+for each in metrics["cprofiling_node_memory_peak_bytes"]:
+    print(each.labels["memory"], each.value == peak, peak)
+"""
+    done = python(["-c", program], tmp_path, watched=False)
+    assert done.err == ""
+    memory, same, peak = done.out.split()
+    assert (memory, same) == ("host", "True")
+    assert int(peak) > 300 << 20
 
 
 # ---- whose statistics ----------------------------------------------------------------------------
