@@ -43,7 +43,7 @@ def test_a_format_of_another_package_is_found(
     profiler.set_profiling(True)
     profiler.record("test", "load", 1.0)
     view = View(profiler.snapshot())
-    for name in ("text", "md", "json", "csv", "prom"):
+    for name in ("text", "md", "json", "csv"):
         view.render(name)
     assert not registered  # built-in names need no look at what is installed
     assert view.render("names") == "load\n"
