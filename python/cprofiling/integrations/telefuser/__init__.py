@@ -16,7 +16,6 @@ is, and a process that was not forked from this one installs them itself.
 
 from __future__ import annotations
 
-import importlib.abc
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,82 +23,16 @@ from cprofiling.integrations.telefuser import harness as _harness
 from cprofiling.integrations.telefuser import memory as _memory
 from cprofiling.integrations.telefuser import profiler as _profiler
 from cprofiling.integrations.telefuser.harness import HarnessConfig, StageBenchHarness, main
-from cprofiling.integrations.telefuser.memory import get_memory_info
-from cprofiling.integrations.telefuser.profiler import (
-    NCU_KEY_METRICS,
-    GlobalTimingRegistry,
-    MemorySnapshot,
-    ProfilingContext,
-    ProfilingContext4Debug,
-    StageIOSignature,
-    TensorSignature,
-    analyze_ncu_report,
-    capture_memory_snapshot,
-    compare_timing_reports,
-    dump_io_signatures,
-    dump_timing_report,
-    enable_profiler_for_names,
-    get_io_signatures,
-    get_memory_analysis,
-    get_memory_snapshots,
-    get_profiler_output_dir,
-    get_timing_report,
-    mark_as_worker_process,
-    print_memory_analysis,
-    print_timing_summary,
-    record_memory_snapshot,
-    reset_memory_registry,
-    reset_peak_memory_stats,
-    reset_timing_registry,
-    set_memory_baseline,
-    set_pipeline_name,
-    set_profiler_output_dir,
-    set_timing_metadata,
-)
+from cprofiling.integrations.telefuser.profiler import *  # noqa: F403 its names are ours
+from cprofiling.nodes.from_patterns.import_hook import LoaderThen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
 
-__all__ = [
-    "NCU_KEY_METRICS",
-    "GlobalTimingRegistry",
-    "HarnessConfig",
-    "MemorySnapshot",
-    "ProfilingContext",
-    "ProfilingContext4Debug",
-    "StageBenchHarness",
-    "StageIOSignature",
-    "TensorSignature",
-    "analyze_ncu_report",
-    "capture_memory_snapshot",
-    "compare_timing_reports",
-    "dump_io_signatures",
-    "dump_timing_report",
-    "enable_profiler_for_names",
-    "get_io_signatures",
-    "get_memory_analysis",
-    "get_memory_info",
-    "get_memory_snapshots",
-    "get_profiler_output_dir",
-    "get_timing_report",
-    "install",
-    "main",
-    "mark_as_worker_process",
-    "print_memory_analysis",
-    "print_timing_summary",
-    "record_memory_snapshot",
-    "reset_memory_registry",
-    "reset_peak_memory_stats",
-    "reset_timing_registry",
-    "set_memory_baseline",
-    "set_pipeline_name",
-    "set_profiler_output_dir",
-    "set_timing_metadata",
-    "uninstall",
-]
+__all__ = ["HarnessConfig", "StageBenchHarness", "install", "main", "uninstall"]
+__all__ += _profiler.__all__  # which has the rest
 
 _OURS = {
     "telefuser.utils.memory_snapshot": _memory,
@@ -147,7 +80,7 @@ def _put_into(module: ModuleType) -> None:
         setattr(module, name, getattr(ours, name))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Module finder that puts the names into telefuser's modules."""
 
     def find_spec(
@@ -160,29 +93,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = None if finder is self or find is None else find(fullname, path, target)
             if spec is not None:
-                spec.loader = _Loader(spec.loader)
+                spec.loader = LoaderThen(spec.loader, _put_into)  # type: ignore[assignment]
                 return spec
         return None
-
-
-class _Loader(importlib.abc.Loader):
-    """Loads a module as its own loader does, and puts the names into it."""
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Have the module made."""
-        module: ModuleType | None = self._own.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Have the module run."""
-        self._own.exec_module(module)
-        _put_into(module)
 
 
 _finder = _Finder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from cprofiling.layers.harness import stage_bench
 from cprofiling.layers.harness.signature_file import load_signatures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 __all__ = [
@@ -59,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments: by default those of the process. ``cprofiling harness`` runs a stage. Raises SystemExit for wrong
     arguments, an unreadable file and an unknown stage.
     """
-    import argparse
-
     made = argparse.ArgumentParser(prog="stage_bench_harness", description="Show the signatures of stages.")
     made.add_argument("--signature", required=True, help="a file of signatures")
     made.add_argument("--stage", help="the stage")
@@ -78,20 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if chosen.stage not in stages:
         made.error(f"argument --stage: it must be one of {', '.join(map(ascii, stages)) or 'none'}")
-    print("\n".join(_described(signature_with_tensors(stages[chosen.stage]))))
-
-
-def _described(signature: StageIOSignature) -> Iterator[str]:
-    yield f"Stage: {_shown(signature.stage_name)}"
-    yield "Input signatures:"
-    for name, value in signature.input_signatures.items():
-        yield f"  {_shown(name)}: {_value(value)}"
+    signature = signature_with_tensors(stages[chosen.stage])
+    lines = [f"Stage: {_shown(signature.stage_name)}", "Input signatures:"]
+    lines += [f"  {_shown(name)}: {_value(value)}" for name, value in signature.input_signatures.items()]
     if signature.output_signature is not None:
-        yield f"Output signature: {_value(signature.output_signature)}"
+        lines.append(f"Output signature: {_value(signature.output_signature)}")
     if signature.metadata:
-        yield "Metadata:"
-        for name, value in signature.metadata.items():
-            yield f"  {_shown(name)}: {value!a}"
+        lines += ["Metadata:", *(f"  {_shown(name)}: {value!a}" for name, value in signature.metadata.items())]
+    print("\n".join(lines))
 
 
 def _value(value: Any) -> str:

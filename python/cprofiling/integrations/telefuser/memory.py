@@ -5,14 +5,17 @@ Without an accelerator in use, memory is that of the process.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from cprofiling._internal import log
 from cprofiling._internal.text import checked_text
 from cprofiling.devices import operations
-from cprofiling.integrations.telefuser.log import tell
 from cprofiling.layers import context
 from cprofiling.layers.memory import StageMemory
 
@@ -37,9 +40,18 @@ _MIB = 1024 * 1024
 _NAMES = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 
 
-@dataclass(eq=True, repr=False)
+def tell(text: str) -> None:
+    """Log a text at INFO, or print it on stderr if logging would hide it."""
+    if log.logger.isEnabledFor(logging.INFO) and log.logger.hasHandlers():
+        log.logger.info("%s", text)
+    elif sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(text, file=sys.stderr)
+
+
+@dataclass(repr=False)
 class MemorySnapshot:
-    """Memory at a moment, in units of 1024 * 1024 bytes.
+    """Memory at a moment, in MiB; figures ``_gb`` are in GiB.
 
     Attributes:
         allocated_mb: In use.
@@ -57,37 +69,36 @@ class MemorySnapshot:
 
     def to_dict(self) -> dict[str, float]:
         """Return the four figures, with two decimals."""
-        names = ("allocated_mb", "reserved_mb", "peak_allocated_mb", "peak_reserved_mb")
-        return {name: round(getattr(self, name), 2) for name in names}
+        return {f"{name}_mb": round(getattr(self, f"{name}_mb"), 2) for name in StageMemory._fields}
 
     @property
     def allocated_gb(self) -> float:
-        """In use, in units of 1024**3 bytes."""
+        """Memory in use."""
         return self.allocated_mb / 1024
 
     @property
     def reserved_gb(self) -> float:
-        """Taken, in units of 1024**3 bytes."""
+        """Memory taken."""
         return self.reserved_mb / 1024
 
     @property
     def peak_allocated_gb(self) -> float:
-        """The most in use, in units of 1024**3 bytes."""
+        """Peak of memory in use."""
         return self.peak_allocated_mb / 1024
 
     @property
     def peak_reserved_gb(self) -> float:
-        """The most taken, in units of 1024**3 bytes."""
+        """Peak of memory taken."""
         return self.peak_reserved_mb / 1024
 
     @property
     def pool_overhead_mb(self) -> float:
-        """Reserved but unused memory in MiB."""
+        """Reserved but unused memory."""
         return self.reserved_mb - self.allocated_mb
 
     @property
     def pool_overhead_gb(self) -> float:
-        """Reserved but unused memory in GiB."""
+        """Reserved but unused memory."""
         return self.pool_overhead_mb / 1024
 
     @property
@@ -244,13 +255,10 @@ def _total_bytes() -> int:
 
 def print_memory_analysis() -> None:
     """Log the analysis at INFO, or print it on stderr without logging."""
-    tell(_analysis_text())
-
-
-def _analysis_text() -> str:
     analysis = get_memory_analysis()
     if not analysis:
-        return "No memory was recorded."
+        tell("No memory was recorded.")
+        return
     lines = [
         "Memory (MB)",
         f"  Peak reserved: {analysis['peak_reserved_mb']:.0f}, in use: {analysis['peak_allocated_mb']:.0f}",
@@ -264,4 +272,4 @@ def _analysis_text() -> str:
         f"(peak: {each['peak_allocated_mb']:.0f}/{each['peak_reserved_mb']:.0f})"
         for name, each in analysis["snapshots"].items()
     ]
-    return "\n".join(lines)
+    tell("\n".join(lines))

@@ -7,30 +7,24 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
 from cprofiling.devices.nsight import report as ncu_report
-from cprofiling.integrations.telefuser.log import tell
-from cprofiling.integrations.telefuser.memory import (
-    MemorySnapshot,
-    capture_memory_snapshot,
-    get_memory_analysis,
-    get_memory_snapshots,
-    memory_of,
-    print_memory_analysis,
-    record_memory_snapshot,
-    report_analyses,
-    reset_memory_registry,
-    reset_peak_memory_stats,
-    set_memory_baseline,
-)
+from cprofiling.integrations.telefuser import memory
+from cprofiling.integrations.telefuser.memory import *  # noqa: F403 telefuser has these names here, too
 from cprofiling.layers import context, signatures
 from cprofiling.layers.compare.comparison_text import in_cell
 from cprofiling.layers.compare.timing_file import load_timing_report
-from cprofiling.layers.context import mark_as_worker_process, set_timing_metadata
+from cprofiling.layers.context import (
+    dump_io_signatures,
+    dump_timing_report,
+    get_profiler_output_dir,
+    get_timing_report,
+    mark_as_worker_process,
+    set_timing_metadata,
+)
 from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
 from cprofiling.layers.timing_table import timing_table
@@ -49,34 +43,26 @@ if TYPE_CHECKING:
 __all__ = [
     "NCU_KEY_METRICS",
     "GlobalTimingRegistry",
-    "MemorySnapshot",
     "ProfilingContext",
     "ProfilingContext4Debug",
     "StageIOSignature",
     "TensorSignature",
     "analyze_ncu_report",
-    "capture_memory_snapshot",
     "compare_timing_reports",
     "dump_io_signatures",
     "dump_timing_report",
     "enable_profiler_for_names",
     "get_io_signatures",
-    "get_memory_analysis",
-    "get_memory_snapshots",
     "get_profiler_output_dir",
     "get_timing_report",
     "mark_as_worker_process",
-    "print_memory_analysis",
     "print_timing_summary",
-    "record_memory_snapshot",
-    "reset_memory_registry",
-    "reset_peak_memory_stats",
     "reset_timing_registry",
-    "set_memory_baseline",
     "set_pipeline_name",
     "set_profiler_output_dir",
     "set_timing_metadata",
 ]
+__all__ += memory.__all__
 
 DEBUG = "TELEFUSER_PROFILE_DEBUG"
 NAMES = "ENABLE_PROFILER_NAMES"
@@ -189,10 +175,15 @@ def signature_with_tensors(found: signatures.StageIOSignature) -> StageIOSignatu
     result = _with_tensors(found.output_signature)
     return StageIOSignature(
         found.stage_name,
-        {name: _with_tensors(value) for name, value in found.input_signatures.items()},
+        _with_tensors(dict(found.input_signatures)),
         result if isinstance(result, TensorSignature) else None,
         dict(found.metadata),
     )
+
+
+def get_io_signatures() -> dict[str, StageIOSignature]:
+    """Return the stages' signatures, by name."""
+    return {name: signature_with_tensors(found) for name, found in context.get_io_signatures().items()}
 
 
 # ---- Contexts
@@ -245,7 +236,7 @@ class ProfilingContext(context.ProfilingContext):
 def _want_report() -> None:
     """Write the report at exit in any case, as telefuser does."""
     context._Automatic.is_wanted = True
-    report_analyses()
+    memory.report_analyses()
 
 
 ProfilingContext4Debug: Any = ProfilingContext if _debug else _core.IdleContext
@@ -282,18 +273,13 @@ def set_profiler_output_dir(path: StrPath) -> None:
     os.environ[OUTPUT_DIR] = arguments.path("path", path)
 
 
-def get_profiler_output_dir() -> Path:
-    """Return the folder of this run's files, which is made."""
-    return context.get_profiler_output_dir()
-
-
 # ---- The registry
 
 
 class GlobalTimingRegistry:
     """Stage reports of this process, by functions of ``cprofiling.layers``."""
 
-    _instance: GlobalTimingRegistry | None = None
+    _instance: GlobalTimingRegistry
     _records: tuple[()] = ()  # telefuser's own function at the end of the process asks for these; the report is ours
 
     def __init__(self) -> None:
@@ -303,8 +289,6 @@ class GlobalTimingRegistry:
     @classmethod
     def get_instance(cls) -> GlobalTimingRegistry:
         """Return the one instance."""
-        if cls._instance is None:
-            cls._instance = cls()
         return cls._instance
 
     @classmethod
@@ -315,7 +299,7 @@ class GlobalTimingRegistry:
         """
         instance = cls.get_instance()
         instance._is_final = False
-        reset_memory_registry()
+        memory.reset_memory_registry()
         context.reset_timing_registry(request_id or "", metadata)
         return instance
 
@@ -327,7 +311,7 @@ class GlobalTimingRegistry:
         """
         _want_report()
         now_ns = time.perf_counter_ns()
-        context._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
+        context._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory.memory_of(memory_snapshot))
 
     def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
         """Add a use of a stage over ranks, with the slowest one's time.
@@ -353,17 +337,11 @@ class GlobalTimingRegistry:
             name, told["input_signatures"], told["output_signature"], told["metadata"]
         )
 
-    def get_io_signatures(self) -> dict[str, StageIOSignature]:
-        """Return the signatures, by stage."""
-        return {name: signature_with_tensors(found) for name, found in context.get_io_signatures().items()}
-
-    def dump_io_signatures(self, path: StrPath) -> None:
-        """Write the signatures, for the harness."""
-        context.dump_io_signatures(path)
-
-    def set_metadata(self, key: str, value: Any) -> None:
-        """Add something that the report is to say."""
-        set_timing_metadata(key, value)
+    dump = staticmethod(dump_timing_report)
+    dump_io_signatures = staticmethod(dump_io_signatures)
+    get_io_signatures = staticmethod(get_io_signatures)
+    get_report = staticmethod(get_timing_report)
+    set_metadata = staticmethod(set_timing_metadata)
 
     def finalize(self) -> None:
         """End the wall clock's time, once."""
@@ -371,17 +349,12 @@ class GlobalTimingRegistry:
             self._is_final = True
             context._registry.ended_ns = time.perf_counter_ns()
 
-    def get_report(self) -> dict[str, Any]:
-        """Return the report (see ``cprofiling.layers.get_timing_report``)."""
-        return context.get_timing_report()
-
-    def dump(self, path: StrPath) -> None:
-        """Write the report."""
-        context.dump_timing_report(path)
-
     def summary(self) -> str:
         """Return the report as a table."""
         return timing_table(self.get_report())
+
+
+GlobalTimingRegistry._instance = GlobalTimingRegistry()
 
 
 def reset_timing_registry(
@@ -391,29 +364,9 @@ def reset_timing_registry(
     return GlobalTimingRegistry.reset(request_id, metadata)
 
 
-def get_timing_report() -> dict[str, Any]:
-    """Return the report (see ``cprofiling.layers``)."""
-    return context.get_timing_report()
-
-
-def dump_timing_report(path: StrPath) -> None:
-    """Write the report."""
-    context.dump_timing_report(path)
-
-
 def print_timing_summary() -> None:
     """Log the report's table, or print it on stderr without logging."""
-    tell(GlobalTimingRegistry.get_instance().summary())
-
-
-def get_io_signatures() -> dict[str, StageIOSignature]:
-    """Return the stages' signatures, by name."""
-    return GlobalTimingRegistry.get_instance().get_io_signatures()
-
-
-def dump_io_signatures(path: StrPath) -> None:
-    """Write the signatures, for the harness."""
-    context.dump_io_signatures(path)
+    memory.tell(GlobalTimingRegistry.get_instance().summary())
 
 
 # ---- Kernels and comparisons
