@@ -30,7 +30,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa:
 
 from cprofiling.monitoring.server import guard, messages, service, serving  # noqa: E402
 from cprofiling.monitoring.server import sessions as server_sessions  # noqa: E402
-from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402
+from cprofiling.monitoring.server.messages import Refusal  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 

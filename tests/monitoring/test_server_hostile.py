@@ -27,7 +27,7 @@ pytest.importorskip("grpc_health")
 pytest.importorskip("grpc_reflection")
 
 from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
-from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402
+from cprofiling.monitoring.server.messages import Refusal  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 

@@ -74,23 +74,14 @@ def is_ip(host: str, version: int) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Return whether only this machine can reach a checked address."""
-    return socket_path(address) is not None or is_loopback(split_address(address)[0])
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address.
-
-    ``localhost`` counts if it leads there.
-    """
-    hosts = [host]
-    if host.lower() == "localhost":
-        try:
-            hosts = [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-        except OSError:
-            return False
+    """Return whether only this machine can reach a checked address. ``localhost`` counts if it leads there."""
+    if socket_path(address) is not None:
+        return True
+    hosts = [split_address(address)[0]]
     try:
+        if hosts[0].lower() == "localhost":
+            hosts = [str(found[4][0]) for found in socket.getaddrinfo(hosts[0], None, type=socket.SOCK_STREAM)]
         found = [ipaddress.ip_address(each) for each in hosts]
-    except ValueError:
+    except (OSError, ValueError):
         return False
     return all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in found)

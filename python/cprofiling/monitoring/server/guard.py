@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 from google.protobuf.message import DecodeError
 
-from cprofiling.monitoring.server.messages import wire_text
-from cprofiling.monitoring.server.refusal import Refusal, described
+from cprofiling.monitoring.server.messages import Refusal, described, wire_text
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -179,10 +178,7 @@ def _one_request(handler: Any, first_request: Callable[[Any], Any]) -> Answering
 
 
 def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answering:
-    """Return a handler that answers each request of a stream.
-
-    Requests that are too large or malformed arrive empty.
-    """
+    """Return a handler that answers each request of a stream."""
 
     async def answering(_requests: Any, context: Any) -> None:
         requests = _Requests(context, handler.request_deserializer, await first_request(context))
@@ -194,15 +190,10 @@ def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answerin
 
 
 class _Requests:
-    """Requests of a stream.
-
-    A generator would have to be ended by the event loop.
-    """
+    """Requests of a stream, empty if too large or malformed. A generator would have to be ended by the event loop."""
 
     def __init__(self, context: Any, parse: Callable[[bytes], Any], first: Any) -> None:
-        self._context = context
-        self._parse = parse
-        self._first = first
+        self._context, self._parse, self._first = context, parse, first
 
     def __aiter__(self) -> _Requests:
         return self

@@ -1,4 +1,4 @@
-"""Convert statistics and stages to messages and back."""
+"""Convert statistics and stages to messages and back, and refuse calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import grpc
 
 from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
-from cprofiling.monitoring.server.refusal import Refusal
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 if TYPE_CHECKING:
@@ -25,6 +24,24 @@ _NUMBERS = {
 }
 _STAGES = {number: ExecutionStage(stage) for stage, number in _NUMBERS.items()}
 _KNOWN: dict[str, str] = {stage.value: stage for stage in ExecutionStage}
+_FIGURES: tuple[str, ...] = (
+    "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms",
+)  # fmt: skip
+_COUNTS = ("error_count", "cancelled_count", "skipped_count", "dropped_count")
+_QUANTILES = ("p50_ms", "p99_ms")
+
+
+class Refusal(Exception):  # noqa: N818 it is no error of ours
+    """Ends a call with a status.
+
+    code: a ``grpc.StatusCode``. details: a sentence for the client.
+    """
+
+    def __init__(self, code: Any, details: str) -> None:
+        """Take over both."""
+        super().__init__(details)
+        self.code = code
+        self.details = details
 
 
 def stage_of(request: Any) -> str | None:
@@ -49,40 +66,34 @@ def stage_of(request: Any) -> str | None:
     return _KNOWN.get(name, name)
 
 
+def described(error: BaseException) -> str:
+    """Return an exception's type and text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 a broken __str__ must not hide the error
+        return type(error).__name__
+
+
 def wire_text(text: str) -> str:
     """Return text with backslash escapes for characters that UTF-8 lacks."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def node_message(stats: Any) -> pb.NodeProfilingStats:
-    """Return one key's statistics as a message.
-
-    stats: ours, or an object with the first ten fields.
-    """
+    """Return one key's statistics, ours or of the first ten fields, as a message."""
     stage = checked_text("stage", stats.stage)
-    number = _NUMBERS.get(stage)
+    fields = _FIGURES
+    if isinstance(stats, NodeProfilingStats):
+        fields += _COUNTS
+        if stats.p50_ms is not None and stats.p99_ms is not None:
+            fields += _QUANTILES
     message = pb.NodeProfilingStats(
         node_name=wire_text(checked_text("node_name", stats.node_name)),
-        stage=number,
-        count=stats.count,
-        mean_ms=stats.mean_ms,
-        median_ms=stats.median_ms,
-        std_ms=stats.std_ms,
-        min_ms=stats.min_ms,
-        max_ms=stats.max_ms,
-        total_ms=stats.total_ms,
-        last_ms=stats.last_ms,
+        stage=_NUMBERS.get(stage),
+        **{name: getattr(stats, name) for name in fields},
     )
-    if number is None:
+    if stage not in _NUMBERS:
         message.stage_name = wire_text(stage)
-    if isinstance(stats, NodeProfilingStats):
-        message.error_count = stats.error_count
-        message.cancelled_count = stats.cancelled_count
-        message.skipped_count = stats.skipped_count
-        message.dropped_count = stats.dropped_count
-        if stats.p50_ms is not None and stats.p99_ms is not None:
-            message.p50_ms = stats.p50_ms
-            message.p99_ms = stats.p99_ms
     return message
 
 
@@ -124,18 +135,6 @@ def _stats_from(message: Any) -> NodeProfilingStats:
     return NodeProfilingStats(
         node_name=message.node_name,
         stage=message.stage_name if message.HasField("stage_name") else _STAGES.get(message.stage, ""),
-        count=message.count,
-        mean_ms=message.mean_ms,
-        median_ms=message.median_ms,
-        std_ms=message.std_ms,
-        min_ms=message.min_ms,
-        max_ms=message.max_ms,
-        total_ms=message.total_ms,
-        last_ms=message.last_ms,
-        p50_ms=message.p50_ms if message.HasField("p50_ms") else None,
-        p99_ms=message.p99_ms if message.HasField("p99_ms") else None,
-        error_count=message.error_count,
-        cancelled_count=message.cancelled_count,
-        skipped_count=message.skipped_count,
-        dropped_count=message.dropped_count,
+        **{name: getattr(message, name) for name in _FIGURES + _COUNTS},
+        **{name: getattr(message, name) for name in _QUANTILES if message.HasField(name)},
     )

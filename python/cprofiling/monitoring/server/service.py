@@ -14,8 +14,7 @@ import grpc
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.guard import send
-from cprofiling.monitoring.server.messages import filled, stage_of, wire_text
-from cprofiling.monitoring.server.refusal import Refusal
+from cprofiling.monitoring.server.messages import Refusal, filled, stage_of, wire_text
 from cprofiling.monitoring.server.sessions import Session, Sessions
 
 if TYPE_CHECKING:
@@ -25,21 +24,6 @@ INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all
 
 
-def cuvis_handlers(service: ProfilingService) -> Any:
-    """Return handlers for clients of cuvis-ai-core.
-
-    Its messages are ours, with fewer fields.
-    """
-    methods = {"SetProfiling": service.SetProfiling, "GetProfilingSummary": service.GetProfilingSummary}
-    handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
-            method, getattr(pb, f"{name}Request").FromString, getattr(pb, f"{name}Response").SerializeToString
-        )
-        for name, method in methods.items()
-    }
-    return grpc.method_handlers_generic_handler("cuvis_ai.v1.CuvisAIService", handlers)
-
-
 class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
     """Handlers that return an answer, or raise a Refusal."""
 
@@ -47,6 +31,18 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         """Serve these sessions, created in their event loop."""
         self.sessions = sessions
         self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def cuvis_handlers(self) -> Any:
+        """Return handlers for clients of cuvis-ai-core, whose messages are ours with fewer fields."""
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                getattr(self, name),
+                getattr(pb, f"{name}Request").FromString,
+                getattr(pb, f"{name}Response").SerializeToString,
+            )
+            for name in ("SetProfiling", "GetProfilingSummary")
+        }
+        return grpc.method_handlers_generic_handler("cuvis_ai.v1.CuvisAIService", handlers)
 
     async def SetProfiling(self, request: Any, _context: Any) -> Any:
         """Switch a session on or off, with defaults for unset options."""
@@ -90,7 +86,9 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
             updates = None if updates is None else updates - 1
             if updates == 0:
                 return
-            await self._pause(interval_ms / 1000)
+            stopped, _ = await asyncio.wait({self.stopping}, timeout=interval_ms / 1000)
+            if stopped:
+                raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server stops")
 
     async def _call(self, session: Session, function: Any) -> Any:
         return await session.call(function, self.sessions.free)
@@ -109,12 +107,6 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         with suppress(Refusal, asyncio.TimeoutError):  # one session's fault does not hide the others
             message.profiling_enabled = await asyncio.wait_for(asked, _PATIENCE_S)
         return message
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait for a while. Refusal when the server stops meanwhile."""
-        stopped, _ = await asyncio.wait({self.stopping}, timeout=seconds)
-        if stopped:
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, "the server stops")
 
 
 def _check_at_least(field: str, value: int, least: int) -> None:

@@ -32,12 +32,11 @@ from cprofiling.monitoring.server.addresses import (
 )
 from cprofiling.monitoring.server.guard import Guard, checked_token
 from cprofiling.monitoring.server.messages import MOST_BYTES
-from cprofiling.monitoring.server.service import ProfilingService, cuvis_handlers
+from cprofiling.monitoring.server.service import ProfilingService
 from cprofiling.monitoring.server.sessions import Sessions
 from cprofiling.recording.output_names import named
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any
 
     from _typeshed import StrOrBytesPath
@@ -106,9 +105,7 @@ def _credentials(tls: Any) -> Any:
         return None
     if not isinstance(tls, tuple) or len(tls) != 2:
         raise TypeError(f"tls must be a pair of paths (certificate, key) or None, got {shown_value(tls)}")
-    certificate, key = (
-        arguments.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)
-    )
+    certificate, key = arguments.path("tls (certificate)", tls[0]), arguments.path("tls (key)", tls[1])
     pair = (files.read_whole(key), files.read_whole(certificate))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
@@ -176,9 +173,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -216,7 +211,7 @@ class Server:
         server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
         self._service = ProfilingService(self._sessions)
         profiling_pb2_grpc.add_ProfilingServiceServicer_to_server(self._service, server)
-        server.add_generic_rpc_handlers((cuvis_handlers(self._service),))
+        server.add_generic_rpc_handlers((self._service.cuvis_handlers(),))
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
@@ -256,7 +251,13 @@ class Server:
         Raises OSError if that fails.
         """
         try:
-            _remove_old_socket(path)
+            with suppress(FileNotFoundError):
+                status = os.lstat(path)
+                if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid():
+                    with socket.socket(socket.AF_UNIX) as tried:
+                        tried.setblocking(False)
+                        if tried.connect_ex(path) == errno.ECONNREFUSED:  # its server was killed
+                            os.unlink(path)
             with tempfile.TemporaryDirectory(prefix=".cprofiling-", dir=os.path.dirname(path)) as folder:
                 made = os.path.join(folder, "s")
                 self._added(server, f"unix:{made}")
@@ -271,21 +272,7 @@ class Server:
     def _added(self, server: Any, address: str) -> int:
         try:
             if self._credentials is None:
-                port: int = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, self._credentials)
+                return int(server.add_insecure_port(address))
+            return int(server.add_secure_port(address, self._credentials))
         except RuntimeError as error:
             raise OSError(f"cannot serve on {self.address}: {error}") from None
-        return port
-
-
-def _remove_old_socket(path: str) -> None:
-    """Remove this user's socket of a killed server."""
-    with suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
-            return
-        with socket.socket(socket.AF_UNIX) as tried:
-            tried.setblocking(False)
-            if tried.connect_ex(path) == errno.ECONNREFUSED:
-                os.unlink(path)

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 import grpc
 
 from cprofiling._internal.text import shown_value
-from cprofiling.monitoring.server.refusal import Refusal, described
+from cprofiling.monitoring.server.messages import Refusal, described
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 
 if TYPE_CHECKING:
     from typing import Any
-
-    Outcome = tuple[Any, Refusal | None]
 
 _METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
 _LONGEST_ID = 256
@@ -50,35 +48,32 @@ class Session:
         Raises Refusal if it fails, or too many wait.
         """
         if self._controls is not None:
-            result, refusal = _outcome(function, self._controls)
+            outcome = _outcome(function, self._controls)
         else:
-            result, refusal = await _aside(functools.partial(_outcome, function, self.target), free)
-        if refusal is not None:
-            raise refusal
-        return result
+            outcome = await _aside(functools.partial(_outcome, function, self.target), free)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
 
 
-def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
-    """Return a function's result, or the client's view of its exception."""
+def _outcome(function: Callable[[Any], Any], target: Any) -> Any:
+    """Return a function's result, or the Refusal for its exception."""
     try:
-        return function(target), None
+        return function(target)
     except Refusal as refusal:
-        return None, refusal
+        return refusal
     except BaseException as error:  # noqa: BLE001
-        return None, Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
+        return Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
 
 
-async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> Outcome:
-    """Return a function's result from a thread.
-
-    The number of threads is bounded, also after their calls have ended.
-    """
+async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
+    """Return a function's result from a thread, one of a bounded number, also after their calls have ended."""
     if not free.acquire(blocking=False):
         raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Outcome] = loop.create_future()
+    answer: asyncio.Future[Any] = loop.create_future()
 
-    def give(outcome: Outcome) -> None:
+    def give(outcome: Any) -> None:
         if not answer.done():
             answer.set_result(outcome)
 
@@ -117,9 +112,16 @@ class Sessions:
     def add(self, name: str, target: Any) -> None:
         """Add a session.
 
-        Raises ValueError for a taken name or too many sessions.
+        Raises TypeError or ValueError for a wrong or taken name, another target, or too many sessions.
         """
-        _check_name(name)
+        if not isinstance(name, str):
+            raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
+        try:
+            size = len(name.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
+        if not 1 <= size <= _LONGEST_ID:
+            raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
         has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
         has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
         if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
@@ -156,14 +158,3 @@ class Sessions:
         """Return all, sorted by name."""
         sessions = self._sessions  # which is replaced, never changed
         return [sessions[name] for name in sorted(sessions)]
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
-    try:
-        size = len(name.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
-    if not 1 <= size <= _LONGEST_ID:
-        raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
