@@ -33,6 +33,7 @@ from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
 from cprofiling.monitoring.server import sessions as server_sessions  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
+from grpc_clients import sessions_of, stub_of, watch  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = Path(serving.__file__).parent
@@ -75,24 +76,12 @@ class Foreign:
 FIGURES = ("count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
 
-@contextlib.contextmanager
-def stub_of(server: Any) -> Iterator[Any]:
-    """A client of the server."""
-    with grpc.insecure_channel(server.address) as channel:
-        yield profiling_pb2_grpc.ProfilingServiceStub(channel)
-
-
 def call_with(server: Any, name: str, **fields: Any) -> Any:
     """Make one call, and return its answer; a stream's is a list."""
     metadata, timeout = fields.pop("metadata", None), fields.pop("timeout", 10)
     with stub_of(server) as stub:
         answer = getattr(stub, name)(getattr(pb, f"{name}Request")(**fields), metadata=metadata, timeout=timeout)
         return list(answer) if name == "WatchProfiling" else answer
-
-
-def watch(stub: Any, interval_ms: int = 60_000) -> Any:
-    """The updates of the session ``p``."""
-    return stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=interval_ms))
 
 
 def refusal(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -452,7 +441,7 @@ def test_streams_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: py
         assert refusal(lambda: next(watch(stub))) == expected
         assert refusal(lambda: next(health.Watch(health_pb2.HealthCheckRequest()))) == expected
         assert refusal(lambda: next(reflected(channel))) == expected
-        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 3
+        assert len(sessions_of(stub)) == 3
         for updates in watching:
             updates.cancel()
         for _ in range(1000):  # there is room again when the server has heard of it
@@ -544,7 +533,7 @@ def test_a_token_is_wanted_of_all_calls_but_health(profiler: cp.Profiler) -> Non
     ]  # fmt: skip
     with serve({"p": profiler}, "0.0.0.0:0", token=TOKEN) as made, insecure(made) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        assert len(stub.ListSessions(pb.ListSessionsRequest(), metadata=right).sessions) == 1
+        assert len(sessions_of(stub, metadata=right)) == 1
         list_sessions = functools.partial(stub.ListSessions, pb.ListSessionsRequest())
         for metadata in wrong:
             assert refusal(functools.partial(list_sessions, metadata=metadata))[0] is STATUS.UNAUTHENTICATED
@@ -583,7 +572,7 @@ def test_tls(certificate: tuple[Path, Path], profiler: cp.Profiler) -> None:
         credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
         with grpc.secure_channel(address, credentials) as channel:
             stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+            assert len(sessions_of(stub)) == 1
         with insecure(made) as channel:
             stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
             assert refusal(lambda: stub.ListSessions(pb.ListSessionsRequest(), timeout=5))[0] is STATUS.UNAVAILABLE

@@ -24,7 +24,6 @@ import cprofiling as cp
 from calls import profiler_on
 from command import COMMAND
 from cprofiling.commands import main
-from cprofiling.commands import serve as server_commands
 from foreign import ATTACKER, run_as, shared_folder
 
 grpc = pytest.importorskip("grpc")
@@ -34,7 +33,8 @@ pytest.importorskip("grpc_reflection")
 from cprofiling.commands import serving_program  # noqa: E402
 from cprofiling.monitoring.top import from_server  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
+from cprofiling.server import serve  # noqa: E402
+from grpc_clients import sessions_of, stub_of  # noqa: E402
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 TOKEN = "correct-horse-battery"
@@ -139,22 +139,18 @@ def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     with serve({"p": cp.Profiler()}, token=TOKEN) as made:
         arguments = [made.address, "--updates", "1"]
         assert "UNAUTHENTICATED" in failed(["top", *arguments], capsys)
+        assert "address must be HOST:PORT" in failed(["top", ":::1"], capsys)
         assert "session p" in shown([*arguments, "--token-file", str(file)], capsys)
         monkeypatch.setenv("CPROFILING_TOKEN", TOKEN)
         assert "session p" in shown(arguments, capsys)
+        file.write_text("größer als sechzehn\n", encoding="utf-8")
+        complaint = "token must have 16 to 4096 printable ASCII characters and no blanks, got 19 characters"
+        assert failed(["top", *arguments, "--token-file", str(file)], capsys) == f"cprofiling: {complaint}\n"
+        if os.geteuid() == 0:
+            os.chown(file, 65534, -1)
+            assert "is no secret" in failed(["top", *arguments, "--token-file", str(file)], capsys)
     missing = tmp_path / "none"
     assert f"cannot read {str(missing)!r}" in failed(["top", "127.0.0.1:1", "--token-file", str(missing)], capsys)
-
-
-def test_top_does_not_send_what_is_no_token(server: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "token"
-    file.write_text("größer als sechzehn\n", encoding="utf-8")
-    file.chmod(0o640)
-    complaint = failed(["top", server.address, "--token-file", str(file)], capfd)
-    assert (
-        complaint
-        == "cprofiling: token must have 16 to 4096 printable ASCII characters and no blanks, got 19 characters\n"
-    )
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o644, 0o604, 0o620, 0o602])
@@ -170,23 +166,6 @@ def test_a_token_that_others_may_read_or_change_is_refused(
     assert complaint.startswith(f"cprofiling: {str(file)!r} is no secret, {why}")
 
 
-def test_a_token_file_of_another_user_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    file.chmod(0o600)
-    os.chown(file, 65534, -1)
-    assert "is no secret" in failed(["top", "127.0.0.1:1", "--token-file", str(file)], capsys)
-
-
-def test_top_reads_all_of_a_long_file(tmp_path: Path) -> None:
-    """As that of all authorities of a machine, which has hundreds of KB."""
-    file = tmp_path / "ca.pem"
-    file.write_bytes(b"x" * 1_000_000)
-    assert len(server_commands.first_bytes(str(file))) == 1_000_000
-
-
 def test_top_uses_tls(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The server has none, and a file that is no certificate is no reason to do without."""
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
@@ -200,11 +179,6 @@ def test_top_asks_the_server_and_no_proxy(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:1")
     assert "session p" in shown([server.address, "--updates", "1"], capsys)
-
-
-def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "127.0.0.1:1: UNAVAILABLE: " in failed(["top", "127.0.0.1:1"], capsys)
-    assert "address must be HOST:PORT" in failed(["top", ":::1"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -376,11 +350,9 @@ def counts(stub: Any, session: str) -> dict[str, int]:
 
 def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
     options = ("--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
-    with Served(tmp_path, *options) as served, grpc.insecure_channel(served.address) as channel:
+    with Served(tmp_path, *options) as served, stub_of(served) as stub:
         assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
-        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
-        assert [(each.session_id, each.profiling_enabled) for each in listed] == [
+        assert [(each.session_id, each.profiling_enabled) for each in sessions_of(stub)] == [
             ("default", True), ("main", True), ("no", False), ("nodes", True),
         ]  # fmt: skip
         assert counts(stub, "nodes") == {"work": 6}
@@ -396,10 +368,8 @@ def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
 
 
 def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
-    with Served(tmp_path, "-n", "__main__:work") as served, grpc.insecure_channel(served.address) as channel:
-        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
-        assert [(each.session_id, each.profiling_enabled) for each in listed] == [("default", False), ("nodes", False)]
+    with Served(tmp_path, "-n", "__main__:work") as served, stub_of(served) as stub:
+        assert {each.session_id: each.profiling_enabled for each in sessions_of(stub)} == {"default": 0, "nodes": 0}
         assert counts(stub, "nodes") == {}
         assert served.end() == (7, "")
 
@@ -417,8 +387,7 @@ def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyP
     holder = argparse.Namespace()
     monkeypatch.setitem(sys.modules, "program", holder)
     placed = serving_program.PlacedPipeline("program", "its.pipeline")
-    with serve({"p": placed}) as made, grpc.insecure_channel(made.address) as channel:
-        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+    with serve({"p": placed}) as made, stub_of(made) as stub:
         with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
             counts(stub, "p")
         holder.its = argparse.Namespace(pipeline=profiler_on())
@@ -581,18 +550,11 @@ def test_who_can_control_a_server_is_told(
     assert capsys.readouterr().err == f"cprofiling: serving on {address}\n{warned if whose else ''}"
 
 
-class ServedOpenly(Served):
-    """A program that is served without a token."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        super().__init__(folder, "--no-token", *options)
-
-
 @pytest.mark.slow
 def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuvis = pytest.importorskip("cuvis_ai_core.grpc")
     monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)
-    with ServedOpenly(tmp_path, "-s", "main=__main__:pipeline") as served:
+    with Served(tmp_path, "--no-token", "-s", "main=__main__:pipeline") as served:
         said = "cprofiling: without a token: all users and programs of this machine can control it, clients of "
         assert served.warned == f"{said}cuvis-ai-core among them\n"
         with grpc.insecure_channel(served.address) as channel:
@@ -685,9 +647,8 @@ def test_a_socket_that_nobody_serves_any_more_is_replaced() -> None:
         path = Path(folder, "socket")
         with socket.socket(socket.AF_UNIX) as old:
             old.bind(str(path))
-        with serve({"p": cp.Profiler()}, f"unix:{path}") as made, grpc.insecure_channel(made.address) as channel:
-            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        with serve({"p": cp.Profiler()}, f"unix:{path}") as made, stub_of(made) as stub:
+            assert len(sessions_of(stub)) == 1
         path.write_text("a file")
         with pytest.raises(OSError, match="Address already in use"):
             serve({"p": cp.Profiler()}, f"unix:{path}")
@@ -705,7 +666,7 @@ def test_what_is_no_path_of_a_socket(path: str) -> None:
 def test_no_token_on_a_socket(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/s"
-        with ServedOpenly(tmp_path, "--address", address) as served:
+        with Served(tmp_path, "--no-token", "--address", address) as served:
             assert served.address == address
             assert served.warned.startswith("cprofiling: without a token: this user's programs can")
             assert served.end() == (7, "")
