@@ -52,9 +52,9 @@ def table_rows(output: str) -> dict[tuple[str, str], list[float]]:
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
     pytest.importorskip("sklearn")
-    from cprofiling.commands import demo
+    from cprofiling.commands import digits
 
-    return demo
+    return digits
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_the_package_does_not_import_the_command() -> None:
 def test_the_command_imports_nothing_for_the_demo_before_it_runs() -> None:
     code = (
         "import sys, cprofiling.commands.main\n"
-        "print(*sorted({'cprofiling.commands.demo', 'numpy', 'sklearn'} & set(sys.modules)))"
+        "print(*sorted({'cprofiling.commands.digits', 'numpy', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
@@ -156,7 +156,7 @@ def test_the_command_imports_nothing_for_the_demo_before_it_runs() -> None:
 def test_demo_without_its_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "cprofiling.commands.demo", raising=False)
+    monkeypatch.delitem(sys.modules, "cprofiling.commands.digits", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -165,8 +165,8 @@ def test_demo_without_its_packages(
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cprofiling.commands.demo", None)
-    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.commands\.demo"):
+    monkeypatch.setitem(sys.modules, "cprofiling.commands.digits", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.commands\.digits"):
         main.main(["demo"])
 
 

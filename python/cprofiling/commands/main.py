@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from cprofiling import __version__
+from cprofiling.commands.compare import add_compare, add_harness, add_merge
 from cprofiling.commands.count import add_count
-from cprofiling.commands.nsight import add_ncu, add_nsys
+from cprofiling.commands.ncu import add_ncu, add_nsys
 from cprofiling.commands.parsing import (
     EXIT_FAILURE,
     INT64_MAX,
@@ -27,7 +28,6 @@ from cprofiling.commands.parsing import (
 )
 from cprofiling.commands.report import add_report
 from cprofiling.commands.serve import SERVE_OPTIONS, add_control, add_serve
-from cprofiling.commands.stage_commands import add_compare, add_harness, add_merge
 from cprofiling.commands.top import add_top
 
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments: by default those of the process.
 
     Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``. The
-    commands ``run`` and ``serve`` do not return (see ``run.prepare``).
+    commands ``run`` and ``serve`` do not return (see ``program.prepare``).
     """
     own = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and arguments is None:
@@ -80,13 +80,13 @@ def parsed(own: list[str]) -> argparse.Namespace:
     """
     program: list[str] = []
     if own[:1] == ["run"]:
-        from cprofiling.commands import run
+        from cprofiling.commands.program import split
 
-        own[1:], program = run.split(own[1:])
+        own[1:], program = split(own[1:])
     elif own[:1] == ["serve"]:
-        from cprofiling.commands import run
+        from cprofiling.commands.program import split
 
-        own[1:], program = run.split(own[1:], SERVE_OPTIONS)
+        own[1:], program = split(own[1:], SERVE_OPTIONS)
     elif own[:1] in (["ncu"], ["nsys"]):
         from cprofiling.devices.nsight import tools
 
@@ -220,7 +220,7 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def demo(options: argparse.Namespace) -> str:
     """Run the demo and return its report."""
     try:
-        from cprofiling.commands.demo import run_demo
+        from cprofiling.commands.digits import run_demo
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in DEMO_PACKAGES:
             raise
@@ -235,13 +235,13 @@ def demo(options: argparse.Namespace) -> str:
 
 def run_program(options: argparse.Namespace) -> str:
     """Run and record a program, which begins once this command has unwound."""
-    from cprofiling.commands import run
+    from cprofiling.commands import program
 
     if not options.program:
         options.refuse("a program is required: SCRIPT or -m MODULE")
     try:
-        launch = run.prepare(options.output, options.node, options.program)
-    except run.CannotRunError as error:
+        launch = program.prepare(options.output, options.node, options.program)
+    except program.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
     raise launch
 

@@ -166,7 +166,7 @@ def serve(options: argparse.Namespace) -> str:
         )
     needed()
     from cprofiling.commands import serving_program
-    from cprofiling.commands.run import CannotRunError
+    from cprofiling.commands.program import CannotRunError
 
     tls = None if options.tls_cert is None else (options.tls_cert, options.tls_key)
     try:

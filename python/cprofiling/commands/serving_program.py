@@ -12,7 +12,7 @@ import grpc
 
 from cprofiling._internal.messages import say
 from cprofiling._internal.text import shown_value
-from cprofiling.commands.run import Launch, Program, say_unmatched
+from cprofiling.commands.program import Launch, Program, say_unmatched
 from cprofiling.monitoring.server.addresses import checked_address, is_local, socket_path
 from cprofiling.monitoring.server.messages import Refusal
 from cprofiling.monitoring.server.serving import serve

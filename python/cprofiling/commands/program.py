@@ -45,7 +45,7 @@ _BEGINNING = """
 import sys
 sys.path.append({folder!r})
 try:
-    from cprofiling.commands.run import begin
+    from cprofiling.commands.program import begin
 except ImportError:
     begin = None
 finally:
