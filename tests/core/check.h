@@ -4,9 +4,15 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(#condition, __FILE__, __LINE__))
 
@@ -37,6 +43,111 @@ static inline void check_near(const char *what, double value, double expected, d
         check_failed(what, file, line);
     }
 }
+
+/* ---- Tests ---- */
+
+enum { CHECK_TESTS = 100, HANG_SECONDS = 140 }; /* a child that waits longer than this is in a deadlock */
+
+typedef struct {
+    void (*tests[CHECK_TESTS])(void);
+    size_t count;
+} check_list;
+
+static check_list check_all;
+
+/* Begins a test: check_run runs all tests of a program in the order of the file. */
+#define TEST(name)                                                  \
+    static void test_##name(void);                                  \
+    __attribute__((constructor)) static void check_add_##name(void) \
+    {                                                               \
+        check_all.tests[check_all.count++] = test_##name;           \
+    }                                                               \
+    static void test_##name(void)
+
+/* Begins a test in a process of its own. */
+#define TEST_IN_CHILD(name)            \
+    static void child_of_##name(void); \
+    TEST(name)                         \
+    {                                  \
+        IN_CHILD                       \
+        {                              \
+            child_of_##name();         \
+        }                              \
+    }                                  \
+    static void child_of_##name(void)
+
+/* Runs `begin` before each test and `end` after it; both may be NULL. */
+static inline void check_run(void (*begin)(void), void (*end)(void))
+{
+    CHECK(check_all.count > 0);
+    for (size_t i = 0; i < check_all.count; i++) {
+        if (begin != NULL) {
+            begin();
+        }
+        check_all.tests[i]();
+        if (end != NULL) {
+            end();
+        }
+    }
+}
+
+/* A main function that only runs the tests. */
+#define TEST_MAIN(begin, end)  \
+    int main(void)             \
+    {                          \
+        check_run(begin, end); \
+        return EXIT_SUCCESS;   \
+    }
+
+/* ---- Functions of others, child processes, threads ---- */
+
+/* Begins a function that is called in the place of the function `name`; WRAP_REAL also declares that one, real_<name>.
+ * test_core.py passes the names to the linker. */
+#define WRAP(type, name, ...)                                  \
+    type wrapped_##name(__VA_ARGS__) __asm__("__wrap_" #name); \
+    type wrapped_##name(__VA_ARGS__)
+#define WRAP_REAL(type, name, ...)                          \
+    type real_##name(__VA_ARGS__) __asm__("__real_" #name); \
+    WRAP(type, name, __VA_ARGS__)
+
+/* Runs the block that follows in a forked child, and checks that the child came to its end. */
+#define IN_CHILD for (pid_t child_ = fork(); check_is_child(child_); exit(EXIT_SUCCESS))
+
+static inline void check_success(pid_t child)
+{
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+}
+
+static inline bool check_is_child(pid_t child)
+{
+    if (child == 0) {
+        (void)alarm(HANG_SECONDS);
+        return true;
+    }
+    check_success(child);
+    return false;
+}
+
+static inline pthread_t check_thread(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, body, argument) == 0);
+    return thread;
+}
+
+static inline void check_join(pthread_t thread)
+{
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static inline void check_in_thread(void *(*body)(void *), void *argument)
+{
+    check_join(check_thread(body, argument));
+}
+
+/* ---- Arguments and numbers ---- */
 
 /* The program's argument, a number from 1 on; `otherwise` without one. */
 static inline uint64_t check_argument(int count, char **arguments, uint64_t otherwise)

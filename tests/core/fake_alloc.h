@@ -2,8 +2,7 @@
 #ifndef TESTS_CORE_FAKE_ALLOC_H
 #define TESTS_CORE_FAKE_ALLOC_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "tests/core/check.h"
 
 /* Puts it in the place of the system's, until the program ends. Not while another thread is in the core. */
 void fake_alloc_install(void);
@@ -20,5 +19,15 @@ uint64_t fake_alloc_live(void);
 
 /* The size of all mappings that were made, whether or not they were given back. */
 uint64_t fake_alloc_mapped_bytes(void);
+
+/* A main function that runs the tests with this allocator, and checks that all memory was given back. */
+#define FAKE_ALLOC_MAIN(begin, end)        \
+    int main(void)                         \
+    {                                      \
+        fake_alloc_install();              \
+        check_run(begin, end);             \
+        CHECK_EQUAL(fake_alloc_live(), 0); \
+        return EXIT_SUCCESS;               \
+    }
 
 #endif

@@ -39,7 +39,6 @@ enum {
 };
 
 #define TWO_63 (UINT64_C(1) << 63)
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static inline cprof_registry *registry_new(uint64_t skip_first_n)
 {

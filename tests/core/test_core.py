@@ -1,7 +1,7 @@
 """The C programs of tests/core, one test for each and each flavour of build: plain, with sanitizers, for aarch64.
 
-A program is a file ``test_<unit>.c``. It is linked with the whole core, and with ``--wrap`` for each function of the
-system of which its text has a ``__wrap_`` version. It passes when it ends with status 0; what it says otherwise is the
+A program is a file ``test_<unit>.c``. It is linked with the whole core, and with ``--wrap`` for each function that it
+replaces by WRAP (check.h). It passes when it ends with status 0; what it says otherwise is the
 test's message.
 
 With CPROFILING_COVERAGE=1 there is one flavour instead, built for gcov below build/core-coverage; the counts stay.
@@ -37,6 +37,7 @@ COMMON = ["-std=c11", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 DRIVEN = ["event", "wait"]
 LOADERS = {*DRIVEN, "cupti"}
 CUDA_PROGRAMS = {*LOADERS, "cupti_library"}
+WRAPPED = re.compile(r"^WRAP(?:_REAL)?\([^,]+, (\w+)", re.MULTILINE)
 WORKERS = 2
 LIMIT_S = 300
 
@@ -75,7 +76,7 @@ class Flavour(NamedTuple):
     def takes(self, program: str) -> bool:
         """Whether the program has something to show here."""
         if self.name == "tsan":
-            return "pthread_create" in text_of(program)
+            return "check_thread(" in text_of(program) or "check_in_thread(" in text_of(program)
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
 
     @property
@@ -155,7 +156,7 @@ class Workshop:
         """A runnable program."""
         core = self.core_of(flavour)
         objects = [str(core[unit]) for unit in [*UNITS, "fake_alloc"]]
-        wrapped = [f"-Wl,--wrap={function}" for function in sorted(set(re.findall(r"__wrap_(\w+)", text_of(name))))]
+        wrapped = [f"-Wl,--wrap={function}" for function in WRAPPED.findall(text_of(name))]
         target = self.folder / flavour.name / name
         return self.compile(flavour, str(SOURCES[name].relative_to(ROOT)), target, *objects, *wrapped, "-lm", "-ldl")
 

@@ -22,7 +22,6 @@ enum {
     SKIPS = 2,
     ELAPSED_NS = 12345,
     ARENA = 8 * 1024 * 1024,
-    HANG_SECONDS = 120, /* a test that waits longer than this is a deadlock */
 };
 
 static uint64_t forks = 200;
@@ -92,24 +91,14 @@ static uint64_t keys_with_figures(void)
     return count;
 }
 
-static void wait_for(pid_t child)
-{
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-}
-
 /* While the process has one thread: the child ends as a program does. */
 static void in_child(void (*run)(void))
 {
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
+    IN_CHILD
+    {
         run();
         tear_down();
-        exit(EXIT_SUCCESS);
     }
-    wait_for(child);
 }
 
 static _Atomic uint8_t drawn[THREADS * NUMBERS + 1];
@@ -124,14 +113,14 @@ static void *draw_numbers(void *unused)
     return unused;
 }
 
-static void test_numbers_are_unique(void)
+TEST(numbers_are_unique)
 {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, draw_numbers, NULL) == 0);
+        threads[i] = check_thread(draw_numbers, NULL);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(cprof_random_serial(), THREADS * NUMBERS + 1);
 }
@@ -143,7 +132,7 @@ static void check_epoch(void)
     CHECK_EQUAL(atomic_load(&cprof_lock_epoch), epoch_of_parent + 1);
 }
 
-static void test_one_fork_handler(void)
+TEST(one_fork_handler)
 {
     epoch_of_parent = atomic_load(&cprof_lock_epoch);
     cprof_process_start();
@@ -162,10 +151,10 @@ static void check_listed(void)
 }
 
 /* Registries are taken out of the list in every order; the child meets those that are left. */
-static void test_list_of_registries(void)
+TEST(list_of_registries)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
         for (int k = 0; k < 3; k++) {
             listed[k] = cprof_registry_create(0);
             CHECK(listed[k] != NULL);
@@ -236,7 +225,7 @@ static void use_in_grandchild(void)
     CHECK(figures_of(accums[0]).skipped_count == SKIPS);
 }
 
-static void test_child_is_usable(void)
+TEST(child_is_usable)
 {
     set_up(SKIPS);
     memcpy(id_of_parent, registry->id, sizeof id_of_parent);
@@ -261,7 +250,7 @@ static void close_open_span(void)
 }
 
 /* A node open at the fork is not recorded in the child; in the parent it is. */
-static void test_open_nodes(void)
+TEST(open_nodes)
 {
     set_up(0);
     open_span = cprof_call_open(cprof_thread_get(), &chain, accums[0], cprof_registry_state(registry), NULL, NULL);
@@ -317,14 +306,12 @@ static void use_allocator_of_child(void)
 /* While the process has several threads: the child ends at once. */
 static void in_child_under_load(void (*run)(void))
 {
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
+    IN_CHILD
+    {
         use_allocator_of_child();
         run();
         _exit(EXIT_SUCCESS);
     }
-    wait_for(child);
 }
 
 static _Atomic bool stop;
@@ -358,7 +345,7 @@ static cprof_status sum_calls(void *context, cprof_names names, uint64_t order, 
     return CPROF_OK;
 }
 
-static void test_forks_under_load(void)
+TEST(forks_under_load)
 {
     pthread_t threads[THREADS];
     uint64_t sum = 0;
@@ -366,14 +353,14 @@ static void test_forks_under_load(void)
     set_up(SKIPS);
     memcpy(id_of_parent, registry->id, sizeof id_of_parent);
     for (uintptr_t i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, load, (void *)i) == 0);
+        threads[i] = check_thread(load, (void *)i);
     }
     for (uint64_t i = 0; i < forks; i++) {
         in_child_under_load(use_everything);
     }
     atomic_store(&stop, true);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK(cprof_registry_visit(registry, sum_calls, &sum, &epoch) == CPROF_OK);
     CHECK_EQUAL(sum, atomic_load(&finished)); /* the parent lost nothing */
@@ -397,18 +384,17 @@ static void check_configuration(void)
 }
 
 /* The child has the configuration before a change or the one after it. */
-static void test_fork_keeps_one_configuration(void)
+TEST(fork_keeps_one_configuration)
 {
-    pthread_t thread;
     set_up(0);
     cprof_registry_configure(registry, 0, SKIPS, true);
     atomic_store(&stop, false);
-    CHECK(pthread_create(&thread, NULL, reconfigure, NULL) == 0);
+    pthread_t thread = check_thread(reconfigure, NULL);
     for (uint64_t i = 0; i < forks; i++) {
         in_child_under_load(check_configuration);
     }
     atomic_store(&stop, true);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     tear_down();
 }
 
@@ -450,18 +436,9 @@ static void *finish_one(void *unused)
     return unused;
 }
 
-static void finish_one_in_child(void)
-{
-    atomic_store(&gate, 0);
-    finish(accums[0]);
-    CHECK_EQUAL(figures_of(accums[0]).count, 1);
-    CHECK_EQUAL(counts[cprof_histogram_index((uint64_t)ELAPSED_NS * CPROF_HISTOGRAM_ROW)], 1);
-}
-
 /* The fork comes when the histogram's high halves are given back, and not yet forgotten: the child must not do it again. */
-static void test_fork_while_a_histogram_is_cleared(void)
+TEST(fork_while_a_histogram_is_cleared)
 {
-    pthread_t thread;
     cprof_alloc_set_hooks(&gate_hooks);
     set_up(0);
     finish(accums[0]);
@@ -471,19 +448,22 @@ static void test_fork_while_a_histogram_is_cleared(void)
     CHECK(accums[0]->histogram.high != NULL);
     cprof_registry_reset(registry);
     atomic_store(&gate, 1);
-    CHECK(pthread_create(&thread, NULL, finish_one, NULL) == 0);
+    pthread_t thread = check_thread(finish_one, NULL);
     while (atomic_load(&gate) != 2) {
         (void)sched_yield();
     }
     pid_t child = fork();
     if (child == 0) {
         (void)alarm(HANG_SECONDS);
-        finish_one_in_child();
+        atomic_store(&gate, 0);
+        finish(accums[0]);
+        CHECK_EQUAL(figures_of(accums[0]).count, 1);
+        CHECK_EQUAL(counts[cprof_histogram_index((uint64_t)ELAPSED_NS * CPROF_HISTOGRAM_ROW)], 1);
         _exit(EXIT_SUCCESS);
     }
     atomic_store(&gate, 0);
-    wait_for(child);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_success(child);
+    check_join(thread);
     CHECK_EQUAL(figures_of(accums[0]).count, 1);
     tear_down();
     cprof_alloc_set_hooks(NULL);
@@ -491,15 +471,7 @@ static void test_fork_while_a_histogram_is_cleared(void)
 
 int main(int count, char **arguments)
 {
-    (void)alarm(HANG_SECONDS);
     forks = check_argument(count, arguments, forks);
-    test_numbers_are_unique();
-    test_one_fork_handler();
-    test_list_of_registries();
-    test_child_is_usable();
-    test_open_nodes();
-    test_forks_under_load();
-    test_fork_keeps_one_configuration();
-    test_fork_while_a_histogram_is_cleared();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

@@ -31,7 +31,7 @@ static size_t too_much(void)
     return half / PAGE * PAGE;
 }
 
-static void test_zeroed(void)
+TEST(zeroed)
 {
     for (size_t size = 1; size <= 100000; size *= 10) {
         unsigned char *memory = cprof_alloc_zeroed(size);
@@ -43,7 +43,7 @@ static void test_zeroed(void)
     }
 }
 
-static void test_resize_keeps_the_contents(void)
+TEST(resize_keeps_the_contents)
 {
     char *memory = cprof_alloc_resize(NULL, 6);
     CHECK(memory != NULL);
@@ -56,13 +56,13 @@ static void test_resize_keeps_the_contents(void)
     cprof_alloc_release(memory);
 }
 
-static void test_refusal(void)
+TEST(refusal)
 {
     CHECK(cprof_alloc_zeroed(too_much()) == NULL);
     CHECK(cprof_alloc_map_pages(too_much()) == NULL);
 }
 
-static void test_null_is_ignored(void)
+TEST(null_is_ignored)
 {
     cprof_alloc_release(NULL);
     cprof_alloc_unmap_pages(NULL, PAGE);
@@ -79,7 +79,7 @@ static size_t resident_pages(void *memory)
     return count;
 }
 
-static void test_pages_cost_nothing_until_written(void)
+TEST(pages_cost_nothing_until_written)
 {
     char *memory = cprof_alloc_map_pages((size_t)PAGES * PAGE);
     CHECK(memory != NULL);
@@ -103,7 +103,7 @@ static void check_refused_once(uint64_t nth)
     CHECK(fake_alloc_has_failed() == (nth >= 1 && nth <= 3));
 }
 
-static void test_hooks_replace_every_function(void)
+TEST(hooks_replace_every_function)
 {
     uint64_t made = fake_alloc_made();
     fake_alloc_install();
@@ -128,7 +128,7 @@ static void test_hooks_replace_every_function(void)
     CHECK(cprof_alloc_map_pages(PAGE) == NULL);
 }
 
-static void test_null_restores_the_system(void)
+TEST(null_restores_the_system)
 {
     uint64_t made = fake_alloc_made();
     cprof_alloc_set_hooks(NULL);
@@ -138,14 +138,4 @@ static void test_null_restores_the_system(void)
     CHECK_EQUAL(fake_alloc_made(), made);
 }
 
-int main(void)
-{
-    test_zeroed();
-    test_resize_keeps_the_contents();
-    test_refusal();
-    test_null_is_ignored();
-    test_pages_cost_nothing_until_written();
-    test_hooks_replace_every_function();
-    test_null_restores_the_system();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

@@ -6,7 +6,7 @@
 enum { SIZE = 300 };
 
 /* What catalogues of CRCs give for CRC-64/XZ, of the nine digits; and, made bit by bit in Python, of other texts. */
-static void test_known_values(void)
+TEST(known_values)
 {
     CHECK_EQUAL(cprof_checksum((const uint8_t *)"123456789", 9), UINT64_C(0x995dc9bbdf1939fa));
     CHECK_EQUAL(cprof_checksum((const uint8_t *)"", 0), 0);
@@ -14,7 +14,7 @@ static void test_known_values(void)
 }
 
 /* No single bit, and no two bits that are exchanged, go unseen. */
-static void test_each_bit_counts(void)
+TEST(each_bit_counts)
 {
     uint8_t bytes[SIZE];
     uint64_t state = 1;
@@ -33,9 +33,4 @@ static void test_each_bit_counts(void)
     CHECK_EQUAL(cprof_checksum(bytes, SIZE), whole);
 }
 
-int main(void)
-{
-    test_known_values();
-    test_each_bit_counts();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

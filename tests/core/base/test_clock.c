@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, ROUNDS = 200, HANG_SECONDS = 120, MILLISECOND = 1000 * 1000 };
+enum { THREADS = 8, ROUNDS = 200, MILLISECOND = 1000 * 1000 };
 
 /* What the reference, CLOCK_MONOTONIC, is: the system's, or so and so many ns to each tick of the counter. */
 static struct {
@@ -29,14 +29,7 @@ static struct {
 static const char *clock_source = "tsc\n"; /* what the kernel says; NULL: the file is missing */
 static int clock_source_fd = -1;
 
-int wrapped_clock_gettime(clockid_t id, struct timespec *now) __asm__("__wrap_clock_gettime");
-int wrapped_open(const char *path, int flags, int mode) __asm__("__wrap_open");
-ssize_t wrapped_read(int fd, void *buffer, size_t size) __asm__("__wrap_read");
-int real_clock_gettime(clockid_t id, struct timespec *now) __asm__("__real_clock_gettime");
-int real_open(const char *path, int flags, int mode) __asm__("__real_open");
-ssize_t real_read(int fd, void *buffer, size_t size) __asm__("__real_read");
-
-int wrapped_clock_gettime(clockid_t id, struct timespec *now)
+WRAP_REAL(int, clock_gettime, clockid_t id, struct timespec *now)
 {
     (void)atomic_fetch_add(&reference.reads, 1);
     (void)atomic_fetch_add(&reference.other_clocks, id != CLOCK_MONOTONIC && id != CLOCK_BOOTTIME);
@@ -56,7 +49,7 @@ int wrapped_clock_gettime(clockid_t id, struct timespec *now)
     return 0;
 }
 
-int wrapped_open(const char *path, int flags, int mode)
+WRAP_REAL(int, open, const char *path, int flags, int mode)
 {
     if (strstr(path, "clocksource") == NULL) {
         return real_open(path, flags, mode); /* of a library that the program is linked with */
@@ -66,7 +59,7 @@ int wrapped_open(const char *path, int flags, int mode)
     return clock_source_fd;
 }
 
-ssize_t wrapped_read(int fd, void *buffer, size_t size)
+WRAP_REAL(ssize_t, read, int fd, void *buffer, size_t size)
 {
     if (fd != clock_source_fd) {
         return real_read(fd, buffer, size);
@@ -101,7 +94,7 @@ static bool start_counter(int ns_per_tick)
     return is_counter_used();
 }
 
-static void test_before_the_start(void)
+TEST(before_the_start)
 {
     CHECK(strcmp(cprof_clock_name(), "CLOCK_MONOTONIC") == 0);
     CHECK(cprof_clock_reason() == NULL);
@@ -112,7 +105,7 @@ static void test_before_the_start(void)
     CHECK_EQUAL(cprof_clock_between(ticks, ticks + 12345), 12345);
 }
 
-static void test_start_chooses_once(void)
+TEST(start_chooses_once)
 {
     cprof_clock_start();
     CHECK(is_counter_used() == (cprof_clock_reason() == NULL));
@@ -124,7 +117,7 @@ static void test_start_chooses_once(void)
     CHECK_EQUAL(atomic_load(&cprof_clock.multiplier), multiplier);
 }
 
-static void test_never_goes_back(void)
+TEST(never_goes_back)
 {
     cprof_ticks last = cprof_clock_read();
     uint64_t backward = atomic_load(&cprof_clock.backward);
@@ -136,22 +129,15 @@ static void test_never_goes_back(void)
     CHECK_EQUAL(atomic_load(&cprof_clock.backward), backward);
 }
 
-/* E3: time in which the machine was suspended is not counted, as CLOCK_MONOTONIC does not count it. */
-static void test_no_other_clock_is_asked(void)
-{
-    CHECK(atomic_load(&reference.reads) > 0);
-    CHECK_EQUAL(atomic_load(&reference.other_clocks), 0);
-}
-
 #if defined(__x86_64__)
 /* E2: when the kernel does not trust the TSC, neither do we. */
-static void test_refusal_by_the_kernel(void)
+TEST(refusal_by_the_kernel)
 {
     static const char *const sources[] = {"hpet\n", "kvm-clock\n", "tsc", "", NULL};
     if (!start_counter(0)) {
         return;
     }
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(sources); i++) {
         forget_choice(0);
         clock_source = sources[i];
         cprof_clock_start();
@@ -164,10 +150,10 @@ static void test_refusal_by_the_kernel(void)
 }
 
 /* The rate is the reference's, whatever the processor's real frequency. */
-static void test_rate_is_measured(void)
+TEST(rate_is_measured)
 {
     static const int rates[] = {1, 3};
-    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(rates); i++) {
         if (!start_counter(rates[i])) {
             return;
         }
@@ -185,7 +171,7 @@ static void let_pass(cprof_ticks ticks)
     }
 }
 
-static void test_rate_is_refined(void)
+TEST(rate_is_refined)
 {
     if (!start_counter(1)) {
         return;
@@ -205,7 +191,7 @@ static void test_rate_is_refined(void)
 }
 
 /* E3: while the machine is suspended, the counter may go on, and the reference does not. */
-static void test_suspension_is_no_change_of_rate(void)
+TEST(suspension_is_no_change_of_rate)
 {
     if (!start_counter(1)) {
         return;
@@ -220,7 +206,7 @@ static void test_suspension_is_no_change_of_rate(void)
 }
 
 /* E3: so short that each alone changes the rate by less than anything that could be refused: s2idle, a paused machine. */
-static void test_short_suspensions_do_not_add_up(void)
+TEST(short_suspensions_do_not_add_up)
 {
     for (int is_told = 0; is_told < 2; is_told++) {
         if (!start_counter(1)) {
@@ -241,7 +227,7 @@ static void test_short_suspensions_do_not_add_up(void)
 }
 
 /* E2: the kernel finds later that the TSC is not to be trusted. What was open then has its time nevertheless. */
-static void test_the_kernel_drops_the_counter(void)
+TEST(the_kernel_drops_the_counter)
 {
     if (!start_counter(1)) {
         return;
@@ -274,7 +260,7 @@ static void test_the_kernel_drops_the_counter(void)
 }
 #else
 /* The architecture tells the rate. */
-static void test_refusal_by_the_kernel(void)
+TEST(refusal_by_the_kernel)
 {
     clock_source = NULL;
     forget_choice(0);
@@ -282,7 +268,7 @@ static void test_refusal_by_the_kernel(void)
     CHECK(cprof_clock_reason() == NULL);
 }
 
-static void test_rate_is_measured(void)
+TEST(rate_is_measured)
 {
     CHECK(start_counter(0));
     CHECK(strcmp(cprof_clock_name(), "CNTVCT") == 0);
@@ -293,7 +279,7 @@ static void test_rate_is_measured(void)
     CHECK(cprof_clock_between(start, cprof_clock_read()) >= 19 * MILLISECOND);
 }
 
-static void test_rate_is_refined(void)
+TEST(rate_is_refined)
 {
     uint64_t multiplier = atomic_load(&cprof_clock.multiplier);
     cprof_clock_refine();
@@ -301,17 +287,17 @@ static void test_rate_is_refined(void)
 }
 
 /* A rate that is not measured does not change. */
-static void test_suspension_is_no_change_of_rate(void)
+TEST(suspension_is_no_change_of_rate)
 {
     test_rate_is_refined();
 }
 
-static void test_short_suspensions_do_not_add_up(void)
+TEST(short_suspensions_do_not_add_up)
 {
     test_rate_is_refined();
 }
 
-static void test_the_kernel_drops_the_counter(void)
+TEST(the_kernel_drops_the_counter)
 {
     test_rate_is_refined();
 }
@@ -324,7 +310,7 @@ static cprof_ticks read_test_time(void)
     return test_time;
 }
 
-static void test_test_clock(void)
+TEST(test_clock)
 {
     forget_choice(0);
     cprof_clock_set_test(read_test_time);
@@ -359,7 +345,7 @@ static cprof_ticks read_nothing(void)
     return 7;
 }
 
-static void test_figures_are_of_the_clock_in_use(void)
+TEST(figures_are_of_the_clock_in_use)
 {
     uint64_t step_ps, read_ps;
     cprof_clock_set_test(read_slowly);
@@ -379,7 +365,7 @@ static void test_figures_are_of_the_clock_in_use(void)
     CHECK(read_ps > 0);
 }
 
-static void test_backward_steps_are_counted(void)
+TEST(backward_steps_are_counted)
 {
     forget_choice(0);
     uint64_t backward = atomic_load(&cprof_clock.backward);
@@ -392,7 +378,7 @@ static void test_backward_steps_are_counted(void)
     CHECK_EQUAL(atomic_load(&cprof_clock.backward), backward + 2);
 }
 
-static void test_rounded_down(void)
+TEST(rounded_down)
 {
     forget_choice(0);
     atomic_store(&cprof_clock.multiplier, (UINT64_C(1) << 32) / 3);
@@ -416,15 +402,15 @@ static void *use_clock(void *unused)
 }
 
 /* G4 */
-static void test_threads_start_it_together(void)
+TEST(threads_start_it_together)
 {
     pthread_t threads[THREADS];
     forget_choice(0);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, use_clock, NULL) == 0);
+        threads[i] = check_thread(use_clock, NULL);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
 }
 
@@ -435,53 +421,34 @@ static void *start_clock(void *unused)
 }
 
 /* D1: the thread that calibrates does not exist in the child, which calibrates for itself. */
-static void test_fork_during_the_calibration(void)
+TEST(fork_during_the_calibration)
 {
-    pthread_t thread;
-    int status;
     if (!start_counter(0)) {
         return;
     }
     cprof_process_start();
     forget_choice(0);
     atomic_store(&reference.gate, 1);
-    CHECK(pthread_create(&thread, NULL, start_clock, NULL) == 0);
+    pthread_t thread = check_thread(start_clock, NULL);
     while (atomic_load(&reference.gate) != 2) {
         (void)sched_yield();
     }
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
+    IN_CHILD
+    {
         atomic_store(&reference.gate, 0);
         cprof_clock_start();
         _exit(is_counter_used() ? EXIT_SUCCESS : EXIT_FAILURE);
     }
-    CHECK(child > 0);
     atomic_store(&reference.gate, 0);
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     CHECK(is_counter_used());
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
 }
 
-int main(void)
+/* E3: time in which the machine was suspended is not counted, as CLOCK_MONOTONIC does not count it. */
+TEST(no_other_clock_is_asked)
 {
-    (void)alarm(HANG_SECONDS);
-    test_before_the_start();
-    test_start_chooses_once();
-    test_never_goes_back();
-    test_refusal_by_the_kernel();
-    test_rate_is_measured();
-    test_rate_is_refined();
-    test_suspension_is_no_change_of_rate();
-    test_short_suspensions_do_not_add_up();
-    test_the_kernel_drops_the_counter();
-    test_test_clock();
-    test_figures_are_of_the_clock_in_use();
-    test_backward_steps_are_counted();
-    test_rounded_down();
-    test_threads_start_it_together();
-    test_fork_during_the_calibration();
-    test_no_other_clock_is_asked();
-    return EXIT_SUCCESS;
+    CHECK(atomic_load(&reference.reads) > 0);
+    CHECK_EQUAL(atomic_load(&reference.other_clocks), 0);
 }
+
+TEST_MAIN(NULL, NULL)

@@ -12,21 +12,17 @@ static unsigned long is_secure;
 static uid_t user;
 static gid_t group;
 
-unsigned long wrapped_getauxval(unsigned long type) __asm__("__wrap_getauxval");
-uid_t wrapped_geteuid(void) __asm__("__wrap_geteuid");
-gid_t wrapped_getegid(void) __asm__("__wrap_getegid");
-
-unsigned long wrapped_getauxval(unsigned long type)
+WRAP(unsigned long, getauxval, unsigned long type)
 {
     return type == AT_SECURE ? is_secure : 0;
 }
 
-uid_t wrapped_geteuid(void)
+WRAP(uid_t, geteuid, void)
 {
     return user;
 }
 
-gid_t wrapped_getegid(void)
+WRAP(gid_t, getegid, void)
 {
     return group;
 }

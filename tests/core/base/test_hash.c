@@ -13,7 +13,7 @@ static cprof_names key(const char *stage, const char *node)
     return (cprof_names){cprof_name_of(stage), cprof_name_of(node)};
 }
 
-static void test_names(void)
+TEST(names)
 {
     static char many[301];
     CHECK_EQUAL(cprof_hash_names(seed, key("", "")), UINT64_C(0xf35a902b13e5b892));
@@ -25,7 +25,7 @@ static void test_names(void)
 }
 
 /* Both names may end anywhere in a word. */
-static void test_lengths(void)
+TEST(lengths)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     uint64_t all = 0;
@@ -39,7 +39,7 @@ static void test_lengths(void)
 }
 
 /* The first numbers that SplitMix64 makes from 0. */
-static void test_mix(void)
+TEST(mix)
 {
     CHECK_EQUAL(cprof_hash_mix(0, UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0xe220a8397b1dcdaf));
     CHECK_EQUAL(cprof_hash_mix(0, 2 * UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0x6e789e6aa1b965f4));
@@ -54,7 +54,7 @@ static uint64_t crafted(uint64_t i)
 }
 
 /* How many slots of a table they take, and how many are in the one that they were in with another seed. */
-static void test_crafted_numbers_are_spread(void)
+TEST(crafted_numbers_are_spread)
 {
     static uint8_t taken[SLOTS];
     int slots = 0;
@@ -68,11 +68,4 @@ static void test_crafted_numbers_are_spread(void)
     CHECK(stay < CRAFTED / 20);
 }
 
-int main(void)
-{
-    test_names();
-    test_lengths();
-    test_mix();
-    test_crafted_numbers_are_spread();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

@@ -12,12 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, TURNS = 20000, HANG_SECONDS = 120, WAIT_NS = 100000000 };
+enum { THREADS = 8, TURNS = 20000, WAIT_NS = 100000000 };
 
 static cprof_lock lock;
 static uint64_t guarded[2];
 
-static void test_zeroed_lock_is_free(void)
+TEST(zeroed_lock_is_free)
 {
     cprof_lock fresh = {0};
     cprof_lock_acquire(&fresh);
@@ -26,7 +26,7 @@ static void test_zeroed_lock_is_free(void)
     CHECK_EQUAL(atomic_load(&fresh.word), 0);
 }
 
-static void test_stale_epoch_is_free(void)
+TEST(stale_epoch_is_free)
 {
     cprof_lock stale = {.word = atomic_load(&cprof_lock_epoch) - 1};
     cprof_lock_acquire(&stale);
@@ -49,14 +49,14 @@ static void *take_turns(void *unused)
     return unused;
 }
 
-static void test_one_thread_at_a_time(void)
+TEST(one_thread_at_a_time)
 {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, take_turns, NULL) == 0);
+        threads[i] = check_thread(take_turns, NULL);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(guarded[0], (uint64_t)THREADS * TURNS);
     CHECK_EQUAL(guarded[1], (uint64_t)THREADS * TURNS);
@@ -76,39 +76,29 @@ static void *hold(void *unused)
 }
 
 /* D1: the thread that holds the lock does not exist in the child. */
-static void use_lock_in_child(void)
+TEST(lock_is_free_in_a_forked_child)
 {
-    (void)alarm(HANG_SECONDS);
-    cprof_lock_acquire(&lock);
-    cprof_lock_release(&lock);
-    _exit(atomic_load(&lock.word) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
-}
-
-static void test_lock_is_free_in_a_forked_child(void)
-{
-    pthread_t holder;
-    int status;
     cprof_process_start();
     uint32_t epoch = atomic_load(&cprof_lock_epoch);
-    CHECK(pthread_create(&holder, NULL, hold, NULL) == 0);
+    pthread_t holder = check_thread(hold, NULL);
     while (atomic_load(&stage) != 1) {
         (void)sched_yield();
     }
-    pid_t child = fork();
-    if (child == 0) {
-        use_lock_in_child();
+    IN_CHILD
+    {
+        cprof_lock_acquire(&lock);
+        cprof_lock_release(&lock);
+        _exit(atomic_load(&lock.word) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
     }
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
     CHECK_EQUAL(atomic_load(&lock.word), epoch);
     CHECK_EQUAL(atomic_load(&cprof_lock_epoch), epoch);
     atomic_store(&stage, 2);
-    CHECK(pthread_join(holder, NULL) == 0);
+    check_join(holder);
     CHECK_EQUAL(atomic_load(&lock.word), 0);
 }
 
 /* C10: whoever waits for a thread that has stopped may give up. */
-static void test_deadline(void)
+TEST(deadline)
 {
     CHECK(cprof_lock_acquire_before(&lock, 0)); /* long past, but the lock is free */
     CHECK(!cprof_lock_acquire_before(&lock, 0));
@@ -123,13 +113,4 @@ static void test_deadline(void)
     cprof_lock_release(&lock);
 }
 
-int main(void)
-{
-    (void)alarm(HANG_SECONDS);
-    test_zeroed_lock_is_free();
-    test_stale_epoch_is_free();
-    test_one_thread_at_a_time();
-    test_deadline();
-    test_lock_is_free_in_a_forked_child();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

@@ -30,7 +30,7 @@ static void add(cprof_names_table *table, cprof_names names)
     CHECK(same_name(cprof_names_at(table, index).node, names.node));
 }
 
-static void test_empty_table(void)
+TEST(empty_table)
 {
     cprof_names_table table = {.slots = NULL};
     CHECK_EQUAL(cprof_names_find(&table, key("train", "a")), CPROF_NAMES_ABSENT);
@@ -39,7 +39,7 @@ static void test_empty_table(void)
 }
 
 /* F3: any bytes, and where the stage ends and the node begins counts. */
-static void test_unlike_keys(void)
+TEST(unlike_keys)
 {
     static const cprof_names keys[] = {
         {{"train", 5}, {"resize", 6}},
@@ -55,7 +55,7 @@ static void test_unlike_keys(void)
         {{"\xed\xa0\x80", 3}, {"\xff", 1}},
         {{"caf\xc3\xa9", 5}, {"cafe\xcc\x81", 6}},
     };
-    enum { KEYS = sizeof keys / sizeof keys[0] };
+    enum { KEYS = COUNT_OF(keys) };
     cprof_names_table table = {.slots = NULL};
     for (size_t i = 0; i < KEYS; i++) {
         add(&table, keys[i]);
@@ -67,7 +67,7 @@ static void test_unlike_keys(void)
 }
 
 /* Names are copied, and stay where they are while others are added. */
-static void test_names_are_copied(void)
+TEST(names_are_copied)
 {
     char stage[] = "test";
     char *node = malloc(LONGEST);
@@ -92,7 +92,7 @@ static void test_names_are_copied(void)
 }
 
 /* F5: more keys than a registry ever holds. */
-static void test_many_keys(void)
+TEST(many_keys)
 {
     static char numbers[MANY][8];
     cprof_names_table table = {.slots = NULL};
@@ -124,7 +124,7 @@ static size_t put_colliding(char *name, unsigned which)
 }
 
 /* Nobody can make names that are slow to find: tables hash as no other does. */
-static void test_crafted_names(void)
+TEST(crafted_names)
 {
     enum { NAMES = 1 << BLOCKS };
     char name[BLOCKS * BLOCK];
@@ -163,7 +163,7 @@ static int refusals_of_addition(cprof_names_table *table, size_t count)
     }
 }
 
-static void test_without_memory(void)
+TEST(without_memory)
 {
     cprof_names_table table = {.slots = NULL};
     int refusals = 0;
@@ -174,15 +174,4 @@ static void test_without_memory(void)
     cprof_names_dispose(&table);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_empty_table();
-    test_unlike_keys();
-    test_names_are_copied();
-    test_many_keys();
-    test_crafted_names();
-    test_without_memory();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

@@ -11,16 +11,16 @@ static const cprof_status all[] = {
 #undef STATUS
 };
 
-enum { COUNT = sizeof all / sizeof all[0] };
+enum { COUNT = COUNT_OF(all) };
 
-static void test_success_is_zero(void)
+TEST(success_is_zero)
 {
     CHECK(CPROF_OK == 0);
     CHECK(strcmp(cprof_status_text(CPROF_OK), "success") == 0);
     CHECK(strcmp(cprof_status_text(CPROF_NO_MEMORY), "out of memory") == 0);
 }
 
-static void test_each_code_has_its_own_text(void)
+TEST(each_code_has_its_own_text)
 {
     for (int i = 0; i < COUNT; i++) {
         CHECK_EQUAL(all[i], i);
@@ -32,20 +32,14 @@ static void test_each_code_has_its_own_text(void)
 }
 
 /* Such as a program may have that was built with another version of the header. */
-static void test_other_values_are_unknown(void)
+TEST(other_values_are_unknown)
 {
     static const unsigned others[] = {COUNT, COUNT + 1, 1000, UINT32_MAX};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
         cprof_status status;
         memcpy(&status, &others[i], sizeof status);
         CHECK(strcmp(cprof_status_text(status), "unknown status") == 0);
     }
 }
 
-int main(void)
-{
-    test_success_is_zero();
-    test_each_code_has_its_own_text();
-    test_other_values_are_unknown();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

@@ -31,7 +31,7 @@ static void check(const char *bytes, size_t length, const char *repaired, size_t
 #define CHECK_VALID(bytes) CHECK_REPAIR(bytes, bytes)
 #define BAD "\xef\xbf\xbd"
 
-static void test_characters(void)
+TEST(characters)
 {
     CHECK_VALID("");
     CHECK_VALID("a\0\x7f");
@@ -42,7 +42,7 @@ static void test_characters(void)
     CHECK_VALID("\xf0\x90\x80\x80\xf4\x8f\xbf\xbf");
 }
 
-static void test_what_is_no_character(void)
+TEST(what_is_no_character)
 {
     CHECK_REPAIR("\x80", BAD);
     CHECK_REPAIR("\xff"
@@ -65,7 +65,7 @@ static void test_what_is_no_character(void)
 }
 
 /* A surrogate is one thing, and no character. */
-static void test_surrogates(void)
+TEST(surrogates)
 {
     uint32_t code = 0;
     CHECK_REPAIR("\xed\xa0\x80", BAD);
@@ -75,7 +75,7 @@ static void test_surrogates(void)
 }
 
 /* All codes there are, by the definition of their bytes. */
-static void test_all_codes(void)
+TEST(all_codes)
 {
     for (uint32_t wanted = 0; wanted <= 0x10ffff; wanted++) {
         unsigned char bytes[4] = {(unsigned char)wanted};
@@ -93,11 +93,4 @@ static void test_all_codes(void)
     }
 }
 
-int main(void)
-{
-    test_characters();
-    test_what_is_no_character();
-    test_surrogates();
-    test_all_codes();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

@@ -7,7 +7,7 @@
 
 #include "cprofiling/base/alloc.h"
 
-static void test_arrays_grow(void)
+TEST(arrays_grow)
 {
     size_t capacity = 0;
     uint64_t *items = NULL;
@@ -25,7 +25,7 @@ static void test_arrays_grow(void)
     cprof_alloc_release(items);
 }
 
-static void test_bytes_are_little_endian(void)
+TEST(bytes_are_little_endian)
 {
     uint8_t bytes[11] = {0};
     cprof_bytes_store(bytes + 1, UINT64_C(0x0123456789abcdef), 8);
@@ -36,10 +36,4 @@ static void test_bytes_are_little_endian(void)
     CHECK(bytes[1] == 0xff && bytes[2] == 0xcd);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_arrays_grow();
-    test_bytes_are_little_endian();
-    return 0;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

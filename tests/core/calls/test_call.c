@@ -102,7 +102,48 @@ static void check_active(int node, cprof_ns active_ns)
     CHECK_EQUAL(figures.moments.total_ns - figures.suspended_ns, active_ns);
 }
 
-static void test_one_call(void)
+/* G7: without memory nothing is opened, and the next try works. */
+TEST(without_memory)
+{
+    static cprof_span *open[1000];
+    cprof_resumable call = {.span = NULL};
+    int depth = 0;
+    set_up();
+    do {
+        open[depth++] = open_node(0);
+    } while (thread->free_spans != NULL);
+    cprof_span *top = cprof_chain_top(&chain);
+    fake_alloc_fail(1);
+    CHECK(cprof_call_open(thread, &chain, nodes[1], 0, NULL, NULL) == NULL);
+    CHECK(fake_alloc_has_failed());
+    fake_alloc_fail(1);
+    CHECK(!cprof_call_resumable_begin(&call, thread, &chain, nodes[1], 0, NULL));
+    CHECK(fake_alloc_has_failed());
+    CHECK(call.span == NULL);
+    CHECK(cprof_chain_top(&chain) == top);
+    open[depth++] = open_node(0);
+    while (depth > 0) {
+        close_node(open[--depth]);
+    }
+    CHECK_EQUAL(figures_of(1).count, 0);
+    tear_down();
+}
+
+TEST(calls_need_no_memory)
+{
+    uint64_t made = 0;
+    set_up();
+    for (int i = 0; i < ROUNDS; i++) {
+        cprof_span *outer = open_node(0);
+        close_node(open_node(1));
+        close_node(outer);
+        made = i == 0 ? fake_alloc_made() : made;
+    }
+    CHECK_EQUAL(fake_alloc_made(), made); /* the first calls made the histograms' rows */
+    tear_down();
+}
+
+TEST(one_call)
 {
     set_up();
     CHECK(cprof_chain_top(&chain) == NULL);
@@ -118,7 +159,7 @@ static void test_one_call(void)
 }
 
 /* Self time leaves out the direct children, and with them what is inside these. */
-static void test_nesting(void)
+TEST(nesting)
 {
     set_up();
     cprof_span *outer = open_node(0);
@@ -141,7 +182,7 @@ static void test_nesting(void)
 }
 
 /* B1 */
-static void test_recursion(void)
+TEST(recursion)
 {
     static cprof_span *open[DEPTH];
     set_up();
@@ -165,7 +206,7 @@ static void test_recursion(void)
 }
 
 /* B2: any nesting of four nodes, against a model of it. */
-static void test_random_nesting(void)
+TEST(random_nesting)
 {
     struct {
         cprof_span *span;
@@ -204,7 +245,7 @@ static void test_random_nesting(void)
     tear_down();
 }
 
-static void test_outcomes(void)
+TEST(outcomes)
 {
     set_up();
     cprof_span *outer = open_node(0);
@@ -224,7 +265,7 @@ static void test_outcomes(void)
 }
 
 /* A call belongs to the statistics in which it began. */
-static void test_reset_during_a_call(void)
+TEST(reset_during_a_call)
 {
     set_up();
     cprof_span *outer = open_node(0);
@@ -240,7 +281,7 @@ static void test_reset_during_a_call(void)
 }
 
 /* C2: turned off meanwhile, a call is counted nevertheless. */
-static void test_turned_off_during_a_call(void)
+TEST(turned_off_during_a_call)
 {
     set_up();
     cprof_span *span = open_node(0);
@@ -252,7 +293,7 @@ static void test_turned_off_during_a_call(void)
 }
 
 /* A span that only names an owner is no node: its children are those of the node around it. */
-static void test_span_that_is_no_node(void)
+TEST(span_that_is_no_node)
 {
     set_up();
     cprof_span *outer = open_node(0);
@@ -273,7 +314,7 @@ static void test_span_that_is_no_node(void)
 
 /* The elapsed times are exact, but the spans overlap: the one that was closed too early, those above it, and the one around
  * it have no known self time. */
-static void test_closed_out_of_order(void)
+TEST(closed_out_of_order)
 {
     set_up();
     cprof_span *around = open_node(0);
@@ -301,7 +342,7 @@ static void test_closed_out_of_order(void)
     tear_down();
 }
 
-static void test_closed_from_the_bottom_up(void)
+TEST(closed_from_the_bottom_up)
 {
     cprof_span *open[DEEPEST];
     set_up();
@@ -318,7 +359,7 @@ static void test_closed_from_the_bottom_up(void)
 }
 
 /* What is left of it stays in its chain, and is trimmed there; what was opened inside it is a child of what is around it. */
-static void test_closed_in_another_chain(void)
+TEST(closed_in_another_chain)
 {
     cprof_chain other = {.top = NULL};
     set_up();
@@ -369,7 +410,7 @@ static void test_closed_inside_what_it_encloses(bool has_own)
 }
 
 /* So deep that it is not looked for. */
-static void test_closed_far_below_the_top(void)
+TEST(closed_far_below_the_top)
 {
     cprof_span *open[DEEP];
     set_up();
@@ -389,7 +430,7 @@ static void test_closed_far_below_the_top(void)
 }
 
 /* Its thread has ended, but it is left all the same: the time is known. */
-static void test_detached(void)
+TEST(detached)
 {
     set_up();
     cprof_span *around = open_node(1);
@@ -410,7 +451,7 @@ static void test_detached(void)
 }
 
 /* The object that could close it is no more. */
-static void test_given_up(void)
+TEST(given_up)
 {
     set_up();
     cprof_span *around = open_node(0);
@@ -427,7 +468,7 @@ static void test_given_up(void)
 }
 
 /* A span that nobody will close: it is not counted, and who has inherited it as a parent can tell that it is gone. */
-static void test_discarded(void)
+TEST(discarded)
 {
     cprof_chain abandoned = {.top = NULL};
     cprof_chain task = {.top = NULL};
@@ -444,7 +485,7 @@ static void test_discarded(void)
     tear_down();
 }
 
-static void test_find(void)
+TEST(find)
 {
     cprof_chain inside;
     set_up();
@@ -468,7 +509,7 @@ static void test_find(void)
 }
 
 /* A task that was begun inside a node is a child of it. */
-static void test_inherited_parent(void)
+TEST(inherited_parent)
 {
     cprof_chain task = {.top = NULL};
     set_up();
@@ -490,7 +531,7 @@ static void test_inherited_parent(void)
 }
 
 /* While the task's node was open, the thread ran others: their times overlap, and the parent's self time is not known. */
-static void test_inherited_parent_of_overlapping_tasks(void)
+TEST(inherited_parent_of_overlapping_tasks)
 {
     cprof_chain tasks[2] = {{.top = NULL}};
     cprof_span *inner[2];
@@ -512,7 +553,7 @@ static void test_inherited_parent_of_overlapping_tasks(void)
     tear_down();
 }
 
-static void test_inherited_parent_is_closed_before_its_child(void)
+TEST(inherited_parent_is_closed_before_its_child)
 {
     cprof_chain task = {.top = NULL};
     set_up();
@@ -534,7 +575,7 @@ static void test_inherited_parent_is_closed_before_its_child(void)
 }
 
 /* The memory of the inherited parent, closed meanwhile, comes back as one of the chain's own spans. */
-static void test_base_closed_under_own_spans(void)
+TEST(base_closed_under_own_spans)
 {
     cprof_chain task = {.top = NULL};
     set_up();
@@ -566,7 +607,7 @@ static void test_base_closed_under_own_spans(void)
 }
 
 /* The same, but the chain's spans are then closed from the bottom up. */
-static void test_base_closed_under_own_spans_out_of_order(void)
+TEST(base_closed_under_own_spans_out_of_order)
 {
     cprof_chain task = {.top = NULL};
     set_up();
@@ -590,7 +631,7 @@ static void test_base_closed_under_own_spans_out_of_order(void)
 }
 
 /* A block of a coroutine: whether all of its time was active is not known once others may have run. */
-static void test_block_that_may_be_suspended(void)
+TEST(block_that_may_be_suspended)
 {
     set_up();
     cprof_span *block = open_node(0);
@@ -612,7 +653,7 @@ static void test_block_that_may_be_suspended(void)
 }
 
 /* E1 */
-static void test_clock_goes_back(void)
+TEST(clock_goes_back)
 {
     set_up();
     uint64_t backward = atomic_load(&cprof_clock.backward);
@@ -636,7 +677,7 @@ static void test_clock_goes_back(void)
 }
 
 /* The clock's rate is refined while a node is open: no self time becomes negative. */
-static void test_rate_changes_during_a_call(void)
+TEST(rate_changes_during_a_call)
 {
     set_up();
     uint64_t multiplier = atomic_load(&cprof_clock.multiplier);
@@ -661,7 +702,7 @@ static void begin(cprof_resumable *call, cprof_chain *where, int node)
 }
 
 /* A coroutine: what it waits is part of its time, but it is not active then. */
-static void test_coroutine(void)
+TEST(coroutine)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -681,7 +722,7 @@ static void test_coroutine(void)
 }
 
 /* A generator: what passes between two steps is its consumer's time. */
-static void test_generator(void)
+TEST(generator)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -700,7 +741,7 @@ static void test_generator(void)
 }
 
 /* An asynchronous generator waits inside its steps, and its consumer between them. */
-static void test_asynchronous_generator(void)
+TEST(asynchronous_generator)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -722,7 +763,7 @@ static void test_asynchronous_generator(void)
 }
 
 /* The consumer's node is charged for the steps, not for its own work between them. */
-static void test_generator_inside_a_node(void)
+TEST(generator_inside_a_node)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -744,7 +785,7 @@ static void test_generator_inside_a_node(void)
 }
 
 /* A coroutine awaited by a node of its own task: the whole of it, the waiting too, is no self time of that node. */
-static void test_coroutine_inside_a_node(void)
+TEST(coroutine_inside_a_node)
 {
     cprof_resumable outer = {.span = NULL};
     cprof_resumable inner = {.span = NULL};
@@ -770,7 +811,7 @@ static void test_coroutine_inside_a_node(void)
 }
 
 /* Blocks that are open inside when it is suspended go off the chain with it, and come back with it. */
-static void test_suspended_with_open_blocks(void)
+TEST(suspended_with_open_blocks)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -796,7 +837,7 @@ static void test_suspended_with_open_blocks(void)
 
 /* A generator that is no node was begun inside the call, and goes on outside while the call is suspended: what is left of its
  * blocks goes when the call ends. */
-static void test_closed_inside_a_suspended_call(void)
+TEST(closed_inside_a_suspended_call)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -823,7 +864,7 @@ static void test_closed_inside_a_suspended_call(void)
 }
 
 /* A task inside a node of another chain: that node is charged for the time in which the task ran. */
-static void test_coroutine_of_a_task_inside_a_node(void)
+TEST(coroutine_of_a_task_inside_a_node)
 {
     cprof_resumable call = {.span = NULL};
     cprof_chain task = {.top = NULL};
@@ -869,18 +910,18 @@ static void check_resumed_elsewhere(bool step_ends, cprof_ns total_ns)
     tear_down();
 }
 
-static void test_each_step_inside_another_node(void)
+TEST(each_step_inside_another_node)
 {
     check_resumed_elsewhere(EACH_ENDS, 101);
 }
 
-static void test_step_goes_on_inside_another_node(void)
+TEST(step_goes_on_inside_another_node)
 {
     check_resumed_elsewhere(WITHIN, 111);
 }
 
 /* A11, A9: a generator that is never exhausted ends at its last suspension. */
-static void test_abandoned(void)
+TEST(abandoned)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -899,7 +940,7 @@ static void test_abandoned(void)
 }
 
 /* It ends while a block that was opened in it still is. */
-static void test_ends_below_an_open_block(void)
+TEST(ends_below_an_open_block)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -916,7 +957,7 @@ static void test_ends_below_an_open_block(void)
 }
 
 /* A call ends so far below the top of the chain that it is not looked for. */
-static void test_ends_far_below_open_blocks(void)
+TEST(ends_far_below_open_blocks)
 {
     cprof_resumable call = {.span = NULL};
     cprof_span *open[DEEP];
@@ -938,7 +979,7 @@ static void test_ends_far_below_open_blocks(void)
 }
 
 /* One that is no node passes on, at each suspension, what its children took. */
-static void test_resumable_that_is_no_node(void)
+TEST(resumable_that_is_no_node)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -1131,7 +1172,7 @@ static void model_step(bool ends)
     pass(choose(10));
     at->chain.moment += at != model.last;
     model.last = at;
-    (ends ? choose(2) == 0 ? model_close : model_continue : actions[choose(sizeof actions / sizeof actions[0])])(at);
+    (ends ? choose(2) == 0 ? model_close : model_continue : actions[choose(COUNT_OF(actions))])(at);
     for (size_t i = 0; i < LINES; i++) {
         check_line(&model.lines[i]);
     }
@@ -1148,7 +1189,7 @@ static size_t open_items(void)
 
 /* Lines that begin inside others, calls that go on in other lines, spans closed in any order: the times are exact, and no chain
  * loses or confuses a span, though their memory goes round. */
-static void test_random_lines(void)
+TEST(random_lines)
 {
     set_up();
     for (int i = 0; i < ROUNDS; i++) {
@@ -1168,7 +1209,7 @@ static void test_random_lines(void)
 }
 
 /* E1: also with a clock that goes back, the active time is at most the elapsed time, and neither is negative. */
-static void test_clock_goes_back_in_a_coroutine(void)
+TEST(clock_goes_back_in_a_coroutine)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
@@ -1184,96 +1225,14 @@ static void test_clock_goes_back_in_a_coroutine(void)
     tear_down();
 }
 
-/* G7: without memory nothing is opened, and the next try works. */
-static void test_without_memory(void)
-{
-    static cprof_span *open[1000];
-    cprof_resumable call = {.span = NULL};
-    int depth = 0;
-    set_up();
-    do {
-        open[depth++] = open_node(0);
-    } while (thread->free_spans != NULL);
-    cprof_span *top = cprof_chain_top(&chain);
-    fake_alloc_fail(1);
-    CHECK(cprof_call_open(thread, &chain, nodes[1], 0, NULL, NULL) == NULL);
-    CHECK(fake_alloc_has_failed());
-    fake_alloc_fail(1);
-    CHECK(!cprof_call_resumable_begin(&call, thread, &chain, nodes[1], 0, NULL));
-    CHECK(fake_alloc_has_failed());
-    CHECK(call.span == NULL);
-    CHECK(cprof_chain_top(&chain) == top);
-    open[depth++] = open_node(0);
-    while (depth > 0) {
-        close_node(open[--depth]);
-    }
-    CHECK_EQUAL(figures_of(1).count, 0);
-    tear_down();
-}
-
-static void test_calls_need_no_memory(void)
-{
-    uint64_t made = 0;
-    set_up();
-    for (int i = 0; i < ROUNDS; i++) {
-        cprof_span *outer = open_node(0);
-        close_node(open_node(1));
-        close_node(outer);
-        made = i == 0 ? fake_alloc_made() : made;
-    }
-    CHECK_EQUAL(fake_alloc_made(), made); /* the first calls made the histograms' rows */
-    tear_down();
-}
-
 int main(void)
 {
     fake_alloc_install();
     cprof_clock_set_test(read_clock);
     thread = cprof_thread_get();
     CHECK(thread != NULL);
-    test_without_memory();
-    test_calls_need_no_memory();
-    test_one_call();
-    test_nesting();
-    test_recursion();
-    test_random_nesting();
-    test_outcomes();
-    test_reset_during_a_call();
-    test_turned_off_during_a_call();
-    test_span_that_is_no_node();
-    test_closed_out_of_order();
-    test_closed_from_the_bottom_up();
-    test_closed_in_another_chain();
+    check_run(NULL, NULL);
     test_closed_inside_what_it_encloses(false);
     test_closed_inside_what_it_encloses(true);
-    test_closed_far_below_the_top();
-    test_detached();
-    test_given_up();
-    test_discarded();
-    test_find();
-    test_inherited_parent();
-    test_inherited_parent_of_overlapping_tasks();
-    test_inherited_parent_is_closed_before_its_child();
-    test_base_closed_under_own_spans();
-    test_base_closed_under_own_spans_out_of_order();
-    test_block_that_may_be_suspended();
-    test_clock_goes_back();
-    test_rate_changes_during_a_call();
-    test_coroutine();
-    test_generator();
-    test_asynchronous_generator();
-    test_generator_inside_a_node();
-    test_coroutine_inside_a_node();
-    test_suspended_with_open_blocks();
-    test_closed_inside_a_suspended_call();
-    test_coroutine_of_a_task_inside_a_node();
-    test_each_step_inside_another_node();
-    test_step_goes_on_inside_another_node();
-    test_abandoned();
-    test_ends_below_an_open_block();
-    test_ends_far_below_open_blocks();
-    test_resumable_that_is_no_node();
-    test_clock_goes_back_in_a_coroutine();
-    test_random_lines();
     return EXIT_SUCCESS;
 }

@@ -92,52 +92,37 @@ static void check_notes(const char *expected)
     notes[0] = '\0';
 }
 
-cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause) __asm__("__wrap_cprof_event_begin");
-void wrapped_event_end(cprof_gpu_mark *mark, cprof_gpu_place place, cprof_accum *accum,
-                       uint64_t generation) __asm__("__wrap_cprof_event_end");
-void wrapped_event_cancel(cprof_gpu_mark *mark) __asm__("__wrap_cprof_event_cancel");
-bool wrapped_is_heard(void) __asm__("__wrap_cprof_nvtx_is_heard");
-void *wrapped_register(cprof_name name) __asm__("__wrap_cprof_nvtx_register");
-void wrapped_push(void *pushed, uint64_t payload) __asm__("__wrap_cprof_nvtx_push");
-void wrapped_pop(void) __asm__("__wrap_cprof_nvtx_pop");
-int wrapped_start(void) __asm__("__wrap_cprof_wait_profiler_start");
-int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
-void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading) __asm__("__wrap_cprof_counters_read");
-void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_thread_set_node");
-bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_wait_memory");
-cprof_memory wrapped_memory_now(void) __asm__("__wrap_cprof_memory_now");
-
-cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause)
+WRAP(cprof_gpu_mark *, cprof_event_begin, cprof_gpu_place place, cprof_gpu_cause *cause)
 {
     note("begin %d.%d ", place.device, (int)place.stream);
     *cause = fake.refusal;
     return fake.refusal == CPROF_GPU_KNOWN ? (cprof_gpu_mark *)(void *)&marks[fake.marks++ % MARKS] : NULL;
 }
 
-void wrapped_event_end(cprof_gpu_mark *mark, cprof_gpu_place place, cprof_accum *accum, uint64_t generation)
+WRAP(void, cprof_event_end, cprof_gpu_mark *mark, cprof_gpu_place place, cprof_accum *accum, uint64_t generation)
 {
     note("end%d %d.%d ", (int)((char *)mark - marks), place.device, (int)place.stream);
     cprof_accum_add_gpu(accum, generation, GPU_NS, UNKNOWN, false);
 }
 
-void wrapped_event_cancel(cprof_gpu_mark *mark)
+WRAP(void, cprof_event_cancel, cprof_gpu_mark *mark)
 {
     note("cancel%d ", (int)((char *)mark - marks));
 }
 
-bool wrapped_is_heard(void)
+WRAP(bool, cprof_nvtx_is_heard, void)
 {
     return fake.is_heard;
 }
 
-void *wrapped_register(cprof_name name)
+WRAP(void *, cprof_nvtx_register, cprof_name name)
 {
     note("register %.*s ", (int)name.length, name.bytes);
     fake.registered++;
     return fake.is_without_names ? NULL : &message;
 }
 
-void wrapped_push(void *pushed, uint64_t payload)
+WRAP(void, cprof_nvtx_push, void *pushed, uint64_t payload)
 {
     CHECK(pushed == &message);
     note("push%d ", (int)payload);
@@ -145,25 +130,25 @@ void wrapped_push(void *pushed, uint64_t payload)
     atomic_fetch_add(&fake.pushed, 1);
 }
 
-void wrapped_pop(void)
+WRAP(void, cprof_nvtx_pop, void)
 {
     note("pop ");
     CHECK(atomic_fetch_add(&fake.open_ranges, -1) > 0);
 }
 
-int wrapped_start(void)
+WRAP(int, cprof_wait_profiler_start, void)
 {
     note("start ");
     return 0;
 }
 
-int wrapped_stop(void)
+WRAP(int, cprof_wait_profiler_stop, void)
 {
     note("stop ");
     return 0;
 }
 
-void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading)
+WRAP(void, cprof_counters_read, unsigned wanted, cprof_counter_reading *reading)
 {
     *reading = (cprof_counter_reading){.known = wanted & fake.known};
     for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
@@ -172,14 +157,14 @@ void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading)
     pass(LATE_NS);
 }
 
-void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before)
+WRAP(void, cprof_cupti_thread_set_node, cprof_cupti_node node, cprof_cupti_node *before)
 {
     *before = launching;
     launching = node;
     pass(LATE_NS);
 }
 
-bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
+WRAP(bool, cprof_wait_memory, int device, int64_t *free_bytes, int64_t *total_bytes)
 {
     CHECK(device == CPROF_GPU_CURRENT_DEVICE);
     *free_bytes = 20;
@@ -187,7 +172,7 @@ bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
     return fake.device_bytes != 0;
 }
 
-cprof_memory wrapped_memory_now(void)
+WRAP(cprof_memory, cprof_memory_now, void)
 {
     pass(LATE_NS);
     return fake.memory;
@@ -329,9 +314,8 @@ static void check_work(int node, uint64_t samples, uint64_t work)
 
 static void in_thread(void *(*body)(void *), void *argument)
 {
-    pthread_t started;
-    CHECK(pthread_create(&started, NULL, body, argument) == 0);
-    CHECK(pthread_join(started, NULL) == 0);
+    pthread_t started = check_thread(body, argument);
+    check_join(started);
 }
 
 static size_t spare_probes(void)
@@ -345,7 +329,47 @@ static size_t spare_probes(void)
 
 /* ---- What is asked */
 
-static void test_what_is_asked(void)
+TEST(without_memory)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
+    CHECK(cprof_probes.spare == NULL); /* runs first */
+    fake_alloc_fail(1);
+    CHECK(cprof_probe_new(nodes[0], cprof_registry_state(registry)) == NULL);
+    CHECK(fake_alloc_has_failed());
+    cprof_span *span = cprof_call_open(thread, &chain, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    CHECK(span != NULL && span->probe == NULL);
+    pass(5);
+    close_node(span); /* counted without it */
+    check_time(0, 1, 5);
+    CHECK_EQUAL(extra_of(0).asked, 0);
+    cprof_resumable call = {.span = NULL};
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_call_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_continue(&call, &chain);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_time(0, 2, 5);
+    tear_down();
+}
+
+/* The figures themselves may be without memory; the call is counted all the same. */
+TEST(figures_without_memory)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
+    uint64_t nth = 0;
+    do {
+        cprof_registry_reset(registry);
+        cprof_span *span = open_node((int)(nth % NODES));
+        fake_alloc_fail(nth + 1);
+        close_node(span);
+        cprof_resources_figures extra;
+        CHECK_EQUAL(figures_of((int)(nth % NODES), &extra).count, 1);
+        nth++;
+    } while (fake_alloc_has_failed());
+    CHECK(nth > 1);
+    tear_down();
+}
+
+TEST(what_is_asked)
 {
     static const struct {
         unsigned flag;
@@ -361,7 +385,7 @@ static void test_what_is_asked(void)
         {FLAG(CAPTURE), 0},
     };
     set_up(FLAG(STATS), 5 | CPROF_REGISTRY_RESETS_PEAK, 0);
-    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(each); i++) {
         cprof_registry_configure(registry, FLAG(STATS) | each[i].flag, 0, false);
         cprof_probe *probe = new_probe(0);
         CHECK_EQUAL(probe->sample.asked, each[i].asked);
@@ -375,7 +399,7 @@ static void test_what_is_asked(void)
     tear_down();
 }
 
-static void test_leaving_out_leaves_the_rest(void)
+TEST(leaving_out_leaves_the_rest)
 {
     set_up(FLAG(STATS) | FLAG(LAUNCHES) | FLAG(COUNTERS) | FLAG(SYNC), 1, 0);
     cprof_probe *probe = new_probe(0);
@@ -390,7 +414,7 @@ static void test_leaving_out_leaves_the_rest(void)
 }
 
 /* What is never asked for is not unknown either. */
-static void test_leaving_out_what_was_not_asked_for(void)
+TEST(leaving_out_what_was_not_asked_for)
 {
     set_up(FLAG(STATS) | FLAG(SYNC), 0, 0);
     cprof_probe *probe = new_probe(0);
@@ -401,7 +425,7 @@ static void test_leaving_out_what_was_not_asked_for(void)
 }
 
 /* Which counters were asked for is known of calls that have none: no samples, and calls that began while their key skipped. */
-static void test_counters_that_were_only_asked_for(void)
+TEST(counters_that_were_only_asked_for)
 {
     const unsigned counters = CPROF_RESOURCES_COUNTERS | 5 << CPROF_RESOURCES_COUNTER_SHIFT;
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), 5, 0);
@@ -428,7 +452,7 @@ static void test_counters_that_were_only_asked_for(void)
 }
 
 /* A key that still skips has no figures, but is shown to tools all the same. */
-static void test_skipping_key(void)
+TEST(skipping_key)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 1);
     fake.is_heard = true;
@@ -448,7 +472,7 @@ static void test_skipping_key(void)
 }
 
 /* Tools are told also where nothing is counted. */
-static void test_without_statistics(void)
+TEST(without_statistics)
 {
     set_up(FLAG(NVTX) | FLAG(GPU), 0, 0);
     fake.is_heard = true;
@@ -467,7 +491,7 @@ static void test_without_statistics(void)
 /* ---- Time */
 
 /* What is found out before and after a call is not its time, nor its parent's own before that. */
-static void test_the_clock_is_read_innermost(void)
+TEST(the_clock_is_read_innermost)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
     fake.is_heard = true;
@@ -485,7 +509,7 @@ static void test_the_clock_is_read_innermost(void)
     tear_down();
 }
 
-static void test_the_clock_of_a_suspended_call(void)
+TEST(the_clock_of_a_suspended_call)
 {
     cprof_resumable call = {.span = NULL};
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), ALL_COUNTERS, 0);
@@ -506,7 +530,7 @@ static void test_the_clock_of_a_suspended_call(void)
     tear_down();
 }
 
-static void test_waits(void)
+TEST(waits)
 {
     set_up(FLAG(STATS) | FLAG(SYNC), 0, 0);
     cprof_probe *probe = new_probe(0);
@@ -529,7 +553,7 @@ static void test_waits(void)
 
 /* ---- Devices */
 
-static void test_gpu_time(void)
+TEST(gpu_time)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     cprof_span *span = open_at(0, (cprof_gpu_place){1, 20});
@@ -544,7 +568,7 @@ static void test_gpu_time(void)
     tear_down();
 }
 
-static void test_calls_that_are_no_sample_have_no_gpu_time(void)
+TEST(calls_that_are_no_sample_have_no_gpu_time)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     close_as(open_at(0, (cprof_gpu_place){0, 1}), CPROF_OUTCOME_ERROR);
@@ -572,7 +596,7 @@ static void begin_generator(cprof_resumable *call)
 
 /* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
  * waiting itself. */
-static void test_a_generator_that_yields_has_no_gpu_time(void)
+TEST(a_generator_that_yields_has_no_gpu_time)
 {
     cprof_resumable call;
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
@@ -595,7 +619,7 @@ static void test_a_generator_that_yields_has_no_gpu_time(void)
     tear_down();
 }
 
-static void test_why_there_is_no_gpu_time(void)
+TEST(why_there_is_no_gpu_time)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     close_node(open_node(0)); /* nobody has told a place */
@@ -629,7 +653,7 @@ static cprof_span *open_marked(int node, int mark)
     return open_with(node, probe);
 }
 
-static void test_a_mark_of_the_layer_above(void)
+TEST(a_mark_of_the_layer_above)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     close_node(open_marked(0, 1));
@@ -656,7 +680,7 @@ static void check_launching(int node)
     CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
 }
 
-static void test_launches_are_the_innermosts(void)
+TEST(launches_are_the_innermosts)
 {
     set_up(FLAG(STATS) | FLAG(LAUNCHES), 0, 0);
     cprof_span *outer = open_node(0);
@@ -680,7 +704,7 @@ static void test_launches_are_the_innermosts(void)
     tear_down();
 }
 
-static void test_out_of_order(void)
+TEST(out_of_order)
 {
     set_up(FLAG(STATS) | FLAG(LAUNCHES) | FLAG(NVTX) | FLAG(COUNTERS), ALL_COUNTERS, 0);
     fake.is_heard = true;
@@ -706,7 +730,7 @@ static void test_out_of_order(void)
 
 /* ---- Counters */
 
-static void test_counters(void)
+TEST(counters)
 {
     set_up(FLAG(STATS) | FLAG(COUNTERS), CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME) | CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES),
            0);
@@ -736,7 +760,7 @@ static void *close_elsewhere(void *span)
 }
 
 /* The counters are those of two threads, and the range is the first one's: it cannot be ended by another. */
-static void test_end_in_another_thread(void)
+TEST(end_in_another_thread)
 {
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
     fake.is_heard = true;
@@ -750,12 +774,12 @@ static void test_end_in_another_thread(void)
     cprof_span *next = open_node(1); /* which tells the thread whose its launches are */
     close_node(next);
     check_launching(NODES);
-    wrapped_pop();
+    wrapped_cprof_nvtx_pop();
     tear_down();
 }
 
 /* A block in whose thread others ran meanwhile, and of which nobody knew that it stood still, has no counters. */
-static void test_block_that_others_interrupt(void)
+TEST(block_that_others_interrupt)
 {
     set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
     cprof_span *span = open_node(0);
@@ -801,7 +825,7 @@ static void *run_line(void *argument)
 }
 
 /* What others do in either thread while the call is suspended is not its work. */
-static void test_suspended_call_in_two_threads(void)
+TEST(suspended_call_in_two_threads)
 {
     line self = {.work = 20};
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
@@ -826,7 +850,7 @@ static void test_suspended_call_in_two_threads(void)
 }
 
 /* Blocks that are open inside a suspended call stand still with it, whether they have a probe or not. */
-static void test_blocks_inside_a_suspended_call(void)
+TEST(blocks_inside_a_suspended_call)
 {
     line self;
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
@@ -859,7 +883,7 @@ static void test_blocks_inside_a_suspended_call(void)
     tear_down();
 }
 
-static void test_block_closed_inside_a_suspended_call(void)
+TEST(block_closed_inside_a_suspended_call)
 {
     line self;
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(NVTX), ALL_COUNTERS, 0);
@@ -877,7 +901,7 @@ static void test_block_closed_inside_a_suspended_call(void)
 }
 
 /* A suspended call of which nobody asks anything may hold blocks that are asked. */
-static void test_block_inside_a_call_without_a_probe(void)
+TEST(block_inside_a_call_without_a_probe)
 {
     cprof_resumable call = {.span = NULL};
     set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
@@ -901,7 +925,7 @@ static void test_block_inside_a_call_without_a_probe(void)
 #define RESETTING (FLAG(STATS) | FLAG(MEMORY)), CPROF_REGISTRY_RESETS_PEAK
 
 /* The parent's peak contains those of its children, and what was reached between them. */
-static void test_nested_peaks(void)
+TEST(nested_peaks)
 {
     set_up(RESETTING, 0);
     cprof_span *outer = open_using(0, 1, 100, 900); /* 900 was before it */
@@ -925,7 +949,7 @@ static void test_nested_peaks(void)
 }
 
 /* In any order; and what is reached after a call's end was read, while it is still open, is not its peak. */
-static void test_overlapping_peaks(void)
+TEST(overlapping_peaks)
 {
     set_up(RESETTING, 0);
     cprof_span *first = open_using(0, 1, 10, 10);
@@ -943,7 +967,7 @@ static void test_overlapping_peaks(void)
 }
 
 /* Also one whose allocator is not told of at its end ends to gather peaks. */
-static void test_peaks_of_calls_that_are_not_read(void)
+TEST(peaks_of_calls_that_are_not_read)
 {
     set_up(RESETTING, 0);
     cprof_span *outer = open_using(0, 1, 10, 10);
@@ -958,7 +982,7 @@ static void test_peaks_of_calls_that_are_not_read(void)
     tear_down();
 }
 
-static void test_memory_that_is_not_known(void)
+TEST(memory_that_is_not_known)
 {
     set_up(RESETTING, 0);
     close_node(open_using(0, 1, 100, 100)); /* not at the end */
@@ -977,7 +1001,7 @@ static void test_memory_that_is_not_known(void)
 }
 
 /* A counter of peaks that nobody resets tells only when it rises. */
-static void test_peaks_that_are_not_reset(void)
+TEST(peaks_that_are_not_reset)
 {
     set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
     cprof_span *outer = open_using(0, 1, 100, 900);
@@ -999,7 +1023,7 @@ static void host_call(int64_t memory, int64_t memory_peak)
     close_node(span);
 }
 
-static void test_memory_of_the_process(void)
+TEST(memory_of_the_process)
 {
     set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
     fake.memory = (cprof_memory){.memory = 1000, .memory_peak = 5000};
@@ -1022,7 +1046,7 @@ static void test_memory_of_the_process(void)
 }
 
 /* Without an allocator to ask, what is not free on the device counts; of which nobody knows a peak. */
-static void test_memory_of_the_device(void)
+TEST(memory_of_the_device)
 {
     set_up(RESETTING, 0);
     CHECK(!cprof_probe_device_memory().known);
@@ -1043,7 +1067,7 @@ static void test_memory_of_the_device(void)
     tear_down();
 }
 
-static void test_rests(void)
+TEST(rests)
 {
     cprof_probe_rest rest = {0};
     CHECK(!cprof_probe_rests(&rest));
@@ -1061,7 +1085,7 @@ static void test_rests(void)
 
 /* ---- Ranges for tools */
 
-static void test_ranges(void)
+TEST(ranges)
 {
     set_up(FLAG(STATS) | FLAG(NVTX), 0, 0);
     close_node(open_node(0));
@@ -1079,7 +1103,7 @@ static void test_ranges(void)
     tear_down();
 }
 
-static void test_discarded(void)
+TEST(discarded)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
     fake.is_heard = true;
@@ -1104,7 +1128,7 @@ static void *leave_open(void *span)
 }
 
 /* A block that was never left, of a thread that has ended: its range went with the thread. */
-static void test_discarded_after_its_thread(void)
+TEST(discarded_after_its_thread)
 {
     cprof_span *span = NULL;
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
@@ -1113,7 +1137,7 @@ static void test_discarded_after_its_thread(void)
     check_notes("register a push0 ");
     cprof_call_discard(span);
     check_notes("");
-    wrapped_pop();
+    wrapped_cprof_nvtx_pop();
     tear_down();
 }
 
@@ -1124,7 +1148,7 @@ static bool has_capture(const cprof_registry *which)
     return (cprof_registry_state(which) & CPROF_FLAG_CAPTURE) != 0;
 }
 
-static void test_flags_of_the_window(void)
+TEST(flags_of_the_window)
 {
     set_up(FLAG(STATS), 0, 0);
     cprof_registry *another = cprof_registry_create(OWNER + 1);
@@ -1148,7 +1172,7 @@ static void test_flags_of_the_window(void)
 }
 
 /* Calls are captured whether or not they are counted, fail, or are skipped; once the window is over they are quick again. */
-static void test_window(void)
+TEST(window)
 {
     set_up(0, 0, 0);
     CHECK(cprof_capture_set(cprof_name_of("b"), 1, 2) == CPROF_OK);
@@ -1173,7 +1197,7 @@ static void test_window(void)
     cprof_capture_reset_for_test();
 }
 
-static void test_window_around_a_discarded_call(void)
+TEST(window_around_a_discarded_call)
 {
     set_up(FLAG(STATS), 0, 3);
     CHECK(cprof_capture_set(cprof_name_of("a"), 0, 1) == CPROF_OK);
@@ -1189,7 +1213,7 @@ static void test_window_around_a_discarded_call(void)
 
 /* ---- Where probes come from */
 
-static void test_probes_are_used_again(void)
+TEST(probes_are_used_again)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, CPROF_REGISTRY_RESETS_PEAK, 0);
     close_using(open_using(0, 1, 1, 1), 1, 1, 1);
@@ -1207,58 +1231,10 @@ static void test_probes_are_used_again(void)
     tear_down();
 }
 
-static void test_without_memory(void)
-{
-    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
-    CHECK(cprof_probes.spare == NULL); /* runs first */
-    fake_alloc_fail(1);
-    CHECK(cprof_probe_new(nodes[0], cprof_registry_state(registry)) == NULL);
-    CHECK(fake_alloc_has_failed());
-    cprof_span *span = cprof_call_open(thread, &chain, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
-    CHECK(span != NULL && span->probe == NULL);
-    pass(5);
-    close_node(span); /* counted without it */
-    check_time(0, 1, 5);
-    CHECK_EQUAL(extra_of(0).asked, 0);
-    cprof_resumable call = {.span = NULL};
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_call_resumable_suspend(&call, &chain, false);
-    cprof_call_resumable_continue(&call, &chain);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    check_time(0, 2, 5);
-    tear_down();
-}
-
-/* The figures themselves may be without memory; the call is counted all the same. */
-static void test_figures_without_memory(void)
-{
-    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
-    uint64_t nth = 0;
-    do {
-        cprof_registry_reset(registry);
-        cprof_span *span = open_node((int)(nth % NODES));
-        fake_alloc_fail(nth + 1);
-        close_node(span);
-        cprof_resources_figures extra;
-        CHECK_EQUAL(figures_of((int)(nth % NODES), &extra).count, 1);
-        nth++;
-    } while (fake_alloc_has_failed());
-    CHECK(nth > 1);
-    tear_down();
-}
-
 /* ---- Forks */
 
-static void check_child(pid_t child)
-{
-    int status;
-    CHECK(child > 0);
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-}
-
 /* In a forked child what the parent began is given up without a word to device or window (H5); what begins there is whole. */
-static void test_fork(void)
+TEST(fork)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
     fake.is_heard = true;
@@ -1267,8 +1243,8 @@ static void test_fork(void)
     probe->cause = CPROF_GPU_KNOWN;
     cprof_span *span = open_with(0, probe);
     check_notes("begin 0.0 register a push0 ");
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         CHECK(cprof_probes.spare == NULL && cprof_probes.open == NULL);
         close_using(span, 1, 20, 99);
         check_notes("pop ");
@@ -1281,9 +1257,7 @@ static void test_fork(void)
         check_work(0, 1, 5);
         CHECK_EQUAL(extra_of(0).device_memory.peak, 30);
         CHECK(thread->running == NULL && spare_probes() == 1);
-        exit(EXIT_SUCCESS);
     }
-    check_child(child);
     close_using(span, 1, 20, 30);
     check_notes("pop end0 0.0 ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
@@ -1325,16 +1299,16 @@ static void *call_often(void *argument)
     return NULL;
 }
 
-static void test_threads(void)
+TEST(threads)
 {
     pthread_t started[THREADS];
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
     fake.is_heard = fake.is_quiet = true;
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&started[i], NULL, call_often, &marks[i]) == 0);
+        started[i] = check_thread(call_often, &marks[i]);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(started[i], NULL) == 0);
+        check_join(started[i]);
     }
     for (int i = 0; i < THREADS; i++) {
         cprof_resources_figures extra = extra_of(i);
@@ -1355,47 +1329,6 @@ int main(void)
     cprof_clock_set_test(read_clock);
     thread = cprof_thread_get();
     CHECK(thread != NULL);
-    test_without_memory();
-    test_figures_without_memory();
-    test_what_is_asked();
-    test_leaving_out_leaves_the_rest();
-    test_leaving_out_what_was_not_asked_for();
-    test_counters_that_were_only_asked_for();
-    test_skipping_key();
-    test_without_statistics();
-    test_the_clock_is_read_innermost();
-    test_the_clock_of_a_suspended_call();
-    test_waits();
-    test_gpu_time();
-    test_calls_that_are_no_sample_have_no_gpu_time();
-    test_a_generator_that_yields_has_no_gpu_time();
-    test_why_there_is_no_gpu_time();
-    test_a_mark_of_the_layer_above();
-    test_launches_are_the_innermosts();
-    test_out_of_order();
-    test_counters();
-    test_end_in_another_thread();
-    test_block_that_others_interrupt();
-    test_suspended_call_in_two_threads();
-    test_blocks_inside_a_suspended_call();
-    test_block_closed_inside_a_suspended_call();
-    test_block_inside_a_call_without_a_probe();
-    test_nested_peaks();
-    test_overlapping_peaks();
-    test_peaks_of_calls_that_are_not_read();
-    test_memory_that_is_not_known();
-    test_peaks_that_are_not_reset();
-    test_memory_of_the_process();
-    test_memory_of_the_device();
-    test_rests();
-    test_ranges();
-    test_discarded();
-    test_discarded_after_its_thread();
-    test_flags_of_the_window();
-    test_window();
-    test_window_around_a_discarded_call();
-    test_probes_are_used_again();
-    test_fork();
-    test_threads();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

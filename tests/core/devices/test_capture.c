@@ -19,10 +19,7 @@ static struct {
     int stop_answer;
 } driver;
 
-int wrapped_start(void) __asm__("__wrap_cprof_wait_profiler_start");
-int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
-
-int wrapped_start(void)
+WRAP(int, cprof_wait_profiler_start, void)
 {
     atomic_fetch_add(&driver.starts, 1);
     if (driver.start_answer == 0) {
@@ -31,7 +28,7 @@ int wrapped_start(void)
     return driver.start_answer;
 }
 
-int wrapped_stop(void)
+WRAP(int, cprof_wait_profiler_stop, void)
 {
     atomic_fetch_add(&driver.stops, 1);
     CHECK_EQUAL(atomic_fetch_add(&driver.running, -1), 1);
@@ -86,7 +83,7 @@ static void check_report(const char *expected)
     }
 }
 
-static void test_without_a_window_nothing_happens(void)
+TEST(without_a_window_nothing_happens)
 {
     reset();
     CHECK(!cprof_capture_is_set());
@@ -98,7 +95,7 @@ static void test_without_a_window_nothing_happens(void)
     check_driver(0, 0);
 }
 
-static void test_the_chosen_calls_are_captured_and_no_others(void)
+TEST(the_chosen_calls_are_captured_and_no_others)
 {
     set(2, 3);
     CHECK(cprof_capture_is_set());
@@ -120,7 +117,7 @@ static void test_the_chosen_calls_are_captured_and_no_others(void)
     CHECK(cprof_capture_set(cprof_name_of("node"), 0, 1) == CPROF_IN_USE); /* it never opens again */
 }
 
-static void test_calls_that_overlap_share_a_start_and_a_stop(void)
+TEST(calls_that_overlap_share_a_start_and_a_stop)
 {
     set(1, 3);
     CHECK(!begin("node"));
@@ -142,7 +139,7 @@ static void test_calls_that_overlap_share_a_start_and_a_stop(void)
     check_report("3 of 3 calls captured after 1 that was passed by");
 }
 
-static void test_numbers_may_be_the_largest(void)
+TEST(numbers_may_be_the_largest)
 {
     set(UINT64_MAX, UINT64_MAX);
     CHECK(!call("node"));
@@ -154,7 +151,7 @@ static void test_numbers_may_be_the_largest(void)
     check_driver(2, 2);
 }
 
-static void test_names_may_be_any_bytes(void)
+TEST(names_may_be_any_bytes)
 {
     reset();
     CHECK(cprof_capture_set((cprof_name){"a\0b", 3}, 0, 1) == CPROF_OK);
@@ -187,7 +184,7 @@ static void test_what_the_driver_refuses_is_said(void) /* H1 */
     check_report("1 of 1 calls captured; cuProfilerStart was left out: there was no driver");
 }
 
-static void test_a_report_may_be_cut(void)
+TEST(a_report_may_be_cut)
 {
     char report[8] = "xxxxxxx";
     set(0, 1);
@@ -219,16 +216,16 @@ static void *make_calls(void *captured)
     return NULL;
 }
 
-static void test_exactly_that_many_calls_of_all_threads(void)
+TEST(exactly_that_many_calls_of_all_threads)
 {
     static _Atomic int captured;
     pthread_t threads[THREADS];
     set(SKIPPED, CAPTURED);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, make_calls, &captured) == 0);
+        threads[i] = check_thread(make_calls, &captured);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(atomic_load(&captured), CAPTURED);
     CHECK_EQUAL(atomic_load(&driver.running), 0);
@@ -251,15 +248,10 @@ static void test_the_window_is_not_the_childs(void) /* H5 */
     cprof_process_start();
     set(0, 2);
     CHECK(begin("node"));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    IN_CHILD
+    {
         check_child();
-        exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     cprof_capture_end();
     check_driver(1, 1);
     CHECK(call("node"));
@@ -273,7 +265,7 @@ static void check_window_of_its_own(void)
     CHECK(call("node"));
 }
 
-static void test_a_child_without_one_may_set_its_own(void)
+TEST(a_child_without_one_may_set_its_own)
 {
     reset();
     check_window_of_its_own();
@@ -282,17 +274,10 @@ static void test_a_child_without_one_may_set_its_own(void)
 int main(void)
 {
     fake_alloc_install();
-    test_without_a_window_nothing_happens();
-    test_the_chosen_calls_are_captured_and_no_others();
-    test_calls_that_overlap_share_a_start_and_a_stop();
-    test_numbers_may_be_the_largest();
-    test_names_may_be_any_bytes();
+    check_run(NULL, NULL);
     test_what_the_driver_refuses_is_said();
-    test_a_report_may_be_cut();
     test_memory_may_be_short();
-    test_exactly_that_many_calls_of_all_threads();
     test_the_window_is_not_the_childs();
-    test_a_child_without_one_may_set_its_own();
     reset();
     return EXIT_SUCCESS;
 }

@@ -31,7 +31,6 @@ enum {
     LOOP_NS = 100 * 1000 * 1000,
     PAGES = 64,
     PAGE = 65536, /* as large as pages are */
-    HANG_SECONDS = 140,
 };
 
 #define CPU_TIME CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME)
@@ -72,23 +71,6 @@ static struct {
     int level_fd;
     bool key_fails, binding_fails;
 } kernel = {.level = "2\n", .level_fd = -1};
-
-long wrapped_syscall(long number, ...) __asm__("__wrap_syscall");
-int wrapped_ioctl(int fd, unsigned long request, ...) __asm__("__wrap_ioctl");
-ssize_t wrapped_read(int fd, void *buffer, size_t size) __asm__("__wrap_read");
-int wrapped_open(const char *path, int flags, int mode) __asm__("__wrap_open");
-int wrapped_getrusage(int who, struct rusage *usage) __asm__("__wrap_getrusage");
-int wrapped_clock_gettime(clockid_t id, struct timespec *now) __asm__("__wrap_clock_gettime");
-int wrapped_key_create(pthread_key_t *key, void (*end)(void *)) __asm__("__wrap_pthread_key_create");
-int wrapped_setspecific(pthread_key_t key, const void *value) __asm__("__wrap_pthread_setspecific");
-long real_syscall(long number, ...) __asm__("__real_syscall");
-int real_ioctl(int fd, unsigned long request, ...) __asm__("__real_ioctl");
-ssize_t real_read(int fd, void *buffer, size_t size) __asm__("__real_read");
-int real_open(const char *path, int flags, int mode) __asm__("__real_open");
-int real_getrusage(int who, struct rusage *usage) __asm__("__real_getrusage");
-int real_clock_gettime(clockid_t id, struct timespec *now) __asm__("__real_clock_gettime");
-int real_key_create(pthread_key_t *key, void (*end)(void *)) __asm__("__real_pthread_key_create");
-int real_setspecific(pthread_key_t key, const void *value) __asm__("__real_pthread_setspecific");
 
 static unsigned event_of(uint64_t configuration)
 {
@@ -131,6 +113,8 @@ static long open_scripted(const struct perf_event_attr *attributes, int leader)
 }
 
 /* Events that every machine has, in the place of those of the hardware. */
+long real_syscall(long number, ...) __asm__("__real_syscall");
+
 static long open_software(const struct perf_event_attr *attributes, int leader)
 {
     static const uint64_t stand_ins[EVENTS] = {PERF_COUNT_SW_TASK_CLOCK, PERF_COUNT_SW_PAGE_FAULTS,
@@ -141,7 +125,7 @@ static long open_software(const struct perf_event_attr *attributes, int leader)
     return real_syscall(SYS_perf_event_open, &other, 0L, -1L, (long)leader, PERF_FLAG_FD_CLOEXEC);
 }
 
-long wrapped_syscall(long number, ...)
+WRAP(long, syscall, long number, ...)
 {
     va_list arguments;
     va_start(arguments, number);
@@ -164,7 +148,7 @@ long wrapped_syscall(long number, ...)
     }
 }
 
-int wrapped_ioctl(int fd, unsigned long request, ...)
+WRAP_REAL(int, ioctl, int fd, unsigned long request, ...)
 {
     CHECK_EQUAL(request, PERF_EVENT_IOC_ENABLE);
     if (kernel.behaviour != SCRIPTED) {
@@ -194,7 +178,7 @@ static ssize_t read_group(int fd, void *buffer, size_t size)
     return (ssize_t)(length * sizeof words[0]) - kernel.cut;
 }
 
-ssize_t wrapped_read(int fd, void *buffer, size_t size)
+WRAP_REAL(ssize_t, read, int fd, void *buffer, size_t size)
 {
     if (fd >= 0 && fd == kernel.level_fd) {
         size_t length = strlen(kernel.level);
@@ -207,7 +191,7 @@ ssize_t wrapped_read(int fd, void *buffer, size_t size)
     return is_event ? read_group(fd, buffer, size) : real_read(fd, buffer, size);
 }
 
-int wrapped_open(const char *path, int flags, int mode)
+WRAP_REAL(int, open, const char *path, int flags, int mode)
 {
     if (strstr(path, "perf_event_paranoid") == NULL) {
         return real_open(path, flags, mode); /* of a library that the program is linked with */
@@ -217,7 +201,7 @@ int wrapped_open(const char *path, int flags, int mode)
     return kernel.level_fd;
 }
 
-int wrapped_getrusage(int who, struct rusage *usage)
+WRAP_REAL(int, getrusage, int who, struct rusage *usage)
 {
     kernel.usage_reads++;
     CHECK_EQUAL(who, RUSAGE_THREAD);
@@ -225,7 +209,7 @@ int wrapped_getrusage(int who, struct rusage *usage)
     return kernel.usage_error != 0 ? -1 : real_getrusage(who, usage);
 }
 
-int wrapped_clock_gettime(clockid_t id, struct timespec *now)
+WRAP_REAL(int, clock_gettime, clockid_t id, struct timespec *now)
 {
     if (id != CLOCK_THREAD_CPUTIME_ID) {
         return real_clock_gettime(id, now);
@@ -235,29 +219,14 @@ int wrapped_clock_gettime(clockid_t id, struct timespec *now)
     return kernel.clock_error != 0 ? -1 : real_clock_gettime(id, now);
 }
 
-int wrapped_key_create(pthread_key_t *key, void (*end)(void *))
+WRAP_REAL(int, pthread_key_create, pthread_key_t *key, void (*end)(void *))
 {
-    return kernel.key_fails ? EAGAIN : real_key_create(key, end);
+    return kernel.key_fails ? EAGAIN : real_pthread_key_create(key, end);
 }
 
-int wrapped_setspecific(pthread_key_t key, const void *value)
+WRAP_REAL(int, pthread_setspecific, pthread_key_t key, const void *value)
 {
-    return kernel.binding_fails ? ENOMEM : real_setspecific(key, value);
-}
-
-/* Runs a test in a process of its own, as the kernel's refusals last as long as the process. */
-static void run(void (*test)(void))
-{
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
-        test();
-        exit(EXIT_SUCCESS);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    return kernel.binding_fails ? ENOMEM : real_pthread_setspecific(key, value);
 }
 
 /* How many descriptors are open. */
@@ -308,7 +277,7 @@ static void set_values(uint64_t cycles, uint64_t instructions, uint64_t branch_m
 
 /* Working with readings. */
 
-static void test_names_and_units(void)
+TEST(names_and_units)
 {
     CHECK(strcmp(cprof_counter_name(CPROF_COUNTER_CPU_TIME), "cpu_time") == 0);
     CHECK(strcmp(cprof_counter_unit(CPROF_COUNTER_CPU_TIME), "ns") == 0);
@@ -320,7 +289,7 @@ static void test_names_and_units(void)
 
 static const cprof_counter_reading earlier = {{100, 2, 3, 1000, 2000, 30, 40}, 5000, 5000, CPROF_COUNTER_ALL, false};
 
-static void test_a_difference(void)
+TEST(a_difference)
 {
     cprof_counter_reading later = {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false};
     cprof_counter_reading difference;
@@ -338,7 +307,7 @@ static void test_a_difference(void)
 }
 
 /* E1: what steps backwards counts as nothing. */
-static void test_steps_backwards(void)
+TEST(steps_backwards)
 {
     cprof_counter_reading later = {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false};
     cprof_counter_reading difference;
@@ -351,7 +320,7 @@ static void test_steps_backwards(void)
 }
 
 /* The hardware counted for a third of the time, the others for all of it. */
-static void test_a_part_of_the_time_is_scaled(void)
+TEST(a_part_of_the_time_is_scaled)
 {
     cprof_counter_reading later = {{350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false};
     cprof_counter_reading difference;
@@ -369,7 +338,7 @@ static void test_a_part_of_the_time_is_scaled(void)
     CHECK_EQUAL(difference.known, CPU_TIME);
 }
 
-static void test_what_never_counted_is_not_known(void)
+TEST(what_never_counted_is_not_known)
 {
     cprof_counter_reading later = {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false};
     cprof_counter_reading difference;
@@ -378,7 +347,7 @@ static void test_what_never_counted_is_not_known(void)
     CHECK(!difference.estimated);
 }
 
-static void test_a_sum(void)
+TEST(a_sum)
 {
     cprof_counter_reading sum = {.known = CPROF_COUNTER_ALL};
     cprof_counter_reading scaled = earlier;
@@ -438,7 +407,7 @@ static void check_between_usages(uint64_t value, long outer, long inner)
     CHECK(value >= (uint64_t)inner);
 }
 
-static void test_system_counters_are_those_of_getrusage(void)
+TEST_IN_CHILD(system_counters_are_those_of_getrusage)
 {
     struct rusage outer[2], inner[2];
     cprof_counter_reading before, after, counted;
@@ -460,7 +429,7 @@ static void test_system_counters_are_those_of_getrusage(void)
     check_between_usages(counted.values[CPROF_COUNTER_CONTEXT_SWITCHES], SWITCHES_OF(outer), SWITCHES_OF(inner));
 }
 
-static void test_only_what_is_wanted_is_asked_for(void)
+TEST_IN_CHILD(only_what_is_wanted_is_asked_for)
 {
     CHECK_EQUAL(read_now(0).known, 0);
     CHECK_EQUAL(kernel.clock_reads + kernel.usage_reads + atomic_load(&kernel.opened), 0);
@@ -477,7 +446,7 @@ static void test_only_what_is_wanted_is_asked_for(void)
     }
 }
 
-static void test_the_system_may_refuse_too(void)
+TEST_IN_CHILD(the_system_may_refuse_too)
 {
     kernel.clock_error = EINVAL;
     kernel.usage_error = EPERM;
@@ -491,7 +460,7 @@ static void test_the_system_may_refuse_too(void)
 
 /* Hardware events, by read(2). */
 
-static void test_a_group_is_read_at_once(void)
+TEST_IN_CHILD(a_group_is_read_at_once)
 {
     size_t open_before = descriptors();
     set_values(1000, 2000, 30, 40);
@@ -515,7 +484,7 @@ static void test_a_group_is_read_at_once(void)
     }
 }
 
-static void test_sharing_counters_is_scaled(void)
+TEST_IN_CHILD(sharing_counters_is_scaled)
 {
     cprof_counter_reading before, after, counted;
     set_values(1000, 2000, 30, 40);
@@ -539,7 +508,7 @@ static void test_sharing_counters_is_scaled(void)
     CHECK_EQUAL(counted.known, 0);
 }
 
-static void test_a_reading_that_fails_knows_nothing(void)
+TEST_IN_CHILD(a_reading_that_fails_knows_nothing)
 {
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
     errno = EDOM;
@@ -575,7 +544,7 @@ static const struct {
     {EACCES, "forbidden (EACCES) although"},
 };
 
-enum { FINALS = sizeof finals / sizeof finals[0] };
+enum { FINALS = COUNT_OF(finals) };
 
 static unsigned refused_event, refused_error; /* of the test below */
 
@@ -597,12 +566,15 @@ static void test_one_event_is_refused(void)
     CHECK_EQUAL(atomic_load(&kernel.reads), 1); /* what is not known anyway is not read for */
 }
 
-static void test_each_event_is_refused(void)
+TEST(each_event_is_refused)
 {
     for (refused_event = 0; refused_event < EVENTS; refused_event++) {
         refused_error = refused_event; /* all errors by the first event, one by each other one */
         for (; refused_error < (refused_event == 0 ? FINALS : refused_event + 1); refused_error++) {
-            run(test_one_event_is_refused);
+            IN_CHILD
+            {
+                test_one_event_is_refused();
+            }
         }
     }
 }
@@ -615,10 +587,9 @@ static void *read_in_thread(void *known)
 
 static unsigned known_in_another_thread(void)
 {
-    pthread_t thread;
     unsigned known = 0;
-    CHECK(pthread_create(&thread, NULL, read_in_thread, &known) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    pthread_t thread = check_thread(read_in_thread, &known);
+    check_join(thread);
     return known;
 }
 
@@ -629,7 +600,7 @@ static void refuse_all(int error)
     }
 }
 
-static void test_what_is_refused_is_asked_for_once(void)
+TEST_IN_CHILD(what_is_refused_is_asked_for_once)
 {
     refuse_all(ENOENT);
     check_reason(CPROF_COUNTER_CACHE_MISSES, "(ENOENT)"); /* without a reading before it */
@@ -642,7 +613,7 @@ static void test_what_is_refused_is_asked_for_once(void)
     CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
 }
 
-static void test_who_forbids_is_said(void)
+TEST_IN_CHILD(who_forbids_is_said)
 {
     refuse_all(EACCES);
     kernel.level = "4\n";
@@ -673,14 +644,14 @@ static const struct {
 };
 
 /* The third event finds no room: the two before it are closed again, and all are opened some readings later. */
-static void test_a_shortage_passes(void)
+TEST_IN_CHILD(a_shortage_passes)
 {
     size_t open_before = descriptors();
     kernel.refused[2] = EMFILE;
     CHECK_EQUAL(read_now(HARDWARE).known, 0);
     CHECK_EQUAL(atomic_load(&kernel.opened), 3);
     CHECK_EQUAL(descriptors(), open_before);
-    for (size_t i = 0; i < sizeof shortages / sizeof shortages[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(shortages); i++) {
         kernel.refused[2] = shortages[i].error;
         check_reason(CPROF_COUNTER_BRANCH_MISSES, shortages[i].reason);
         CHECK_EQUAL(descriptors(), open_before);
@@ -696,7 +667,7 @@ static void test_a_shortage_passes(void)
     CHECK_EQUAL(descriptors(), open_before + EVENTS);
 }
 
-static void test_no_memory_for_a_group(void)
+TEST_IN_CHILD(no_memory_for_a_group)
 {
     fake_alloc_install();
     fake_alloc_fail(1);
@@ -712,7 +683,7 @@ static void test_no_memory_for_a_group(void)
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
 }
 
-static void test_no_memory_for_the_threads_end(void)
+TEST_IN_CHILD(no_memory_for_the_threads_end)
 {
     kernel.binding_fails = true;
     CHECK_EQUAL(read_now(HARDWARE).known, 0);
@@ -724,7 +695,7 @@ static void test_no_memory_for_the_threads_end(void)
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
 }
 
-static void test_no_key(void)
+TEST_IN_CHILD(no_key)
 {
     kernel.key_fails = true;
     CHECK_EQUAL(read_now(HARDWARE).known, 0);
@@ -741,7 +712,7 @@ static void test_no_key(void)
 static uint64_t crowd;
 
 /* D18: nothing stays open. */
-static void test_threads_close_what_they_opened(void)
+TEST_IN_CHILD(threads_close_what_they_opened)
 {
     fake_alloc_install();
     CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
@@ -770,17 +741,17 @@ static void *read_together(void *unused)
     return NULL;
 }
 
-static void test_threads_read_at_once(void)
+TEST_IN_CHILD(threads_read_at_once)
 {
     pthread_t threads[CROWD];
     kernel.refused[0] = ENOENT;
     size_t open_before = descriptors();
     CHECK(pthread_barrier_init(&gate, NULL, CROWD) == 0);
     for (int i = 0; i < CROWD; i++) {
-        CHECK(pthread_create(&threads[i], NULL, read_together, NULL) == 0);
+        threads[i] = check_thread(read_together, NULL);
     }
     for (int i = 0; i < CROWD; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(descriptors(), open_before);
     CHECK_EQUAL(known_in_another_thread(), (HARDWARE & ~CYCLES) | CPU_TIME);
@@ -800,18 +771,17 @@ static void read_late(void *unused)
 static void *read_at_the_end(void *unused)
 {
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
-    CHECK(real_key_create(&late_key, read_late) == 0); /* after the core's, so it runs after that */
-    CHECK(real_setspecific(late_key, &late_key) == 0);
+    CHECK(real_pthread_key_create(&late_key, read_late) == 0); /* after the core's, so it runs after that */
+    CHECK(real_pthread_setspecific(late_key, &late_key) == 0);
     return unused;
 }
 
 /* What has been closed is not opened again, for nobody would close it. */
-static void test_a_thread_that_ends_has_no_events(void)
+TEST_IN_CHILD(a_thread_that_ends_has_no_events)
 {
-    pthread_t thread;
     size_t open_before = descriptors();
-    CHECK(pthread_create(&thread, NULL, read_at_the_end, NULL) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    pthread_t thread = check_thread(read_at_the_end, NULL);
+    check_join(thread);
     CHECK_EQUAL(known_late, CPU_TIME);
     CHECK_EQUAL(descriptors(), open_before);
     CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
@@ -838,19 +808,21 @@ static void check_child_is_on_its_own(void)
 }
 
 /* D1: what the parent's threads have open is not the child's, which opens its own. */
-static void test_a_child_has_events_of_its_own(void)
+TEST_IN_CHILD(a_child_has_events_of_its_own)
 {
-    pthread_t thread;
     cprof_process_start();
     open_without_events = descriptors();
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
     CHECK(pthread_barrier_init(&gate, NULL, 2) == 0);
-    CHECK(pthread_create(&thread, NULL, hold_open, NULL) == 0);
+    pthread_t thread = check_thread(hold_open, NULL);
     (void)pthread_barrier_wait(&gate);
-    run(check_child_is_on_its_own);
+    IN_CHILD
+    {
+        check_child_is_on_its_own();
+    }
     CHECK_EQUAL(descriptors(), open_without_events + 2 * EVENTS);
     (void)pthread_barrier_wait(&gate);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
     CHECK_EQUAL(descriptors(), open_without_events + EVENTS);
     CHECK(pthread_barrier_destroy(&gate) == 0);
@@ -859,7 +831,7 @@ static void test_a_child_has_events_of_its_own(void)
 /* The machine's own kernel. */
 
 /* Software events in the place of the hardware's: task clock, page faults, switches, migrations. */
-static void test_a_group_of_the_machine(void)
+TEST_IN_CHILD(a_group_of_the_machine)
 {
     kernel.behaviour = SOFTWARE;
     size_t open_before = descriptors();
@@ -882,7 +854,7 @@ static void test_a_group_of_the_machine(void)
 }
 
 /* Whatever the machine has: a counter has a value, or a reason. */
-static void test_the_counters_of_the_machine(void)
+TEST_IN_CHILD(the_counters_of_the_machine)
 {
     kernel.behaviour = MACHINE;
     unsigned known = read_now(CPROF_COUNTER_ALL).known;
@@ -896,31 +868,6 @@ static void test_the_counters_of_the_machine(void)
 int main(int count, char **arguments)
 {
     crowd = check_argument(count, arguments, 10000);
-    (void)alarm(HANG_SECONDS);
-    test_names_and_units();
-    test_a_difference();
-    test_steps_backwards();
-    test_a_part_of_the_time_is_scaled();
-    test_what_never_counted_is_not_known();
-    test_a_sum();
-    run(test_system_counters_are_those_of_getrusage);
-    run(test_only_what_is_wanted_is_asked_for);
-    run(test_the_system_may_refuse_too);
-    run(test_a_group_is_read_at_once);
-    run(test_sharing_counters_is_scaled);
-    run(test_a_reading_that_fails_knows_nothing);
-    test_each_event_is_refused();
-    run(test_what_is_refused_is_asked_for_once);
-    run(test_who_forbids_is_said);
-    run(test_a_shortage_passes);
-    run(test_no_memory_for_a_group);
-    run(test_no_memory_for_the_threads_end);
-    run(test_no_key);
-    run(test_threads_close_what_they_opened);
-    run(test_threads_read_at_once);
-    run(test_a_thread_that_ends_has_no_events);
-    run(test_a_child_has_events_of_its_own);
-    run(test_a_group_of_the_machine);
-    run(test_the_counters_of_the_machine);
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

@@ -32,7 +32,6 @@ enum {
     FILL = 51,       /* cudaMemsetAsync */
     LAST_CODE = 46,  /* CUPTI_ERROR_INVALID_CHIP_NAME */
     UNKNOWN_ERROR = 999,
-    HANG_SECONDS = 120,
     US = 1000,
     MS = 1000 * 1000,
 };
@@ -81,34 +80,27 @@ static int code_step = 1; /* of the codes that calls fail with, every so many ar
 static bool has_cuda = true;
 static const char *gpu_fault;
 
-bool wrapped_cprof_gpu_probe(void) __asm__("__wrap_cprof_wait_probe");
-bool wrapped_cprof_gpu_reason(char *buffer, size_t size) __asm__("__wrap_cprof_wait_reason");
-
-bool wrapped_cprof_gpu_probe(void)
+WRAP(bool, cprof_wait_probe, void)
 {
     return has_cuda;
 }
 
-bool wrapped_cprof_gpu_reason(char *buffer, size_t size)
+WRAP(bool, cprof_wait_reason, char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "%s", gpu_fault != NULL ? gpu_fault : "");
     return gpu_fault != NULL;
 }
 
 static bool refuses_keys; /* as a process does that has used up all of its memory for them */
-int real_pthread_setspecific(pthread_key_t key, const void *value) __asm__("__real_pthread_setspecific");
-int wrapped_pthread_setspecific(pthread_key_t key, const void *value) __asm__("__wrap_pthread_setspecific");
 
-int wrapped_pthread_setspecific(pthread_key_t key, const void *value)
+WRAP_REAL(int, pthread_setspecific, pthread_key_t key, const void *value)
 {
     return refuses_keys ? ENOMEM : real_pthread_setspecific(key, value);
 }
 
 static void (*after_release)(void); /* called once */
-void real_cprof_alloc_release(void *memory) __asm__("__real_cprof_alloc_release");
-void wrapped_cprof_alloc_release(void *memory) __asm__("__wrap_cprof_alloc_release");
 
-void wrapped_cprof_alloc_release(void *memory)
+WRAP_REAL(void, cprof_alloc_release, void *memory)
 {
     void (*then)(void) = after_release;
     real_cprof_alloc_release(memory);
@@ -240,7 +232,7 @@ static cprof_cupti_state state(void)
 
 /* ---- Counts ---- */
 
-static void test_counts_per_node_are_exact(void)
+TEST(counts_per_node_are_exact)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -274,7 +266,7 @@ static void test_counts_per_node_are_exact(void)
     end();
 }
 
-static void test_all_directions_and_kinds_are_told_apart(void)
+TEST(all_directions_and_kinds_are_told_apart)
 {
     static const struct {
         int direction;
@@ -283,7 +275,7 @@ static void test_all_directions_and_kinds_are_told_apart(void)
                  {7, 0, 0, 10}, {8, 0, 0, 10}, {9, 0, 0, 0},  {10, 0, 0, 10}, {0, 0, 0, 0},  {200, 0, 0, 0}};
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "n%zu", i);
         cprof_cupti_node before = enter_node(name);
@@ -316,7 +308,7 @@ static void test_all_directions_and_kinds_are_told_apart(void)
 }
 
 /* A graph's kernels share one number; a call inside another may have a number of its own. */
-static void test_graphs_and_nested_calls_count_once(void)
+TEST(graphs_and_nested_calls_count_once)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -345,11 +337,11 @@ static void test_graphs_and_nested_calls_count_once(void)
 }
 
 /* The numbers of cudaLaunchKernel as old compilers and nvcc 13 call it, and of what came before it. */
-static void test_launches_of_all_ages_count(void)
+TEST(launches_of_all_ages_count)
 {
     static const int numbers[][2] = {{RUNTIME, 13},  {RUNTIME, 211}, {RUNTIME, 213}, {RUNTIME, 214}, {RUNTIME, 505},
                                      {RUNTIME, 506}, {DRIVER, 115},  {DRIVER, 116},  {DRIVER, 117},  {DRIVER, 307}};
-    enum { AGES = sizeof numbers / sizeof numbers[0] };
+    enum { AGES = COUNT_OF(numbers) };
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
@@ -371,7 +363,7 @@ static void test_launches_of_all_ages_count(void)
     end();
 }
 
-static void test_what_is_not_known_is_counted(void)
+TEST(what_is_not_known_is_counted)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -398,7 +390,7 @@ static void test_what_is_not_known_is_counted(void)
     end();
 }
 
-static void test_numbers_that_come_again_forget_the_old_ones(void)
+TEST(numbers_that_come_again_forget_the_old_ones)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -424,7 +416,7 @@ static void test_numbers_that_come_again_forget_the_old_ones(void)
 }
 
 /* A clock of ticks that another profiler has set for the process. */
-static void test_a_foreign_clock_is_scaled(void)
+TEST(a_foreign_clock_is_scaled)
 {
     begin();
     fake.set_clock_(INT64_C(-4000000000000000000), 5, 2);
@@ -443,7 +435,7 @@ static void test_a_foreign_clock_is_scaled(void)
 }
 
 /* A profiler that sets a clock of its own: until both are read again, nothing is known of its ticks. */
-static void test_a_clock_that_changes_is_noticed(void)
+TEST(a_clock_that_changes_is_noticed)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -467,10 +459,10 @@ static void test_a_clock_that_changes_is_noticed(void)
     end();
 }
 
-static void test_records_may_come_in_another_thread_and_in_old_sizes(void)
+TEST(records_may_come_in_another_thread_and_in_old_sizes)
 {
     static const uint64_t versions[] = {13, 18, 28, 130500};
-    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(versions); i++) {
         begin();
         fake.set_version_(versions[i]);
         fake.use_thread_(1);
@@ -522,15 +514,13 @@ static void *launch_from_thread(void *argument)
 
 static void run_worker(worker own)
 {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, launch_from_thread, &own) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    pthread_t thread = check_thread(launch_from_thread, &own);
+    check_join(thread);
 }
 
-static void test_a_backward_pass_is_that_of_the_only_thread_with_a_node(void)
+TEST(a_backward_pass_is_that_of_the_only_thread_with_a_node)
 {
     pthread_barrier_t entered, leaving;
-    pthread_t other;
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     run_worker((worker){.thread_name = "pt_autograd_0"}); /* nobody has a node */
@@ -540,11 +530,11 @@ static void test_a_backward_pass_is_that_of_the_only_thread_with_a_node(void)
     run_worker((worker){.thread_name = "pool"});
     CHECK(pthread_barrier_init(&entered, NULL, 2) == 0 && pthread_barrier_init(&leaving, NULL, 2) == 0);
     worker loader = {.node = "load", .entered = &entered, .leaving = &leaving};
-    CHECK(pthread_create(&other, NULL, launch_from_thread, &loader) == 0);
+    pthread_t other = check_thread(launch_from_thread, &loader);
     (void)pthread_barrier_wait(&entered);
     run_worker((worker){.thread_name = "pt_autograd_0"}); /* two have */
     (void)pthread_barrier_wait(&leaving);
-    CHECK(pthread_join(other, NULL) == 0);
+    check_join(other);
     run_worker((worker){.thread_name = "pt_autograd_1"});
     leave_node(before);
     fake.advance_(MS);
@@ -572,13 +562,12 @@ static void *lend_unnoticed(void *argument)
     return NULL;
 }
 
-static void test_a_thread_that_cannot_be_watched_counts_for_itself(void)
+TEST(a_thread_that_cannot_be_watched_counts_for_itself)
 {
-    pthread_t thread;
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    CHECK(pthread_create(&thread, NULL, lend_unnoticed, NULL) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    pthread_t thread = check_thread(lend_unnoticed, NULL);
+    check_join(thread);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("unnoticed").launches, 1);
     CHECK_EQUAL(state().unknown_node, 1);
@@ -611,16 +600,15 @@ static void *end_in_a_node(void *rounds)
 }
 
 /* Of the last nodes of a thread nobody hears when they end, so nobody borrows them. */
-static void test_a_thread_that_ends_lends_nothing(void)
+TEST(a_thread_that_ends_lends_nothing)
 {
-    pthread_t thread;
     int rounds = ROUNDS;
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     leave_node(enter_node("which makes the core's key"));
     CHECK(pthread_key_create(&late_key, enter_late) == 0);
-    CHECK(pthread_create(&thread, NULL, end_in_a_node, &rounds) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    pthread_t thread = check_thread(end_in_a_node, &rounds);
+    check_join(thread);
     CHECK_EQUAL(rounds, 0);
     run_worker((worker){.thread_name = "pt_autograd_0"});
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -654,15 +642,16 @@ static void *launch_until(void *done)
 }
 
 /* Each launch is its node's, or is known to be nobody's: none is that of a node as it was while it changed. */
-static void test_nodes_that_change_while_they_are_borrowed(void)
+TEST(nodes_that_change_while_they_are_borrowed)
 {
     atomic_bool done = false;
     pthread_t changing, launching;
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    CHECK(pthread_create(&launching, NULL, launch_until, &done) == 0);
-    CHECK(pthread_create(&changing, NULL, come_into_nodes_and_go, &done) == 0);
-    CHECK(pthread_join(changing, NULL) == 0 && pthread_join(launching, NULL) == 0);
+    launching = check_thread(launch_until, &done);
+    changing = check_thread(come_into_nodes_and_go, &done);
+    check_join(changing);
+    check_join(launching);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("on and off").launches + state().unknown_node, state().launched);
     end();
@@ -709,7 +698,7 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
-static void test_many_threads_at_once(void)
+TEST(many_threads_at_once)
 {
     pthread_t threads[THREADS + 2];
     int numbers[THREADS + 1];
@@ -718,11 +707,11 @@ static void test_many_threads_at_once(void)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     for (int i = 0; i <= THREADS; i++) {
         numbers[i] = i;
-        CHECK(pthread_create(&threads[i], NULL, launch_many, &numbers[i]) == 0);
+        threads[i] = check_thread(launch_many, &numbers[i]);
     }
-    CHECK(pthread_create(&threads[THREADS + 1], NULL, come_and_go, NULL) == 0);
+    threads[THREADS + 1] = check_thread(come_and_go, NULL);
     for (int i = 0; i <= THREADS + 1; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -745,7 +734,7 @@ static void test_many_threads_at_once(void)
 
 /* ---- Lives of others ---- */
 
-static void test_a_registry_may_go_before_its_records_come(void)
+TEST(a_registry_may_go_before_its_records_come)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -766,7 +755,7 @@ static void test_a_registry_may_go_before_its_records_come(void)
 }
 
 /* A node that was left set, by blocks that ended out of order, does not outlive its registry. */
-static void test_a_registry_takes_its_nodes_along(void)
+TEST(a_registry_takes_its_nodes_along)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -785,7 +774,7 @@ static void test_a_registry_takes_its_nodes_along(void)
     end();
 }
 
-static void test_a_reset_of_statistics_discards_what_comes_later(void)
+TEST(a_reset_of_statistics_discards_what_comes_later)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -804,7 +793,7 @@ static void test_a_reset_of_statistics_discards_what_comes_later(void)
 
 /* ---- What can go wrong ---- */
 
-static void test_without_cuda_nothing_is_called(void)
+TEST(without_cuda_nothing_is_called)
 {
     begin();
     has_cuda = false;
@@ -824,7 +813,7 @@ static void test_without_cuda_nothing_is_called(void)
     end();
 }
 
-static void test_another_client_keeps_it_and_may_give_it_back(void)
+TEST(another_client_keeps_it_and_may_give_it_back)
 {
     begin();
     fake.hold_(1);
@@ -842,7 +831,7 @@ static void test_another_client_keeps_it_and_may_give_it_back(void)
     end();
 }
 
-static void test_a_cupti_that_is_too_old_is_left_alone(void)
+TEST(a_cupti_that_is_too_old_is_left_alone)
 {
     begin();
     fake.set_version_(12);
@@ -852,7 +841,7 @@ static void test_a_cupti_that_is_too_old_is_left_alone(void)
     end();
 }
 
-static void test_calls_that_it_does_not_know_are_left_out(void)
+TEST(calls_that_it_does_not_know_are_left_out)
 {
     begin();
     fake.fail_("cuptiEnableCallback", 1, 1);
@@ -939,14 +928,14 @@ static void fail_once(const char *function, int code, uint64_t nth)
 }
 
 /* Each function fails once, at its nth call, with each documented code. */
-static void test_each_call_may_fail_with_each_code(void)
+TEST(each_call_may_fail_with_each_code)
 {
     static const uint64_t at[] = {1, 2, 3, 4, 8, 165};
     begin();
     CHECK(live());
     check_reason("");
-    for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++) {
-        for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+    for (size_t f = 0; f < COUNT_OF(functions); f++) {
+        for (size_t i = 0; i < COUNT_OF(at); i++) {
             if (fake.calls_(functions[f]) < at[i] && i > 0 && at[i] > 8 && strcmp(functions[f], "cuptiEnableCallback") != 0) {
                 continue;
             }
@@ -964,7 +953,7 @@ static void test_each_call_may_fail_with_each_code(void)
 }
 
 /* Without a driver, some versions answer this to everything. */
-static void test_all_calls_may_fail(void)
+TEST(all_calls_may_fail)
 {
     begin();
     fake.break_(999);
@@ -985,7 +974,7 @@ static void test_all_calls_may_fail(void)
     end();
 }
 
-static void test_any_allocation_may_fail(void)
+TEST(any_allocation_may_fail)
 {
     begin();
     uint64_t nth = 1;
@@ -1041,7 +1030,7 @@ static void *refuse_buffers(void)
 }
 
 /* Buffers come and go also when nobody wants them any more. */
-static void test_there_is_a_buffer_to_spare(void)
+TEST(there_is_a_buffer_to_spare)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1058,7 +1047,7 @@ static void test_there_is_a_buffer_to_spare(void)
 }
 
 /* Who was in a call when the subscriber went is in none when it is taken again. */
-static void test_calls_that_never_end_are_forgotten(void)
+TEST(calls_that_never_end_are_forgotten)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1076,7 +1065,7 @@ static void test_calls_that_never_end_are_forgotten(void)
 
 /* ---- Finding the library ---- */
 
-static void test_libraries_that_are_no_use_say_so(void)
+TEST(libraries_that_are_no_use_say_so)
 {
     char *path = strdup(environment("CPROFILING_LIBCUPTI"));
     begin();
@@ -1096,7 +1085,7 @@ static void test_libraries_that_are_no_use_say_so(void)
 }
 
 /* The one that the process has loaded is taken, wherever else one may be, and no second one is loaded. */
-static void test_what_is_loaded_is_taken(void)
+TEST(what_is_loaded_is_taken)
 {
     char *path = strdup(environment("CPROFILING_LIBCUPTI"));
     const char *const folders[] = {"", "/no/such/folder"};
@@ -1116,7 +1105,7 @@ static void test_what_is_loaded_is_taken(void)
 
 /* ---- Fork ---- */
 
-static void test_a_child_never_calls_it(void)
+TEST(a_child_never_calls_it)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1124,10 +1113,9 @@ static void test_a_child_never_calls_it(void)
     cprof_cupti_node before = enter_node("node");
     fake.launch_("kernel", 5);
     uint64_t calls = fake.total_calls_();
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         char reason[100];
-        (void)alarm(HANG_SECONDS);
         fake.launch_("kernel", 5);
         cprof_cupti_flush();
         cprof_cupti_stop(CPROF_CUPTI_TRACE);
@@ -1140,10 +1128,7 @@ static void test_a_child_never_calls_it(void)
         CHECK(!state().has_library);
         cprof_process_end_registry(registry);
         CHECK_EQUAL(fake.total_calls_(), calls);
-        exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     leave_node(before);
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_TRACE);
@@ -1154,14 +1139,13 @@ static void test_a_child_never_calls_it(void)
 }
 
 /* What a thread that is not there any more was in the middle of is left alone. */
-static void test_a_child_leaves_what_is_half_written(void)
+TEST(a_child_leaves_what_is_half_written)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_lock_acquire(&cprof_cupti_events.trace.lock);
     pid_t child = fork();
     if (child == 0) {
-        (void)alarm(HANG_SECONDS);
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
         exit(EXIT_SUCCESS);
     }
@@ -1172,20 +1156,16 @@ static void test_a_child_leaves_what_is_half_written(void)
     end();
 }
 
-static void test_a_child_of_a_process_without_it_may_use_it(void)
+TEST(a_child_of_a_process_without_it_may_use_it)
 {
     begin();
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
+    IN_CHILD
+    {
         fake.reset_();
         CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         CHECK_EQUAL(fake.violations_(), 0);
-        exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     end();
 }
 
@@ -1196,18 +1176,14 @@ static bool has_child;
 
 static void fork_and_set_folders(void)
 {
-    int status;
-    pid_t child = fork();
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
+    IN_CHILD
+    {
         CHECK(cprof_cupti_set_folders(folders_of_child, 1)); /* gives back those that the child has */
-        exit(EXIT_SUCCESS);
     }
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     has_child = true;
 }
 
-static void test_a_child_that_is_forked_while_folders_are_set(void)
+TEST(a_child_that_is_forked_while_folders_are_set)
 {
     begin();
     CHECK(cprof_cupti_set_folders(folders_before, 1));
@@ -1239,7 +1215,7 @@ static void check_row(const cprof_table *table, size_t row, const char *cat, con
     CHECK_EQUAL(table->end_ns[row], stop);
 }
 
-static void test_the_rows_of_a_recording_are_exact(void)
+TEST(the_rows_of_a_recording_are_exact)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
@@ -1305,7 +1281,7 @@ static void test_the_rows_of_a_recording_are_exact(void)
 }
 
 /* A recording has what ran in it, and of several stretches each by its own times; what others count is no part of it. */
-static void test_a_recording_has_its_stretches(void)
+TEST(a_recording_has_its_stretches)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1345,7 +1321,7 @@ static void test_a_recording_has_its_stretches(void)
 
 /* That the time of day is set hides when a kernel ran that came meanwhile, but not how long; and what came before and comes
  * after stays where it was. */
-static void test_a_step_of_the_time_of_day_costs_one_place(void)
+TEST(a_step_of_the_time_of_day_costs_one_place)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS) && cprof_cupti_start(CPROF_CUPTI_TRACE));
@@ -1379,7 +1355,7 @@ static void test_a_step_of_the_time_of_day_costs_one_place(void)
 }
 
 /* What is in a call when a recording begins or ends is no part of it. */
-static void test_calls_across_an_end_of_a_recording_are_left_out(void)
+TEST(calls_across_an_end_of_a_recording_are_left_out)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1398,7 +1374,7 @@ static void test_calls_across_an_end_of_a_recording_are_left_out(void)
     end();
 }
 
-static void test_a_full_recording_counts_what_is_missing(void)
+TEST(a_full_recording_counts_what_is_missing)
 {
     begin();
     cprof_cupti_events.trace.capacity = 3;
@@ -1419,48 +1395,11 @@ static void test_a_full_recording_counts_what_is_missing(void)
 int main(int argc, char **argv)
 {
     code_step = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
-    (void)alarm(HANG_SECONDS);
     cprof_process_start();
     load_fake(getenv("CPROFILING_LIBCUPTI"));
     cprof_clock_set_test(read_fake_clock);
     fake_alloc_install();
-    test_counts_per_node_are_exact();
-    test_all_directions_and_kinds_are_told_apart();
-    test_graphs_and_nested_calls_count_once();
-    test_launches_of_all_ages_count();
-    test_what_is_not_known_is_counted();
-    test_numbers_that_come_again_forget_the_old_ones();
-    test_a_foreign_clock_is_scaled();
-    test_a_clock_that_changes_is_noticed();
-    test_records_may_come_in_another_thread_and_in_old_sizes();
-    test_a_backward_pass_is_that_of_the_only_thread_with_a_node();
-    test_a_thread_that_cannot_be_watched_counts_for_itself();
-    test_a_thread_that_ends_lends_nothing();
-    test_nodes_that_change_while_they_are_borrowed();
-    test_many_threads_at_once();
-    test_a_registry_may_go_before_its_records_come();
-    test_a_registry_takes_its_nodes_along();
-    test_a_reset_of_statistics_discards_what_comes_later();
-    test_without_cuda_nothing_is_called();
-    test_another_client_keeps_it_and_may_give_it_back();
-    test_a_cupti_that_is_too_old_is_left_alone();
-    test_calls_that_it_does_not_know_are_left_out();
-    test_each_call_may_fail_with_each_code();
-    test_all_calls_may_fail();
-    test_any_allocation_may_fail();
-    test_there_is_a_buffer_to_spare();
-    test_calls_that_never_end_are_forgotten();
-    test_libraries_that_are_no_use_say_so();
-    test_what_is_loaded_is_taken();
-    test_a_child_never_calls_it();
-    test_a_child_leaves_what_is_half_written();
-    test_a_child_of_a_process_without_it_may_use_it();
-    test_a_child_that_is_forked_while_folders_are_set();
-    test_the_rows_of_a_recording_are_exact();
-    test_a_recording_has_its_stretches();
-    test_a_step_of_the_time_of_day_costs_one_place();
-    test_calls_across_an_end_of_a_recording_are_left_out();
-    test_a_full_recording_counts_what_is_missing();
+    check_run(NULL, NULL);
     cprof_cupti_reset_for_test();
     return EXIT_SUCCESS;
 }

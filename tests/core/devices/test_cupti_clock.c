@@ -16,7 +16,7 @@ static cprof_cupti_clock line_of(cprof_ticks ours, uint64_t theirs)
     return (cprof_cupti_clock){.origin = {5000, 100}, .first = {100, day}, .last = {100 + ours, day + theirs}};
 }
 
-static void test_our_times_count_from_the_origin(void)
+TEST(our_times_count_from_the_origin)
 {
     cprof_cupti_clock line = line_of(0, 0);
     CHECK_EQUAL(cprof_cupti_clock_ours(&line, 100), 5000);
@@ -24,7 +24,7 @@ static void test_our_times_count_from_the_origin(void)
     CHECK_EQUAL(cprof_cupti_clock_ours(&line, 40), 4940);
 }
 
-static void test_clocks_of_one_rate_differ_by_what_they_did_last(void)
+TEST(clocks_of_one_rate_differ_by_what_they_did_last)
 {
     cprof_cupti_clock line = line_of(0, 0); /* no rate is known */
     CHECK_EQUAL(cprof_cupti_clock_theirs(&line, day + 7), 5007);
@@ -38,7 +38,7 @@ static void test_clocks_of_one_rate_differ_by_what_they_did_last(void)
 }
 
 /* What readings differ by is no drift: durations stay as they are. */
-static void test_steady_clocks_keep_durations(void)
+TEST(steady_clocks_keep_durations)
 {
     cprof_cupti_clock line = line_of(MS + 2 * US, MS);
     CHECK_EQUAL(cprof_cupti_clock_theirs(&line, day), 5000 + US);
@@ -52,7 +52,7 @@ static void test_steady_clocks_keep_durations(void)
 }
 
 /* Ticks that are no nanoseconds. */
-static void test_a_foreign_clock_is_scaled(void)
+TEST(a_foreign_clock_is_scaled)
 {
     cprof_cupti_clock line = line_of(10 * MS, 25 * MS);
     CHECK_EQUAL(cprof_cupti_clock_between(&line, 7, 7 + 250), 100);
@@ -63,7 +63,7 @@ static void test_a_foreign_clock_is_scaled(void)
     CHECK_EQUAL(cprof_cupti_clock_between(&line, 0, 5), 50);
 }
 
-static void test_too_little_says_nothing_of_a_rate(void)
+TEST(too_little_says_nothing_of_a_rate)
 {
     cprof_cupti_clock line = line_of(49 * US, 99 * US);
     CHECK_EQUAL(cprof_cupti_clock_between(&line, 0, 77), 77);
@@ -75,7 +75,7 @@ static void test_too_little_says_nothing_of_a_rate(void)
     CHECK_EQUAL(cprof_cupti_clock_between(&line, 0, 77), 77);
 }
 
-static void test_damaged_stamps_are_far_away(void)
+TEST(damaged_stamps_are_far_away)
 {
     const int64_t farthest = INT64_C(1) << 61;
     cprof_cupti_clock line = line_of(10 * MS, 10 * MS);
@@ -85,7 +85,7 @@ static void test_damaged_stamps_are_far_away(void)
     CHECK(!cprof_cupti_clock_is_credible(&line, UINT64_MAX, 100, 100 + 10 * MS));
 }
 
-static void test_work_begins_after_its_launch(void)
+TEST(work_begins_after_its_launch)
 {
     cprof_cupti_clock line = line_of(10 * MS, 10 * MS);
     cprof_ticks launched = 100 + 5 * MS;
@@ -104,7 +104,7 @@ static void test_work_begins_after_its_launch(void)
 }
 
 /* An hour without a reading, with crystals that are 150 parts in a million apart; near a reading nothing of that is excused. */
-static void test_clocks_drift_apart(void)
+TEST(clocks_drift_apart)
 {
     const int64_t hour = INT64_C(3600) * 1000000000;
     const int64_t drift = hour / 1000000 * 150;
@@ -143,7 +143,7 @@ static void check_goes_on(cprof_cupti_clock line, cprof_cupti_moment now)
     CHECK(line.last.ours == now.ours && line.last.theirs == now.theirs);
 }
 
-static void test_a_clock_that_is_set_breaks_the_line(void)
+TEST(a_clock_that_is_set_breaks_the_line)
 {
     const int64_t second = 1000 * MS;
     const int64_t hour = 3600 * second;
@@ -162,14 +162,14 @@ static void test_a_clock_that_is_set_breaks_the_line(void)
     check_breaks(line, moment(10 * second, -second));
 }
 
-static void test_work_lasts_no_longer_than_since_its_launch(void)
+TEST(work_lasts_no_longer_than_since_its_launch)
 {
     const uint64_t year = UINT64_C(366) * 86400 * 1000000000;
     cprof_cupti_clock line = line_of(10 * MS, 10 * MS);
     cprof_ticks from = 100 + 10 * MS;
     cprof_ticks to = 100 + 110 * MS;
     const uint64_t away[] = {0, 3600 * UINT64_C(1000000000), year - MS, -year + 20 * MS};
-    for (size_t i = 0; i < sizeof away / sizeof away[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(away); i++) {
         uint64_t start = day + 10 * MS + away[i];
         CHECK(cprof_cupti_clock_is_possible(&line, start, start, from, to));
         CHECK(cprof_cupti_clock_is_possible(&line, start, start + 101 * MS, from, to));
@@ -187,15 +187,6 @@ static void test_work_lasts_no_longer_than_since_its_launch(void)
 int main(void)
 {
     cprof_clock_set_test(no_ticks); /* a tick is a nanosecond */
-    test_our_times_count_from_the_origin();
-    test_clocks_of_one_rate_differ_by_what_they_did_last();
-    test_steady_clocks_keep_durations();
-    test_a_foreign_clock_is_scaled();
-    test_too_little_says_nothing_of_a_rate();
-    test_damaged_stamps_are_far_away();
-    test_work_begins_after_its_launch();
-    test_clocks_drift_apart();
-    test_a_clock_that_is_set_breaks_the_line();
-    test_work_lasts_no_longer_than_since_its_launch();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

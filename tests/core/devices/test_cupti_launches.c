@@ -10,7 +10,7 @@
 
 static cprof_cupti_launches launches;
 
-static void test_an_empty_table_knows_nothing(void)
+TEST(an_empty_table_knows_nothing)
 {
     cprof_cupti_launch launch;
     cprof_cupti_launches_put(&launches, 5, (cprof_cupti_node){.accum = NULL}, 7);
@@ -23,7 +23,7 @@ static void test_an_empty_table_knows_nothing(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_without_memory_there_is_none(void)
+TEST(without_memory_there_is_none)
 {
     fake_alloc_fail(1);
     CHECK(!cprof_cupti_launches_create(&launches));
@@ -33,7 +33,7 @@ static void test_without_memory_there_is_none(void)
     CHECK_EQUAL(fake_alloc_live(), 1);
 }
 
-static void test_calls_are_found_until_another_takes_their_place(void)
+TEST(calls_are_found_until_another_takes_their_place)
 {
     cprof_cupti_launch launch;
     cprof_cupti_launches_put(&launches, 5, (cprof_cupti_node){.accum = NULL}, 70);
@@ -49,7 +49,7 @@ static void test_calls_are_found_until_another_takes_their_place(void)
     CHECK(cprof_cupti_launches_find(&launches, UINT32_MAX, &launch) && launch.start == 90);
 }
 
-static void test_what_comes_of_a_call_goes_to_its_node(void)
+TEST(what_comes_of_a_call_goes_to_its_node)
 {
     cprof_registry *registry = cprof_registry_create(1);
     cprof_registry *other = cprof_registry_create(1);
@@ -77,7 +77,7 @@ static void protect(char *from, const char *to, int protection)
 }
 
 /* Who looks at a place that is protected is killed. */
-static void test_what_has_nothing_to_forget_looks_at_nothing(void)
+TEST(what_has_nothing_to_forget_looks_at_nothing)
 {
     cprof_cupti_launches_dispose(&launches);
     launches = (cprof_cupti_launches){.places = NULL};
@@ -107,11 +107,7 @@ static void test_what_has_nothing_to_forget_looks_at_nothing(void)
 int main(void)
 {
     fake_alloc_install();
-    test_an_empty_table_knows_nothing();
-    test_without_memory_there_is_none();
-    test_calls_are_found_until_another_takes_their_place();
-    test_what_comes_of_a_call_goes_to_its_node();
-    test_what_has_nothing_to_forget_looks_at_nothing();
+    check_run(NULL, NULL);
     cprof_cupti_launches_dispose(&launches);
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;

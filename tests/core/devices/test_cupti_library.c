@@ -21,13 +21,7 @@ static const char *missing;   /* a function */
 static bool has_info;
 static int handle;
 
-void *wrapped_dlopen(const char *path, int how) __asm__("__wrap_dlopen");
-void *wrapped_dlsym(void *library, const char *name) __asm__("__wrap_dlsym");
-int wrapped_dladdr(const void *address, Dl_info *info) __asm__("__wrap_dladdr");
-int wrapped_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context),
-                            void *context) __asm__("__wrap_dl_iterate_phdr");
-
-void *wrapped_dlopen(const char *path, int how)
+WRAP(void *, dlopen, const char *path, int how)
 {
     CHECK(asked_count < MOST);
     (void)snprintf(asked[asked_count], PATH, "%s", path);
@@ -43,7 +37,7 @@ static cprof_cupti_result answer(cprof_cupti_result result, const char **text)
     return result == 2 ? 999 : 0;
 }
 
-void *wrapped_dlsym(void *library, const char *name)
+WRAP(void *, dlsym, void *library, const char *name)
 {
     void *address;
     cprof_cupti_result (*function)(cprof_cupti_result result, const char **text) = answer;
@@ -52,17 +46,17 @@ void *wrapped_dlsym(void *library, const char *name)
     return missing != NULL && strcmp(name, missing) == 0 ? NULL : address;
 }
 
-int wrapped_dladdr(const void *address, Dl_info *info)
+WRAP(int, dladdr, const void *address, Dl_info *info)
 {
     CHECK(address != NULL);
     info->dli_fname = "/where/libcupti.so.13";
     return has_info;
 }
 
-int wrapped_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context), void *context)
+WRAP(int, dl_iterate_phdr, int (*visitor)(struct dl_phdr_info *info, size_t size, void *context), void *context)
 {
     int found = 0;
-    for (size_t i = 0; i < sizeof mapped / sizeof mapped[0] && found == 0; i++) {
+    for (size_t i = 0; i < COUNT_OF(mapped) && found == 0; i++) {
         struct dl_phdr_info info = {.dlpi_name = mapped[i]};
         found = visitor(&info, sizeof info, context);
     }
@@ -89,7 +83,7 @@ static void begin(void)
 
 static const cprof_cupti_places everywhere = {.folders = "/site/a\0/site/b\0", .home = "/cuda"};
 
-static void test_the_places_come_in_their_order(void)
+TEST(the_places_come_in_their_order)
 {
     static const char *const expected[] = {
         "libcupti.so.13",
@@ -119,7 +113,7 @@ static void test_the_places_come_in_their_order(void)
     };
     begin();
     CHECK(!find(&everywhere, "no libcupti is installed where it is looked for"));
-    CHECK_EQUAL(asked_count, sizeof expected / sizeof expected[0]);
+    CHECK_EQUAL(asked_count, COUNT_OF(expected));
     for (int i = 0; i < asked_count; i++) {
         CHECK(strcmp(asked[i], expected[i]) == 0);
         CHECK(((flags[i] & RTLD_NOLOAD) != 0) == (i < 4));
@@ -127,12 +121,12 @@ static void test_the_places_come_in_their_order(void)
     }
 }
 
-static void test_each_place_will_do(void)
+TEST(each_place_will_do)
 {
     static const char *const paths[] = {"/site/a/libcupti.so.12", "/site/b/libcupti.so",
                                         "/cuda/extras/CUPTI/lib64/libcupti.so.13", "/cuda/lib64/libcupti.so.12",
                                         "libcupti.so.12"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
         begin();
         installed = paths[i];
         CHECK(find(&everywhere, ""));
@@ -144,7 +138,7 @@ static void test_each_place_will_do(void)
     CHECK_EQUAL(asked_count, 8);
 }
 
-static void test_no_second_one_is_loaded(void)
+TEST(no_second_one_is_loaded)
 {
     begin();
     loaded = "libcupti.so.12";
@@ -162,7 +156,7 @@ static void test_no_second_one_is_loaded(void)
     CHECK_EQUAL(asked_count, 5);
 }
 
-static void test_one_that_is_named_is_the_only_one(void)
+TEST(one_that_is_named_is_the_only_one)
 {
     begin();
     installed = "libcupti.so.13";
@@ -172,7 +166,7 @@ static void test_one_that_is_named_is_the_only_one(void)
     CHECK_EQUAL(asked_count, 1);
 }
 
-static void test_all_functions_are_needed(void)
+TEST(all_functions_are_needed)
 {
     static const char *const names[] = {
 #define NAME(field, name, arguments) #name,
@@ -181,7 +175,7 @@ static void test_all_functions_are_needed(void)
     };
     begin();
     installed = "/mine.so";
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char expected[100];
         missing = names[i];
         (void)snprintf(expected, sizeof expected, "the libcupti that was found lacks %s", missing);
@@ -190,7 +184,7 @@ static void test_all_functions_are_needed(void)
 }
 
 /* Such a folder cannot be there. */
-static void test_paths_that_are_too_long_are_passed_over(void)
+TEST(paths_that_are_too_long_are_passed_over)
 {
     static char folders[5002];
     static char home[5001];
@@ -204,7 +198,7 @@ static void test_paths_that_are_too_long_are_passed_over(void)
     CHECK_EQUAL(asked_count, 8);
 }
 
-static void test_what_it_says_of_itself(void)
+TEST(what_it_says_of_itself)
 {
     char reason[100];
     cprof_cupti_library library;
@@ -220,7 +214,7 @@ static void test_what_it_says_of_itself(void)
     CHECK(strcmp(cprof_cupti_library_result(&library, 3), "CUPTI error") == 0);
 }
 
-static void test_names_of_cxx_are_read_where_it_is(void)
+TEST(names_of_cxx_are_read_where_it_is)
 {
     begin();
     asked_count = 0;
@@ -232,15 +226,4 @@ static void test_names_of_cxx_are_read_where_it_is(void)
     CHECK(cprof_cupti_library_demangler() == NULL);
 }
 
-int main(void)
-{
-    test_the_places_come_in_their_order();
-    test_each_place_will_do();
-    test_no_second_one_is_loaded();
-    test_one_that_is_named_is_the_only_one();
-    test_all_functions_are_needed();
-    test_paths_that_are_too_long_are_passed_over();
-    test_what_it_says_of_itself();
-    test_names_of_cxx_are_read_where_it_is();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

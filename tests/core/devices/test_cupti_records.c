@@ -40,7 +40,7 @@ static void check_common(const cprof_cupti_record *record, int32_t kind, uint32_
     CHECK_EQUAL(record->correlation, correlation);
 }
 
-static void test_kernels(void)
+TEST(kernels)
 {
     const char *name = "a kernel";
     cprof_cupti_record record;
@@ -61,7 +61,7 @@ static void check_described(const cprof_cupti_record *record, const char *expect
     CHECK(strcmp(text, expected) == 0);
 }
 
-static void test_copies(void)
+TEST(copies)
 {
     cprof_cupti_record record;
     begin(CPROF_CUPTI_MEMCPY);
@@ -87,7 +87,7 @@ static void test_copies(void)
     check_described(&record, "Memcpy Unknown (Managed Static -> Unknown)");
 }
 
-static void test_fills(void)
+TEST(fills)
 {
     cprof_cupti_record record;
     begin(CPROF_CUPTI_MEMSET);
@@ -102,7 +102,7 @@ static void test_fills(void)
     check_described(&record, "Memset (Device)");
 }
 
-static void test_other_kinds(void)
+TEST(other_kinds)
 {
     cprof_cupti_record record;
     begin(17);
@@ -115,7 +115,7 @@ static void check_call(unsigned domain, uint32_t number, const char *name, cprof
     CHECK(call != NULL && strcmp(call->name, name) == 0 && call->kind == kind);
 }
 
-static void test_calls_by_their_numbers(void)
+TEST(calls_by_their_numbers)
 {
     check_call(CPROF_CUPTI_RUNTIME, 211, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
     check_call(CPROF_CUPTI_RUNTIME, 214, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
@@ -131,12 +131,4 @@ static void test_calls_by_their_numbers(void)
     CHECK_EQUAL(cprof_cupti_call_end(0), 0);
 }
 
-int main(void)
-{
-    test_kernels();
-    test_copies();
-    test_fills();
-    test_other_kinds();
-    test_calls_by_their_numbers();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

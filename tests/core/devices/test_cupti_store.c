@@ -53,7 +53,7 @@ static void fill_some(cprof_cupti_store *trace)
     cprof_cupti_store_drop(trace, 3);
 }
 
-static void test_any_allocation_may_fail(void)
+TEST(any_allocation_may_fail)
 {
     uint64_t nth = 1;
     for (bool failed = true; failed; nth++) {
@@ -74,7 +74,7 @@ static void test_any_allocation_may_fail(void)
     CHECK(nth > 20);
 }
 
-static void test_many_are_kept_in_their_order(void)
+TEST(many_are_kept_in_their_order)
 {
     cprof_cupti_store trace = {.capacity = MANY};
     cprof_table *table = cprof_table_create();
@@ -99,7 +99,7 @@ static void test_many_are_kept_in_their_order(void)
     cprof_table_destroy(table);
 }
 
-static void test_what_was_not_settled_is_not_added(void)
+TEST(what_was_not_settled_is_not_added)
 {
     cprof_cupti_store trace = {.capacity = 100};
     cprof_table *table = cprof_table_create();
@@ -117,7 +117,7 @@ static void test_what_was_not_settled_is_not_added(void)
     cprof_table_destroy(table);
 }
 
-static void test_work_that_had_ended_before_is_left_out(void)
+TEST(work_that_had_ended_before_is_left_out)
 {
     cprof_cupti_store trace = {.capacity = 100};
     cprof_table *table = cprof_table_create();
@@ -132,7 +132,7 @@ static void test_work_that_had_ended_before_is_left_out(void)
 }
 
 /* Names are bounded: what has no room goes by another name, the known ones stay. */
-static void test_too_many_names(void)
+TEST(too_many_names)
 {
     cprof_cupti_store trace = {.capacity = 100};
     cprof_table *table = cprof_table_create();
@@ -159,7 +159,7 @@ static char *read_name(const char *name, char *buffer, size_t *length, int *stat
     return *status == 0 ? strdup("gemm(float*)") : NULL;
 }
 
-static void test_names_of_cxx_are_read(void)
+TEST(names_of_cxx_are_read)
 {
     static const char *const names[] = {"_Z4gemmPf", "_Zwhat", "plain"};
     static const char *const expected[] = {"gemm(float*)", "_Zwhat", "plain"};
@@ -180,12 +180,7 @@ int main(void)
 {
     cprof_clock_set_test(no_ticks); /* a tick is a nanosecond */
     fake_alloc_install();
-    test_any_allocation_may_fail();
-    test_many_are_kept_in_their_order();
-    test_what_was_not_settled_is_not_added();
-    test_work_that_had_ended_before_is_left_out();
-    test_too_many_names();
-    test_names_of_cxx_are_read();
+    check_run(NULL, NULL);
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;
 }

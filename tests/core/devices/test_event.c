@@ -25,13 +25,10 @@ static cprof_registry *registry;
 static cprof_accum *nodes[NODES];
 static uint64_t asked[NODES]; /* calls that wanted a time */
 
-void *real_dlsym(void *library, const char *name) __asm__("__real_dlsym");
-void *wrapped_dlsym(void *library, const char *name) __asm__("__wrap_dlsym");
-
 static const char *hidden_function; /* by its exported name */
 
 /* With it, a driver has no cuGetProcAddress, and not that function either. */
-void *wrapped_dlsym(void *library, const char *name)
+WRAP_REAL(void *, dlsym, void *library, const char *name)
 {
     bool is_hidden =
         hidden_function != NULL && (strcmp(name, "cuGetProcAddress_v2") == 0 || strcmp(name, hidden_function) == 0);
@@ -176,7 +173,7 @@ static int64_t exact_duration(uint64_t *random)
                                          : (int64_t)(check_random(random) % (1 << 23));
 }
 
-static void test_a_thousand_nodes(void)
+TEST(a_thousand_nodes)
 {
     int64_t sums[6] = {0};
     uint64_t counts[6] = {0};
@@ -209,7 +206,7 @@ static void test_a_thousand_nodes(void)
     end_test();
 }
 
-static void test_nothing_waits_and_little_is_asked(void)
+TEST(nothing_waits_and_little_is_asked)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -233,7 +230,7 @@ static void test_nothing_waits_and_little_is_asked(void)
     end_test();
 }
 
-static void test_nested_calls_and_two_streams(void)
+TEST(nested_calls_and_two_streams)
 {
     start_test();
     uint64_t one = fake.new_stream(0, 1);
@@ -258,7 +255,7 @@ static void test_nested_calls_and_two_streams(void)
     end_test();
 }
 
-static void test_default_stream(void)
+TEST(default_stream)
 {
     start_test();
     cprof_gpu_mark *mark = begin(0, here(0));
@@ -275,14 +272,14 @@ static void test_default_stream(void)
     end_test();
 }
 
-static void test_odd_times(void)
+TEST(odd_times)
 {
     static const char *const odd[] = {"nan", "-1", "inf", "-inf", "1e20"};
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS);
-    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(odd); i++) {
         call(1, here(stream), MS);
         fake.advance(MS);
         fake.next_elapsed(odd[i]);
@@ -297,7 +294,7 @@ static void test_odd_times(void)
     end_test();
 }
 
-static void test_cancelled_marks_come_back(void)
+TEST(cancelled_marks_come_back)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -315,14 +312,14 @@ static void test_cancelled_marks_come_back(void)
 
 /* Conversion and queue delays. */
 
-static void test_conversion(void)
+TEST(conversion)
 {
     static const struct {
         float ms;
         cprof_ns ns;
     } exact[] = {{0, 0}, {1, MS}, {0.0005f, 500}, {-2, -2 * MS}, {8.388607f, 8388607}, {0.000001f, 1}, {-0.000001f, -1}};
     cprof_ns ns = 77;
-    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(exact); i++) {
         CHECK(cprof_event_pool_ns_of_ms(exact[i].ms, &ns));
         CHECK_EQUAL(ns, exact[i].ns);
     }
@@ -335,7 +332,7 @@ static void test_conversion(void)
 }
 
 /* The device's clock reads 500 where the host's reads 0. */
-static void test_delays_are_relative_to_the_least(void)
+TEST(delays_are_relative_to_the_least)
 {
     const cprof_ns window = CPROF_EVENT_DELAY_WINDOW_NS;
     cprof_event_delay delay = {0};
@@ -349,7 +346,7 @@ static void test_delays_are_relative_to_the_least(void)
     CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + 4 * window, 500 + 100 + 4 * window + 90), 0);  /* all have */
 }
 
-static void test_queue_delays(void)
+TEST(queue_delays)
 {
     start_test();
     cprof_wait_set_clock_for_test(read_device_time);
@@ -372,10 +369,10 @@ static void test_queue_delays(void)
 }
 
 /* The pair itself has its time, whatever becomes of the time since the base. */
-static void test_base_that_fails(void)
+TEST(base_that_fails)
 {
     static const int codes[] = {400, 600, 201, 709, 700};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(codes); i++) {
         start_test();
         uint64_t stream = fake.new_stream(0, 1);
         call(0, here(stream), MS);
@@ -397,7 +394,7 @@ static void test_base_that_fails(void)
 
 /* Where there is nothing to record in. */
 
-static void test_no_cuda(void)
+TEST(no_cuda)
 {
     start_test();
     fake.set_initialized(0);
@@ -417,17 +414,7 @@ static void test_no_cuda(void)
     end_test();
 }
 
-/* Runs before the fake is loaded. */
-static void test_no_driver(void)
-{
-    CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
-    CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
-    cprof_event_poll();
-    CHECK(cprof_event_pending(NULL) == 0);
-    check_reason("");
-}
-
-static void test_no_use_of_a_library(void)
+TEST(no_use_of_a_library)
 {
     start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
@@ -437,7 +424,7 @@ static void test_no_use_of_a_library(void)
 }
 
 /* Waiting goes on without what only events need, and events without what they can do without. */
-static void test_functions_that_a_driver_lacks(void)
+TEST(functions_that_a_driver_lacks)
 {
     static const struct {
         const char *name;
@@ -455,7 +442,7 @@ static void test_functions_that_a_driver_lacks(void)
         {"cuProfilerStart", ""},
         {"cuProfilerStop", ""},
     };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(functions); i++) {
         hidden_function = functions[i].name;
         start_test();
         CHECK(cprof_wait_synchronize(0, 0) == CPROF_GPU_WAITED);
@@ -478,7 +465,7 @@ static void test_functions_that_a_driver_lacks(void)
 
 /* Capture (H4). */
 
-static void test_captured_streams_are_left_alone(void)
+TEST(captured_streams_are_left_alone)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -504,7 +491,7 @@ static void test_captured_streams_are_left_alone(void)
     end_test();
 }
 
-static void test_capture_that_begins_inside_a_call(void)
+TEST(capture_that_begins_inside_a_call)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -522,7 +509,7 @@ static void test_capture_that_begins_inside_a_call(void)
 }
 
 /* Queries are allowed in the relaxed mode, and the thread has its own mode afterwards. */
-static void test_capture_of_a_stream_that_nobody_knows(void)
+TEST(capture_of_a_stream_that_nobody_knows)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -542,7 +529,7 @@ static void test_capture_of_a_stream_that_nobody_knows(void)
     end_test();
 }
 
-static void test_event_that_a_capture_took(void)
+TEST(event_that_a_capture_took)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -558,7 +545,7 @@ static void test_event_that_a_capture_took(void)
 
 /* Contexts (H6). */
 
-static void test_end_elsewhere(void)
+TEST(end_elsewhere)
 {
     start_test();
     uint64_t one = fake.new_stream(0, 1);
@@ -587,7 +574,7 @@ static void test_end_elsewhere(void)
 }
 
 /* That a stream is none, or one of another context, costs the call its time, and no other. */
-static void test_wrong_stream(void)
+TEST(wrong_stream)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -632,21 +619,21 @@ static void check_foreign_streams(bool answers, const char *reason)
 }
 
 /* H2: whether the driver notices it when it is asked for captures, or when an event is recorded, it costs nobody else. */
-static void test_streams_of_another_context(void)
+TEST(streams_of_another_context)
 {
     check_foreign_streams(false, "CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
     check_foreign_streams(true, "CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
 }
 
 /* An event that cannot be recorded is looked into; what the driver says then of the context counts. */
-static void test_records_that_fail_in_a_context_that_goes(void)
+TEST(records_that_fail_in_a_context_that_goes)
 {
     const char *asked_then = fake.is_old_driver() ? "cuEventQuery" : "cuCtxGetId";
     static const struct {
         int code;
         cprof_gpu_cause cause;
     } answers[] = {{709, CPROF_GPU_LOST}, {201, CPROF_GPU_LOST}, {400, CPROF_GPU_LOST}, {700, CPROF_GPU_FAILED}};
-    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
         start_test();
         uint64_t stream = fake.new_stream(0, 1);
         cprof_gpu_mark *mark = begin(0, here(stream));
@@ -660,7 +647,7 @@ static void test_records_that_fail_in_a_context_that_goes(void)
 }
 
 /* The device has not come so far yet, or the thread cannot be freed from a capture's ban. */
-static void test_records_that_fail_with_an_old_driver(void)
+TEST(records_that_fail_with_an_old_driver)
 {
     if (!fake.is_old_driver()) {
         return;
@@ -683,7 +670,7 @@ static void test_records_that_fail_with_an_old_driver(void)
 }
 
 /* H6, H7: its handle comes back, its events do not. */
-static void test_device_that_was_reset(void)
+TEST(device_that_was_reset)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -711,7 +698,7 @@ static void test_device_that_was_reset(void)
     end_test();
 }
 
-static void test_device_that_was_reset_unnoticed(void)
+TEST(device_that_was_reset_unnoticed)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -734,7 +721,7 @@ static void test_device_that_was_reset_unnoticed(void)
 }
 
 /* Found by the one who polls, from the outside. */
-static void test_contexts_that_have_gone(void)
+TEST(contexts_that_have_gone)
 {
     start_test();
     uint64_t stream = fake.new_stream(1, 1);
@@ -763,7 +750,7 @@ static void test_contexts_that_have_gone(void)
 }
 
 /* One primary context follows another: there is never more than one of a device. */
-static void test_many_contexts(void)
+TEST(many_contexts)
 {
     start_test();
     fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
@@ -790,10 +777,10 @@ static void test_many_contexts(void)
 }
 
 /* A fault of one context leaves the times of another alone (H2). */
-static void test_sticky_error_of_one_context(void)
+TEST(sticky_error_of_one_context)
 {
     static const int codes[] = {700, 719, 999};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(codes); i++) {
         start_test();
         uint64_t stream = fake.new_stream(0, 1);
         uint64_t other = fake.new_stream(1, 1);
@@ -821,7 +808,7 @@ static void test_sticky_error_of_one_context(void)
     }
 }
 
-static void test_sticky_error_while_a_call_is_open(void)
+TEST(sticky_error_while_a_call_is_open)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -846,7 +833,7 @@ static void test_sticky_error_while_a_call_is_open(void)
 }
 
 /* H3. */
-static void test_no_more_events(void)
+TEST(no_more_events)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -865,7 +852,7 @@ static void test_no_more_events(void)
     end_test();
 }
 
-static void test_most_pairs(void)
+TEST(most_pairs)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -888,7 +875,7 @@ static void test_most_pairs(void)
     end_test();
 }
 
-static void test_most_streams(void)
+TEST(most_streams)
 {
     uint64_t streams[CPROF_EVENT_POOL_STREAMS + 1];
     start_test();
@@ -911,7 +898,7 @@ static void test_most_streams(void)
     end_test();
 }
 
-static void test_no_memory(void)
+TEST(no_memory)
 {
     for (uint64_t nth = 1; nth <= 2; nth++) {
         start_test();
@@ -929,7 +916,7 @@ static void test_no_memory(void)
 
 /* Registries that go. */
 
-static void test_registry_that_is_destroyed(void)
+TEST(registry_that_is_destroyed)
 {
     cprof_accum *others[NODES];
     start_test();
@@ -961,7 +948,7 @@ static void test_registry_that_is_destroyed(void)
 
 /* Shutting down (H8). */
 
-static void test_driver_that_shuts_down(void)
+TEST(driver_that_shuts_down)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -993,7 +980,7 @@ static void test_driver_that_shuts_down(void)
     end_test();
 }
 
-static void test_shut_down_that_others_saw(void)
+TEST(shut_down_that_others_saw)
 {
     start_test();
     fake.fail("cuProfilerStop", 4, 1);
@@ -1024,7 +1011,7 @@ static void expect_no_call(void)
     check_rules();
 }
 
-static void test_fork_inside_a_call(void)
+TEST(fork_inside_a_call)
 {
     start_test();
     uint64_t stream = fake.new_stream(0, 1);
@@ -1049,10 +1036,10 @@ static void run_threads(int count, void *(*body)(void *))
 {
     pthread_t threads[THREADS];
     for (intptr_t i = 0; i < count; i++) {
-        CHECK(pthread_create(&threads[i], NULL, body, (void *)i) == 0);
+        threads[i] = check_thread(body, (void *)i);
     }
     for (int i = 0; i < count; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
 }
 
@@ -1118,7 +1105,7 @@ static void work_together(void)
     check_rules();
 }
 
-static void test_threads(void)
+TEST(threads)
 {
     start_test();
     work_together();
@@ -1129,14 +1116,14 @@ static void test_threads(void)
 }
 
 /* Contexts are said to be destroyed, or broken, again and again. */
-static void test_threads_meet_errors(void)
+TEST(threads_meet_errors)
 {
     static const struct {
         const char *function;
         int code;
     } errors[] = {
         {"cuEventQuery", 709}, {"cuEventRecord", 400}, {"cuEventCreate", 2}, {"cuEventElapsedTime", 700}, {"cuEventQuery", 4}};
-    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(errors); i++) {
         start_test();
         fake.fail(errors[i].function, errors[i].code, 5);
         work_together();
@@ -1155,14 +1142,13 @@ static void *record_and_count(void *unused)
 }
 
 /* A queue that is full lets its own thread wait, and nobody else. */
-static void test_no_lock_is_held_while_recording(void)
+TEST(no_lock_is_held_while_recording)
 {
     start_test();
     call(0, place(0, fake.new_stream(0, 1)), MS);
     fake.advance(MS);
     fake.hold_records(1);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, record_and_count, NULL) == 0);
+    pthread_t thread = check_thread(record_and_count, NULL);
     while (fake.held() < 1) {
         (void)sched_yield();
     }
@@ -1171,7 +1157,7 @@ static void test_no_lock_is_held_while_recording(void)
     cprof_event_forget(registry);
     CHECK(atomic_load(&recorded) == 0);
     fake.hold_records(0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     CHECK(atomic_load(&recorded) == 1);
     end_test();
 }
@@ -1229,7 +1215,7 @@ static void check_program(uint64_t calls)
 static bool is_final(int code)
 {
     static const int passing[] = {3, 100, 101, 201, 400, 600, 709};
-    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(passing); i++) {
         if (passing[i] == code) {
             return false;
         }
@@ -1305,11 +1291,11 @@ static void test_every_call_fails_once(uint64_t most_calls)
         "cuProfilerStart",
         "cuProfilerStop",
     };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(functions); i++) {
         bool is_missing = fake.is_old_driver() && strcmp(functions[i], "cuCtxGetId") == 0;
         bool has_failed = !is_missing;
         for (uint64_t nth = 1; has_failed && nth <= most_calls; nth++) {
-            for (size_t j = 0; j < sizeof codes / sizeof codes[0]; j++) {
+            for (size_t j = 0; j < COUNT_OF(codes); j++) {
                 has_failed = run_program_with(functions[i], codes[j], nth);
                 CHECK(has_failed || nth > 1 || strcmp(functions[i], "cuGetErrorName") == 0);
             }
@@ -1317,62 +1303,26 @@ static void test_every_call_fails_once(uint64_t most_calls)
     }
 }
 
+/* Before the fake is loaded: no libcuda.so.1 is in the process. */
+static void check_no_driver(void)
+{
+    CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
+    CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
+    cprof_event_poll();
+    CHECK(cprof_event_pending(NULL) == 0);
+    check_reason("");
+}
+
 int main(int count, char **arguments)
 {
     keep_library_path();
     fake_alloc_install();
     cprof_process_start();
-    test_no_driver();
+    check_no_driver();
     cprof_wait_reset_for_test();
     load_fake();
-
-    test_a_thousand_nodes();
-    test_nothing_waits_and_little_is_asked();
-    test_nested_calls_and_two_streams();
-    test_default_stream();
-    test_odd_times();
-    test_cancelled_marks_come_back();
-
-    test_conversion();
-    test_delays_are_relative_to_the_least();
-    test_queue_delays();
-    test_base_that_fails();
-
-    test_no_cuda();
-    test_no_use_of_a_library();
-    test_functions_that_a_driver_lacks();
-
-    test_captured_streams_are_left_alone();
-    test_capture_that_begins_inside_a_call();
-    test_capture_of_a_stream_that_nobody_knows();
-    test_event_that_a_capture_took();
-
-    test_end_elsewhere();
-    test_wrong_stream();
-    test_streams_of_another_context();
-    test_records_that_fail_in_a_context_that_goes();
-    test_records_that_fail_with_an_old_driver();
-    test_device_that_was_reset();
-    test_device_that_was_reset_unnoticed();
-    test_contexts_that_have_gone();
-    test_many_contexts();
-    test_sticky_error_of_one_context();
-    test_sticky_error_while_a_call_is_open();
-    test_no_more_events();
-    test_most_pairs();
-    test_most_streams();
-    test_no_memory();
-
-    test_registry_that_is_destroyed();
-    test_driver_that_shuts_down();
-    test_shut_down_that_others_saw();
-    test_fork_inside_a_call();
-
-    test_threads();
-    test_threads_meet_errors();
-    test_no_lock_is_held_while_recording();
+    check_run(NULL, NULL);
     test_every_call_fails_once(check_argument(count, arguments, 12)); /* calls of one function */
-
     cprof_event_reset_for_test();
     CHECK(fake_alloc_live() == 0);
     free(library_path);

@@ -22,17 +22,12 @@ enum { THREADS = 4, RANGES = 50, RACERS = 8 };
 static unsigned long secure;
 static uint64_t loaded_libraries;
 
-unsigned long wrapped_getauxval(unsigned long type) __asm__("__wrap_getauxval");
-unsigned long real_getauxval(unsigned long type) __asm__("__real_getauxval");
-void *wrapped_dlopen(const char *path, int flags) __asm__("__wrap_dlopen");
-void *real_dlopen(const char *path, int flags) __asm__("__real_dlopen");
-
-unsigned long wrapped_getauxval(unsigned long type)
+WRAP_REAL(unsigned long, getauxval, unsigned long type)
 {
     return type == AT_SECURE ? secure : real_getauxval(type);
 }
 
-void *wrapped_dlopen(const char *path, int flags)
+WRAP_REAL(void *, dlopen, const char *path, int flags)
 {
     loaded_libraries++;
     return real_dlopen(path, flags);
@@ -40,15 +35,10 @@ void *wrapped_dlopen(const char *path, int flags)
 
 static void in_child(void (*test)(void))
 {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    IN_CHILD
+    {
         test();
-        exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- Without a tool */
@@ -198,10 +188,10 @@ static void test_ranges_are_of_their_thread(void)
     pthread_t threads[THREADS];
     cprof_nvtx_push(message, 0);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, push_and_pop, message) == 0);
+        threads[i] = check_thread(push_and_pop, message);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(tool.open(), 1);
     cprof_nvtx_pop();
@@ -224,10 +214,10 @@ static void test_many_threads_make_one_domain(void)
     pthread_t threads[RACERS];
     CHECK(pthread_barrier_init(&start, NULL, RACERS) == 0);
     for (int i = 0; i < RACERS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, ask, &start) == 0);
+        threads[i] = check_thread(ask, &start);
     }
     for (int i = 0; i < RACERS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK(pthread_barrier_destroy(&start) == 0);
     check_entry(0, "domain cprofiling");

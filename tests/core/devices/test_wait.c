@@ -79,11 +79,10 @@ static void test_driver_is_absent(void)
 
 /* Runs in a program of its own, where the dynamic loader would find the fake if it were asked to load a libcuda.so.1.
  */
-static void test_driver_is_not_loaded(void)
+TEST(driver_is_not_loaded)
 {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    IN_CHILD
+    {
         char *slash = strrchr(library_path, '/');
         CHECK(slash != NULL);
         *slash = '\0';
@@ -91,11 +90,11 @@ static void test_driver_is_not_loaded(void)
         (void)execl("/proc/self/exe", "test_gpu", ABSENCE_ONLY, (char *)NULL);
         exit(EXIT_FAILURE);
     }
-    check_success(child);
+    test_driver_is_absent();
 }
 
 /* Runs after test_driver_is_absent: the first search has been made, at time 0. */
-static void test_variable_is_read_once(void)
+TEST(variable_is_read_once)
 {
     CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
     atomic_store(&test_time, 100 * MILLISECOND);
@@ -103,7 +102,7 @@ static void test_variable_is_read_once(void)
 }
 
 /* Runs after the test above: the last search was at 100 ms. */
-static void test_search_repeats_after_100_ms(void)
+TEST(search_repeats_after_100_ms)
 {
     load_fake();
     atomic_store(&test_time, 200 * MILLISECOND - 1);
@@ -116,7 +115,7 @@ static void test_search_repeats_after_100_ms(void)
     check_rules();
 }
 
-static void test_default_clock_finds_the_driver(void)
+TEST(default_clock_finds_the_driver)
 {
     start_test();
     cprof_wait_set_clock_for_test(NULL);
@@ -124,7 +123,7 @@ static void test_default_clock_finds_the_driver(void)
     cprof_wait_set_clock_for_test(read_test_time);
 }
 
-static void test_library_that_cannot_be_loaded(void)
+TEST(library_that_cannot_be_loaded)
 {
     start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
@@ -135,7 +134,7 @@ static void test_library_that_cannot_be_loaded(void)
     CHECK(!cprof_wait_probe());
 }
 
-static void test_library_that_is_no_driver(void)
+TEST(library_that_is_no_driver)
 {
     start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "libm.so.6", 1) == 0);
@@ -144,14 +143,14 @@ static void test_library_that_is_no_driver(void)
     check_reason("the library in CPROFILING_LIBCUDA lacks cuGetErrorName" IS_OFF);
 }
 
-static void test_empty_variable_is_none(void)
+TEST(empty_variable_is_none)
 {
     start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "", 1) == 0);
     CHECK(cprof_wait_probe());
 }
 
-static void test_functions_are_asked_for_by_name(void)
+TEST(functions_are_asked_for_by_name)
 {
     start_test();
     CHECK(cprof_wait_probe());
@@ -160,7 +159,7 @@ static void test_functions_are_asked_for_by_name(void)
     CHECK(fake.calls("cuNoSuchFunction") == UINT64_MAX);
 }
 
-static void test_function_without_an_answer_is_looked_up(void)
+TEST(function_without_an_answer_is_looked_up)
 {
     for (uint64_t nth = 1; nth <= FUNCTIONS; nth++) {
         start_test();
@@ -182,7 +181,7 @@ static void check_log(uint64_t first, size_t count, const char *const *names)
     CHECK(fake.log(first + count) == NULL);
 }
 
-static void test_wait_in_the_current_context(void)
+TEST(wait_in_the_current_context)
 {
     static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing", "cuStreamIsCapturing",
                                            "cuCtxSynchronize"};
@@ -197,13 +196,13 @@ static void test_wait_in_the_current_context(void)
     uint64_t before = fake.total_calls();
     CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_WAITED);
     CHECK(fake.now() == 3000);
-    check_log(before, sizeof expected / sizeof expected[0], expected);
+    check_log(before, COUNT_OF(expected), expected);
     check_counters(1, 0, 0);
     check_no_reason();
     check_rules();
 }
 
-static void test_wait_in_a_primary_context_that_is_not_current(void)
+TEST(wait_in_a_primary_context_that_is_not_current)
 {
     static const char *const expected[] = {"cuDeviceGet",
                                            "cuCtxGetDevice",
@@ -229,11 +228,11 @@ static void test_wait_in_a_primary_context_that_is_not_current(void)
     CHECK(fake.now() == 1000);
     CHECK(fake.current_device() == 0);
     CHECK(fake.references(1) == 1);
-    check_log(before, sizeof expected / sizeof expected[0], expected);
+    check_log(before, COUNT_OF(expected), expected);
     check_rules();
 }
 
-static void test_wait_in_a_thread_without_context(void)
+TEST(wait_in_a_thread_without_context)
 {
     start_test();
     fake.activate(1);
@@ -245,7 +244,7 @@ static void test_wait_in_a_thread_without_context(void)
     check_rules();
 }
 
-static void test_current_device(void)
+TEST(current_device)
 {
     start_test();
     fake.activate(0);
@@ -261,7 +260,7 @@ static void test_current_device(void)
     check_rules();
 }
 
-static void test_current_context_need_not_be_primary(void)
+TEST(current_context_need_not_be_primary)
 {
     start_test();
     fake.bind_own(0);
@@ -270,7 +269,7 @@ static void test_current_context_need_not_be_primary(void)
     check_rules();
 }
 
-static void test_unused_device_stays_unused(void)
+TEST(unused_device_stays_unused)
 {
     start_test();
     fake.activate(0);
@@ -283,7 +282,7 @@ static void test_unused_device_stays_unused(void)
     check_rules();
 }
 
-static void test_device_that_was_reset(void)
+TEST(device_that_was_reset)
 {
     start_test();
     fake.activate(0);
@@ -299,11 +298,11 @@ static void test_device_that_was_reset(void)
     check_rules();
 }
 
-static void test_no_such_device(void)
+TEST(no_such_device)
 {
     static const int ordinals[] = {2, 64, INT_MAX, -2, INT_MIN};
     start_test();
-    for (size_t i = 0; i < sizeof ordinals / sizeof ordinals[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(ordinals); i++) {
         CHECK(cprof_wait_synchronize(ordinals[i], CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
     }
     fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
@@ -313,7 +312,7 @@ static void test_no_such_device(void)
     check_rules();
 }
 
-static void test_driver_that_is_not_initialised_yet(void)
+TEST(driver_that_is_not_initialised_yet)
 {
     start_test();
     fake.set_initialized(0);
@@ -339,7 +338,7 @@ static void check_capture_survives(int device, uint64_t asked, uint64_t captured
     check_rules();
 }
 
-static void test_capture_of_the_given_stream(void)
+TEST(capture_of_the_given_stream)
 {
     start_test();
     fake.activate(0);
@@ -354,7 +353,7 @@ static void test_capture_of_the_given_stream(void)
     check_reason("waits left out during stream capture: 2");
 }
 
-static void test_capture_of_a_blocking_stream_that_is_unknown(void)
+TEST(capture_of_a_blocking_stream_that_is_unknown)
 {
     start_test();
     fake.activate(0);
@@ -368,7 +367,7 @@ static void test_capture_of_a_blocking_stream_that_is_unknown(void)
     check_counters(0, 2, 0);
 }
 
-static void test_capture_in_a_context_that_is_not_current(void)
+TEST(capture_in_a_context_that_is_not_current)
 {
     start_test();
     fake.activate(1);
@@ -381,7 +380,7 @@ static void test_capture_in_a_context_that_is_not_current(void)
     CHECK(fake.references(1) == 1);
 }
 
-static void test_capture_in_the_current_context_of_another_device(void)
+TEST(capture_in_the_current_context_of_another_device)
 {
     start_test();
     fake.activate(0);
@@ -393,7 +392,7 @@ static void test_capture_in_the_current_context_of_another_device(void)
     CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
 }
 
-static void test_invalidated_capture_is_left_alone(void)
+TEST(invalidated_capture_is_left_alone)
 {
     start_test();
     fake.activate(0);
@@ -407,7 +406,7 @@ static void test_invalidated_capture_is_left_alone(void)
     check_rules();
 }
 
-static void test_every_capture_error_means_capture(void)
+TEST(every_capture_error_means_capture)
 {
     for (int code = 900; code <= 908; code++) {
         start_test();
@@ -420,7 +419,7 @@ static void test_every_capture_error_means_capture(void)
 }
 
 /* The documented limit: a capture that cannot be seen is spoilt, but only one ever is. */
-static void test_capture_that_cannot_be_seen_turns_waiting_off(void)
+TEST(capture_that_cannot_be_seen_turns_waiting_off)
 {
     start_test();
     fake.activate(0);
@@ -454,7 +453,7 @@ static void check_off_for_good(uint64_t calls)
     CHECK(fake.total_calls() == calls);
 }
 
-static void test_error_of_each_function(void)
+TEST(error_of_each_function)
 {
     static const struct {
         const char *function;
@@ -471,7 +470,7 @@ static void test_error_of_each_function(void)
         {"cuCtxPopCurrent", 1},
         {"cuDevicePrimaryCtxRelease", 1},
     };
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
         start_test();
         fake.fail(places[i].function, 700, places[i].nth);
         CHECK(synchronize_through_all_functions() == -700);
@@ -488,7 +487,7 @@ static void test_error_of_each_function(void)
     }
 }
 
-static void test_first_error_wins(void)
+TEST(first_error_wins)
 {
     start_test();
     fake.fail("cuCtxSynchronize", 700, 1);
@@ -500,7 +499,7 @@ static void test_first_error_wins(void)
     check_off_for_good(fake.total_calls());
 }
 
-static void test_sticky_error(void)
+TEST(sticky_error)
 {
     start_test();
     fake.activate(0);
@@ -515,12 +514,12 @@ static void test_sticky_error(void)
     check_counters(1, 0, 1);
 }
 
-static void test_absence_is_no_error(void)
+TEST(absence_is_no_error)
 {
     static const int codes[] = {3, 100, 101, 201, 709};
     static const char *const functions[] = {"cuDeviceGet", "cuStreamIsCapturing", "cuCtxSynchronize"};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        for (size_t j = 0; j < sizeof functions / sizeof functions[0]; j++) {
+    for (size_t i = 0; i < COUNT_OF(codes); i++) {
+        for (size_t j = 0; j < COUNT_OF(functions); j++) {
             start_test();
             fake.activate(0);
             fake.bind(0);
@@ -534,7 +533,7 @@ static void test_absence_is_no_error(void)
     }
 }
 
-static void test_error_without_a_name(void)
+TEST(error_without_a_name)
 {
     start_test();
     fake.fail("cuDeviceGet", 777, 1);
@@ -542,7 +541,7 @@ static void test_error_without_a_name(void)
     check_reason("CUDA error (777) from cuDeviceGet" IS_OFF);
 }
 
-static void test_stub_library(void)
+TEST(stub_library)
 {
     start_test();
     fake.break_driver(34);
@@ -550,7 +549,7 @@ static void test_stub_library(void)
     check_reason("CUDA_ERROR_STUB_LIBRARY (34) from cuDeviceGet" IS_OFF);
 }
 
-static void test_driver_that_shuts_down_is_not_called_again(void)
+TEST(driver_that_shuts_down_is_not_called_again)
 {
     start_test();
     fake.fail("cuDeviceGet", 4, 1);
@@ -560,7 +559,7 @@ static void test_driver_that_shuts_down_is_not_called_again(void)
     check_off_for_good(fake.total_calls());
 }
 
-static void test_reason_is_cut_to_its_buffer(void)
+TEST(reason_is_cut_to_its_buffer)
 {
     char reason[16] = "0123456789abcde";
     start_test();
@@ -586,7 +585,7 @@ static bool tells_memory(int device, int64_t free_bytes, int64_t total_bytes)
     return is_told;
 }
 
-static void test_memory(void)
+TEST(memory)
 {
     start_test();
     CHECK(!tells_memory(0, 0, 0));
@@ -620,7 +619,7 @@ static void test_memory(void)
     check_rules();
 }
 
-static void test_window_of_a_tool(void)
+TEST(window_of_a_tool)
 {
     start_test();
     CHECK(cprof_wait_profiler_start() == 201); /* it is that of the current context */
@@ -653,7 +652,7 @@ static void expect_a_violation(void)
     CHECK(strcmp(fake.violation(0), "cuDeviceGet: called in a forked child") == 0);
 }
 
-static void test_child_makes_no_call(void)
+TEST(child_makes_no_call)
 {
     start_test();
     fake.activate(0);
@@ -676,7 +675,7 @@ static void expect_own_cuda(void)
     check_rules();
 }
 
-static void test_child_may_start_cuda_itself(void)
+TEST(child_may_start_cuda_itself)
 {
     start_test();
     check_in_child(expect_own_cuda);
@@ -713,20 +712,19 @@ static void expect_own_cuda_beside_a_thread(void)
     _exit(EXIT_SUCCESS);
 }
 
-static void test_fork_during_a_search(void)
+TEST(fork_during_a_search)
 {
     start_test();
     atomic_store(&stopped, false);
     atomic_store(&go_on, false);
     cprof_wait_set_clock_for_test(stop_in_clock);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, search_and_stop, NULL) == 0);
+    pthread_t thread = check_thread(search_and_stop, NULL);
     while (!atomic_load(&stopped)) {
         (void)sched_yield();
     }
     check_in_child(expect_own_cuda_beside_a_thread);
     atomic_store(&go_on, true);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     cprof_wait_set_clock_for_test(read_test_time);
 }
 
@@ -736,10 +734,10 @@ static void run_threads(int count, void *(*body)(void *))
 {
     pthread_t threads[THREADS];
     for (intptr_t i = 0; i < count; i++) {
-        CHECK(pthread_create(&threads[i], NULL, body, (void *)i) == 0);
+        threads[i] = check_thread(body, (void *)i);
     }
     for (int i = 0; i < count; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
 }
 
@@ -753,7 +751,7 @@ static void *wait_at_once(void *unused)
 }
 
 /* A thread that comes during another one's first search waits for its end. */
-static void test_threads_find_the_driver_together(void)
+TEST(threads_find_the_driver_together)
 {
     CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
     for (int round = 0; round < 20; round++) {
@@ -773,14 +771,14 @@ static void *wait_for_device_zero(void *unused)
     return unused;
 }
 
-static void test_no_lock_is_held_during_a_wait(void)
+TEST(no_lock_is_held_during_a_wait)
 {
     start_test();
     fake.activate(0);
     fake.hold(1);
     pthread_t threads[2];
-    CHECK(pthread_create(&threads[0], NULL, wait_for_device_zero, NULL) == 0);
-    CHECK(pthread_create(&threads[1], NULL, wait_for_device_zero, NULL) == 0);
+    threads[0] = check_thread(wait_for_device_zero, NULL);
+    threads[1] = check_thread(wait_for_device_zero, NULL);
     while (fake.held() < 2) {
         (void)sched_yield();
     }
@@ -789,8 +787,8 @@ static void test_no_lock_is_held_during_a_wait(void)
     check_no_reason();
     check_counters(0, 0, 0);
     fake.hold(0);
-    CHECK(pthread_join(threads[0], NULL) == 0);
-    CHECK(pthread_join(threads[1], NULL) == 0);
+    check_join(threads[0]);
+    check_join(threads[1]);
     check_counters(2, 0, 0);
     check_rules();
 }
@@ -824,7 +822,7 @@ static void start_rounds(void)
     start_test();
     fake.activate(0);
     fake.activate(1);
-    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(outcomes); i++) {
         atomic_store(&outcomes[i], 0);
     }
 }
@@ -838,7 +836,7 @@ static void check_rounds(void)
     check_rules();
 }
 
-static void test_threads_wait_together(void)
+TEST(threads_wait_together)
 {
     start_rounds();
     run_threads(THREADS, wait_in_rounds);
@@ -848,7 +846,7 @@ static void test_threads_wait_together(void)
     check_rounds();
 }
 
-static void test_threads_meet_errors(void)
+TEST(threads_meet_errors)
 {
     for (uint64_t nth = 1; nth < 100; nth += 14) {
         start_rounds();
@@ -874,57 +872,7 @@ int main(int count, char **arguments)
         test_driver_is_absent();
         return EXIT_SUCCESS;
     }
-
-    test_driver_is_not_loaded();
-    test_driver_is_absent();
-    test_variable_is_read_once();
-    test_search_repeats_after_100_ms();
-    test_default_clock_finds_the_driver();
-    test_library_that_cannot_be_loaded();
-    test_library_that_is_no_driver();
-    test_empty_variable_is_none();
-    test_functions_are_asked_for_by_name();
-    test_function_without_an_answer_is_looked_up();
-
-    test_wait_in_the_current_context();
-    test_wait_in_a_primary_context_that_is_not_current();
-    test_wait_in_a_thread_without_context();
-    test_current_device();
-    test_current_context_need_not_be_primary();
-    test_unused_device_stays_unused();
-    test_device_that_was_reset();
-    test_no_such_device();
-    test_driver_that_is_not_initialised_yet();
-
-    test_capture_of_the_given_stream();
-    test_capture_of_a_blocking_stream_that_is_unknown();
-    test_capture_in_a_context_that_is_not_current();
-    test_capture_in_the_current_context_of_another_device();
-    test_invalidated_capture_is_left_alone();
-    test_every_capture_error_means_capture();
-    test_capture_that_cannot_be_seen_turns_waiting_off();
-
-    test_error_of_each_function();
-    test_first_error_wins();
-    test_sticky_error();
-    test_absence_is_no_error();
-    test_error_without_a_name();
-    test_stub_library();
-    test_driver_that_shuts_down_is_not_called_again();
-    test_reason_is_cut_to_its_buffer();
-
-    test_memory();
-    test_window_of_a_tool();
-
-    test_child_makes_no_call();
-    test_child_may_start_cuda_itself();
-    test_fork_during_a_search();
-
-    test_threads_find_the_driver_together();
-    test_no_lock_is_held_during_a_wait();
-    test_threads_wait_together();
-    test_threads_meet_errors();
-
+    check_run(NULL, NULL);
     free(library_path);
     return EXIT_SUCCESS;
 }

@@ -47,7 +47,7 @@ static bool is_valid(const struct ArrowArray *column, size_t row)
     return (((const uint8_t *)column->buffers[0])[row / 8] >> row % 8 & 1) != 0;
 }
 
-static void test_schema(void)
+TEST(schema)
 {
     cprof_arrow_stream stream = open_stream(ROWS);
     struct ArrowSchema schema;
@@ -63,7 +63,7 @@ static void test_schema(void)
     moved.release(&moved);
 }
 
-static void test_items(void)
+TEST(items)
 {
     cprof_arrow_stream stream = open_stream(ROWS);
     struct ArrowArray batch, end;
@@ -88,7 +88,7 @@ static void test_items(void)
     CHECK(batch.release == NULL);
 }
 
-static void test_no_rows_and_no_columns(void)
+TEST(no_rows_and_no_columns)
 {
     cprof_arrow_stream stream = open_stream(0);
     struct ArrowArray batch;
@@ -104,7 +104,7 @@ static void test_no_rows_and_no_columns(void)
     stream.release(&stream); /* with the batch, which nobody took */
 }
 
-static void test_texts_are_repaired(void)
+TEST(texts_are_repaired)
 {
     static const char surrogates[] = "\xed\xa0\x80\xed\xb0\x80";
     cprof_arrow_columns *columns = cprof_arrow_columns_create(1, 2);
@@ -123,7 +123,7 @@ static void test_texts_are_repaired(void)
     stream.release(&stream);
 }
 
-static void test_texts_beyond_all_offsets(void)
+TEST(texts_beyond_all_offsets)
 {
     cprof_arrow_columns *columns = cprof_arrow_columns_create(1, 1);
     CHECK(cprof_arrow_columns_begin(columns, 0, fields[0], (size_t)1 << 30) == CPROF_OUT_OF_RANGE);
@@ -131,7 +131,7 @@ static void test_texts_beyond_all_offsets(void)
     cprof_arrow_columns_destroy(NULL);
 }
 
-static void test_without_memory(void)
+TEST(without_memory)
 {
     uint64_t live = fake_alloc_live();
     for (uint64_t nth = 1; nth <= ALLOCATIONS; nth++) {
@@ -155,15 +155,4 @@ static void test_without_memory(void)
     stream.release(&stream);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_schema();
-    test_items();
-    test_no_rows_and_no_columns();
-    test_texts_are_repaired();
-    test_texts_beyond_all_offsets();
-    test_without_memory();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

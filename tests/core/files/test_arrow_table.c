@@ -160,7 +160,7 @@ static void check_batch(const struct ArrowArray *batch, size_t rows)
     }
 }
 
-static void test_schema(void)
+TEST(schema)
 {
     cprof_arrow_stream stream = open_stream(make_table(), &none);
     struct ArrowSchema schema;
@@ -178,7 +178,7 @@ static void test_schema(void)
 }
 
 /* All that can be known of a row, and next to nothing. */
-static void test_items(void)
+TEST(items)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "forward", 100, 250);
@@ -217,7 +217,7 @@ static void test_items(void)
     check_text(&batch, "kind", 1, "host");
     static const char *const texts[] = {"trace_id", "span_id",      "parent_span_id", "cat",
                                         "stage",    "input_shapes", "input_types",    "outcome"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         check_text(&batch, texts[i], 1, NULL);
     }
     check_number(&batch, "start", 0, 100);
@@ -240,7 +240,7 @@ static void test_items(void)
     check_end(&stream);
 }
 
-static void test_kinds_and_outcomes(void)
+TEST(kinds_and_outcomes)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_RECORD, "a", 0, 1);
@@ -271,7 +271,7 @@ static void test_kinds_and_outcomes(void)
 }
 
 /* Without extras: what the table has. */
-static void test_ids_of_rows(void)
+TEST(ids_of_rows)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 10);
@@ -299,7 +299,7 @@ static void test_ids_of_rows(void)
     check_end(&stream);
 }
 
-static void test_extras(void)
+TEST(extras)
 {
     static const int32_t spans[] = {0, 1, -1, 1, -1};
     static const int64_t executions[] = {-1, -1, -1, 0, 7};
@@ -334,7 +334,7 @@ static void test_extras(void)
     check_end(&stream);
 }
 
-static void test_spans_that_are_no_rows(void)
+TEST(spans_that_are_no_rows)
 {
     static const int32_t wrong[] = {1, -2, INT32_MAX};
     for (size_t i = 0; i < 3; i++) {
@@ -349,7 +349,7 @@ static void test_spans_that_are_no_rows(void)
 }
 
 /* F3: readers may rely on UTF-8. */
-static void test_strings_are_repaired(void)
+TEST(strings_are_repaired)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "caf\xc3\xa9 \xed\xa0\x80 \xff", 0, 1);
@@ -364,7 +364,7 @@ static void test_strings_are_repaired(void)
 }
 
 /* A duration that 64 bits do not hold is not known. */
-static void test_a_duration_beyond_all(void)
+TEST(a_duration_beyond_all)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "a", INT64_MIN, INT64_MAX);
@@ -378,7 +378,7 @@ static void test_a_duration_beyond_all(void)
     check_end(&stream);
 }
 
-static void test_batches_of_many_rows(void)
+TEST(batches_of_many_rows)
 {
     enum { ROWS = 2 * CPROF_ARROW_BATCH_ROWS + 10 };
     cprof_table *table = make_table();
@@ -401,7 +401,7 @@ static void test_batches_of_many_rows(void)
     second.release(&second);
 }
 
-static void test_batches_of_long_names(void)
+TEST(batches_of_long_names)
 {
     enum { LONG = 1000000, ROWS = 20, IN_A_BATCH = CPROF_ARROW_BATCH_BYTES / 3 / LONG };
     cprof_table *table = make_table();
@@ -425,7 +425,7 @@ static void test_batches_of_long_names(void)
 }
 
 /* A name that is longer than a batch may be goes alone. */
-static void test_names_longer_than_batches(void)
+TEST(names_longer_than_batches)
 {
     enum { LONG = CPROF_ARROW_BATCH_BYTES / 3 + 1 };
     cprof_table *table = make_table();
@@ -449,7 +449,7 @@ static void test_names_longer_than_batches(void)
 }
 
 /* Strings that might be a GiB: offsets have 32 bits. */
-static void test_strings_beyond_all(void)
+TEST(strings_beyond_all)
 {
     enum { LONG = CPROF_ARROW_ROW_BYTES / 3 / 5 + 1 };
     cprof_table *table = make_table();
@@ -470,7 +470,7 @@ static void test_strings_beyond_all(void)
 }
 
 /* Children may be moved out, and outlive what they were in. */
-static void test_children_can_be_moved(void)
+TEST(children_can_be_moved)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
@@ -494,7 +494,7 @@ static void test_children_can_be_moved(void)
 }
 
 /* A stream that nobody reads to the end, and one that is released twice. */
-static void test_early_and_double_release(void)
+TEST(early_and_double_release)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
@@ -538,7 +538,7 @@ static cprof_arrow_stream open_after_refusals(cprof_table *table, uint64_t alloc
 }
 
 /* Reading fails, says why, and can be tried again. */
-static void test_without_memory(void)
+TEST(without_memory)
 {
     enum { OPENING = 6, SCHEMA = 1, BATCH = 1 + COLUMNS };
     cprof_table *table = table_for_refusals();
@@ -565,24 +565,4 @@ static void test_without_memory(void)
     cprof_table_destroy(table);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_schema();
-    test_items();
-    test_kinds_and_outcomes();
-    test_ids_of_rows();
-    test_extras();
-    test_spans_that_are_no_rows();
-    test_strings_are_repaired();
-    test_a_duration_beyond_all();
-    test_batches_of_many_rows();
-    test_batches_of_long_names();
-    test_names_longer_than_batches();
-    test_strings_beyond_all();
-    test_children_can_be_moved();
-    test_early_and_double_release();
-    test_without_memory();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

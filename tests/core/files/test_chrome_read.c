@@ -50,7 +50,7 @@ static bool is_fact(const cprof_table *table, const char *key, const char *expec
 
 #define EVENT "{\"ph\":\"X\",\"name\":\"a\",\"pid\":1,\"tid\":2,\"ts\":1,\"dur\":2}"
 
-static void test_forms(void)
+TEST(forms)
 {
     static const struct {
         const char *text;
@@ -72,7 +72,7 @@ static void test_forms(void)
         {"[" EVENT ",", 1},
         {"[" EVENT ",\n" EVENT ",\n", 2},
     };
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(forms); i++) {
         cprof_chrome_read_report report;
         cprof_table *table = load(cprof_name_of(forms[i].text), &report);
         CHECK_EQUAL(table->count, forms[i].rows);
@@ -81,7 +81,7 @@ static void test_forms(void)
     }
 }
 
-static void test_bad_files(void)
+TEST(bad_files)
 {
     static const struct {
         const char *text;
@@ -140,7 +140,7 @@ static void test_bad_files(void)
         {"[{\"ph\":\"s\",\"id\":1,\"ts\":9e15},{\"ph\":\"f\",\"id\":1,\"ts\":-9e15}]", 0,
          "times more than 2^62 ns from one another"},
     };
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
         cprof_chrome_read_report report;
         cprof_table *table = cprof_table_create();
         CHECK(load_into(table, cprof_name_of(files[i].text), &report) == CPROF_BAD_FORMAT);
@@ -155,7 +155,7 @@ static void test_bad_files(void)
 }
 
 /* Lists and objects that the file itself makes count, too. */
-static void test_depth(void)
+TEST(depth)
 {
     char text[2 * CPROF_JSON_MAX_DEPTH + 64];
     static const char begin[] = "{\"traceEvents\":[{\"args\":{\"a\":"; /* four deep */
@@ -176,7 +176,7 @@ static void test_depth(void)
     }
 }
 
-static void test_facts(void)
+TEST(facts)
 {
     cprof_chrome_read_report report;
     cprof_table *table =
@@ -197,7 +197,7 @@ static void test_facts(void)
 }
 
 /* The base may come before the events or after them; of two, the last one counts. */
-static void test_base(void)
+TEST(base)
 {
     static const char *const texts[] = {
         "{\"baseTimeNanoseconds\":1790857026000000000,\"traceEvents\":[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":0.001}]}",
@@ -205,7 +205,7 @@ static void test_base(void)
         "{\"baseTimeNanoseconds\":5,\"traceEvents\":[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":1e-3}],\"baseTimeNanoseconds\":"
         "1790857026e9}",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         cprof_chrome_read_report report;
         cprof_table *table = load(cprof_name_of(texts[i]), &report);
         CHECK_EQUAL(table->start_ns[0], 1790857026000001000);
@@ -217,7 +217,7 @@ static void test_base(void)
 }
 
 /* What is in the table before stays as it is; the shift is the caller's. */
-static void test_second_file(void)
+TEST(second_file)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load(cprof_name_of("[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]"), &report);
@@ -240,7 +240,7 @@ static void test_second_file(void)
 
 /* ---- begin and end events ---- */
 
-static void test_begin_and_end(void)
+TEST(begin_and_end)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load(
@@ -360,7 +360,7 @@ static cprof_status try_to_load(cprof_name text)
 }
 
 /* I9: each cut. A list may end after each of its events. */
-static void test_cuts(void)
+TEST(cuts)
 {
     for (size_t length = 0; length + 2 < sizeof kineto; length++) {
         CHECK(try_to_load((cprof_name){kineto, length}) == CPROF_BAD_FORMAT);
@@ -378,7 +378,7 @@ static void test_cuts(void)
 }
 
 /* I9: each flip of a bit. */
-static void test_flips(void)
+TEST(flips)
 {
     char text[MAX_TEXT];
     const cprof_name texts[] = {{kineto, sizeof kineto - 1}, {bare, sizeof bare - 1}};
@@ -409,7 +409,7 @@ static char *with_long_fact(size_t before)
     return text;
 }
 
-static void test_windows(void)
+TEST(windows)
 {
     enum { STRIDE = 7 };
     cprof_chrome_read_report report;
@@ -429,7 +429,7 @@ static void test_windows(void)
 }
 
 /* An event, and a fact, that are longer than the window. */
-static void test_long_values(void)
+TEST(long_values)
 {
     enum { LONG = 3 * CPROF_CHROME_READ_WINDOW };
     static const char begin[] = "{\"fact\":\"";
@@ -453,7 +453,7 @@ static void test_long_values(void)
 }
 
 /* G7: each allocation fails once. */
-static void test_without_memory(void)
+TEST(without_memory)
 {
     for (uint64_t nth = 1;; nth++) {
         cprof_chrome_read_report report;
@@ -492,7 +492,7 @@ static size_t write_many(char *text, size_t size)
     return at + (size_t)snprintf(text + at, size - at, "{\"ph\":\"E\",\"ts\":5}]");
 }
 
-static void test_many_without_memory(void)
+TEST(many_without_memory)
 {
     static char text[1 << 16];
     cprof_name name = {text, write_many(text, sizeof text)};
@@ -516,7 +516,7 @@ static void test_many_without_memory(void)
     }
 }
 
-static void test_failing_file(void)
+TEST(failing_file)
 {
     for (int call = 0;; call++) {
         stream f = {{kineto, sizeof kineto - 1}, 0, 50, call};
@@ -534,7 +534,7 @@ static void test_failing_file(void)
 }
 
 /* I9, F5: much of what costs most, in time in proportion. */
-static void test_hostile_files(void)
+TEST(hostile_files)
 {
     enum { MANY = 100000, LONGEST = 64 };
     static const char *const formats[] = {
@@ -549,7 +549,7 @@ static void test_hostile_files(void)
     };
     char *text = malloc((size_t)MANY * LONGEST * 2);
     CHECK(text != NULL);
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(formats); i++) {
         size_t at = 1;
         text[0] = '[';
         for (int j = 0; j < MANY; j++) {
@@ -670,7 +670,7 @@ static cprof_table *random_table(uint64_t seed)
 static bool is_text_column(const char *name)
 {
     static const char *const names[] = {"name", "cat", "stage", "shapes", "types", "stack"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
         }
@@ -718,7 +718,7 @@ static void check_same_item(const cprof_table *a, const cprof_table *b, cprof_co
 }
 
 /* However far apart times are that may be loaded: what is written of them may be, too. */
-static void test_times_far_apart(void)
+TEST(times_far_apart)
 {
     static const char *const texts[] = {
         "[{\"ph\":\"i\",\"ts\":-2305843009213693.952},{\"ph\":\"X\",\"ts\":2305843009213693,\"dur\":0.952}]",
@@ -726,7 +726,7 @@ static void test_times_far_apart(void)
         "[{\"ph\":\"s\",\"id\":1,\"ts\":4611686018427387.904},{\"ph\":\"X\",\"ts\":4611686018427388,\"dur\":4611686018427386."
         "807}]",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         cprof_chrome_read_report report;
         sink out = {.bytes = NULL};
         cprof_table *table = load(cprof_name_of(texts[i]), &report);
@@ -745,7 +745,7 @@ static void test_times_far_apart(void)
 }
 
 /* Of several files, each of which lacks events, all are missing. */
-static void test_dropped_events_of_two_files(void)
+TEST(dropped_events_of_two_files)
 {
     cprof_chrome_read_report report;
     sink out = {.bytes = NULL};
@@ -764,7 +764,7 @@ static void test_dropped_events_of_two_files(void)
 }
 
 /* What was written and loaded is what it was, and written again, it is the same file. */
-static void test_own_traces(void)
+TEST(own_traces)
 {
     uint64_t lanes = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -796,27 +796,4 @@ static void test_own_traces(void)
     CHECK(lanes > 100);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_forms();
-    test_bad_files();
-    test_depth();
-    test_facts();
-    test_base();
-    test_second_file();
-    test_begin_and_end();
-    test_cuts();
-    test_flips();
-    test_windows();
-    test_long_values();
-    test_without_memory();
-    test_many_without_memory();
-    test_failing_file();
-    test_hostile_files();
-    test_times_far_apart();
-    test_dropped_events_of_two_files();
-    test_own_traces();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

@@ -173,9 +173,9 @@ static int64_t number_at(const cprof_table *table, cprof_column_number number)
     return column.items == NULL ? column.none : ((const int64_t *)column.items)[0];
 }
 
-static void test_kineto(void)
+TEST(kineto)
 {
-    for (size_t i = 0; i < sizeof kineto_cases / sizeof kineto_cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(kineto_cases); i++) {
         const kineto_case *expected = &kineto_cases[i];
         cprof_chrome_read_report report;
         cprof_table *table = load(expected->event, &report);
@@ -195,7 +195,7 @@ static void test_kineto(void)
 }
 
 /* Names and args, as they are. */
-static void test_texts(void)
+TEST(texts)
 {
     cprof_chrome_read_report report;
     cprof_table *table =
@@ -218,7 +218,7 @@ static void test_texts(void)
     cprof_table_destroy(table);
 }
 
-static void test_times(void)
+TEST(times)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load("{'ph':'X','ts':1712195495519689.123,'dur':63.813},"
@@ -239,7 +239,7 @@ static void test_times(void)
     cprof_table_destroy(table);
 }
 
-static void test_phases(void)
+TEST(phases)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load("{'ph':'i','ts':1},{'ph':'I','ts':1},{'ph':'R','ts':1},{'ph':'C','ts':1},"
@@ -257,7 +257,7 @@ static void test_phases(void)
     cprof_table_destroy(table);
 }
 
-static void test_flows(void)
+TEST(flows)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load("{'ph':'s','ts':1,'id':7,'name':'n','cat':'c','pid':1,'tid':2},"
@@ -283,7 +283,7 @@ static void test_flows(void)
 
 /* ---- tracks ---- */
 
-static void test_processes_and_threads(void)
+TEST(processes_and_threads)
 {
     static const struct {
         const char *json;
@@ -306,7 +306,7 @@ static void test_processes_and_threads(void)
         {"NaN", 0, ""},
         {"[1]", 0, "[1]"},
     };
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
         char events[256];
         cprof_chrome_read_report report;
         (void)snprintf(events, sizeof events, "{'ph':'X','ts':1,'tid':%s},{'ph':'X','ts':1,'pid':%s,'tid':3}", ids[i].json,
@@ -323,7 +323,7 @@ static void test_processes_and_threads(void)
 }
 
 /* What is said of a process is true of all its tracks, also of those that come later, and wherever it was said. */
-static void test_metadata(void)
+TEST(metadata)
 {
     cprof_chrome_read_report report;
     cprof_table *table =
@@ -356,7 +356,7 @@ static void test_metadata(void)
 }
 
 /* A thread that is a lane becomes its thread; what only looks like one is a thread. */
-static void test_lanes(void)
+TEST(lanes)
 {
     static const struct {
         const char *base; /* thread, and its name */
@@ -398,7 +398,7 @@ static void test_lanes(void)
         {"'t'", "'main'", "' (2)'", "'main (2)'", false},
         {"'t'", "'main'", "4194304", "'main (2)'", false},
     };
-    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(lanes); i++) {
         char events[1024];
         cprof_chrome_read_report report;
         (void)snprintf(events, sizeof events,
@@ -422,10 +422,10 @@ static void test_lanes(void)
 }
 
 /* Names that only look like those of lanes bring no other threads about. */
-static void test_threads_that_nothing_is_of(void)
+TEST(threads_that_nothing_is_of)
 {
     static const char *const names[] = {"'loader (2)'", "'Thread 9 (2)'", "'Thread 5 (2)'"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char events[256];
         cprof_chrome_read_report report;
         (void)snprintf(events, sizeof events,
@@ -445,7 +445,7 @@ static void test_threads_that_nothing_is_of(void)
 #define SPAN "fedcba9876543210"
 
 /* A row of ours in all its columns; the args need not be kept. */
-static void test_own_row(void)
+TEST(own_row)
 {
     cprof_chrome_read_report report;
     cprof_table *table = load(
@@ -483,7 +483,7 @@ static void test_own_row(void)
 }
 
 /* What lasts no time has its args only. */
-static void test_moments_with_own_words(void)
+TEST(moments_with_own_words)
 {
     cprof_chrome_read_report report;
     static const char args[] = "{'kind':'node','span_id':'" SPAN "'}";
@@ -498,7 +498,7 @@ static void test_moments_with_own_words(void)
 }
 
 /* What is not quite ours keeps its args. */
-static void test_nearly_own_rows(void)
+TEST(nearly_own_rows)
 {
     static const struct {
         const char *args;
@@ -524,7 +524,7 @@ static void test_nearly_own_rows(void)
         {"{'unfinished':1,'cut':'true','suspendable':[true]}", CPROF_KIND_HOST, 0},
         {"{'outcome':5,'stage':null,'suspended_ns':-1,'memory_peak':1.5}", CPROF_KIND_HOST, 0},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char events[256];
         cprof_chrome_read_report report;
         (void)snprintf(events, sizeof events, "{'ph':'X','ts':1,'args':%s}", rows[i].args);
@@ -539,21 +539,4 @@ static void test_nearly_own_rows(void)
     }
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_kineto();
-    test_texts();
-    test_times();
-    test_phases();
-    test_flows();
-    test_processes_and_threads();
-    test_metadata();
-    test_lanes();
-    test_threads_that_nothing_is_of();
-    test_own_row();
-    test_moments_with_own_words();
-    test_nearly_own_rows();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

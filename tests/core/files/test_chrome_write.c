@@ -125,12 +125,12 @@ static void keep_args(cprof_table *table, cprof_row *row, const char *args)
     row->args_length = (uint32_t)strlen(args);
 }
 
-static void test_an_empty_table(void)
+TEST(an_empty_table)
 {
     check_written(make_table(), HEAD("0") TAIL);
 }
 
-static void test_a_node(void)
+TEST(a_node)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "node", "forward", 1700000000000000000, 1700000000000001500);
@@ -152,7 +152,7 @@ static void test_a_node(void)
 #define PLACE ",\"pid\":1,\"tid\":2,\"ts\":0.000,\"dur\":0.001"
 
 /* All that can be known of a row. */
-static void test_all_columns(void)
+TEST(all_columns)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "gemm", 0, 1);
@@ -184,7 +184,7 @@ static void test_all_columns(void)
                                             "\"Call stack\":\"a.py(1): f;b.py(2): \\\"g\\\";\"}") TAIL);
 }
 
-static void test_an_error(void)
+TEST(an_error)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
@@ -194,7 +194,7 @@ static void test_an_error(void)
 }
 
 /* Columns exist for the sake of one row: the others say nothing of what they do not have. */
-static void test_rows_of_which_little_is_known(void)
+TEST(rows_of_which_little_is_known)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_HOST, "cpu_op", "a", 0, 1);
@@ -216,7 +216,7 @@ static void test_rows_of_which_little_is_known(void)
                                          "\"dur\":0.000,\"args\":{}}" TAIL);
 }
 
-static void test_kinds(void)
+TEST(kinds)
 {
     cprof_table *table = make_table();
     cprof_row step = row_of(table, CPROF_KIND_STEP, "user_annotation", "ProfilerStep#1", 0, 1);
@@ -243,7 +243,7 @@ static void test_kinds(void)
 }
 
 /* What was loaded is written as it was. */
-static void test_loaded_args(void)
+TEST(loaded_args)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", 0, 1);
@@ -256,7 +256,7 @@ static void test_loaded_args(void)
                                             ",\"args\":{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }") TAIL);
 }
 
-static void test_facts(void)
+TEST(facts)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 2500);
@@ -301,7 +301,7 @@ static void check_base(cprof_ns start_ns, const char *fact, const char *base, co
 #define KINETO_LAST INT64_C(1798746263999999999)
 
 /* A base that was set stays. */
-static void test_base_times(void)
+TEST(base_times)
 {
     check_base(1000, "0", "0", "1.000");
     check_base(1000, "1000", "1000", "0.000");
@@ -312,7 +312,7 @@ static void test_base_times(void)
 }
 
 /* Where it would be after the beginning, or so long before that microseconds are no longer exact, there is another. */
-static void test_bases_that_do_not_fit(void)
+TEST(bases_that_do_not_fit)
 {
     check_base(1000, "1001", "0", "1.000");
     check_base(1000, "9223372036854775807", "0", "1.000");
@@ -322,11 +322,11 @@ static void test_bases_that_do_not_fit(void)
 }
 
 /* Nor is what is no integer of 64 bits a base, or there is none: then it is the beginning of the week. */
-static void test_bases_by_the_week(void)
+TEST(bases_by_the_week)
 {
     static const char *const wrong[] = {
         "9223372036854775808", "-9223372036854775809", "99999999999999999999999", "", "-", "1e3", "null", "-/", NULL};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         check_base(1700000000000001000, wrong[i], "1699488000000000000", "512000000001.000");
     }
     check_base(0, NULL, "0", "0.000");
@@ -353,7 +353,7 @@ static void check_base_of_arrows(cprof_table *table, cprof_ns first_ns, const ch
 }
 
 /* Arrows may begin before all rows, or be without any. */
-static void test_bases_of_arrows(void)
+TEST(bases_of_arrows)
 {
     static const cprof_ns starts_ns[] = {1000, 999};
     static const char *const bases[] = {"\n\"baseTimeNanoseconds\":1000,", "\n\"baseTimeNanoseconds\":0,"};
@@ -366,7 +366,7 @@ static void test_bases_of_arrows(void)
     }
 }
 
-static void test_names_of_tracks(void)
+TEST(names_of_tracks)
 {
     cprof_table *table = make_table();
     uint32_t first = track_of(table, 10, 11);
@@ -390,7 +390,7 @@ static void test_names_of_tracks(void)
 }
 
 /* Processes and threads that are named by texts. */
-static void test_tracks_with_texts(void)
+TEST(tracks_with_texts)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
@@ -415,7 +415,7 @@ static void add_overlapping(cprof_table *table, uint32_t track)
     }
 }
 
-static void test_lanes(void)
+TEST(lanes)
 {
     cprof_table *table = make_table();
     uint32_t named = track_of(table, 1, 5);
@@ -443,7 +443,7 @@ static void test_lanes(void)
     free(text);
 }
 
-static void test_flows(void)
+TEST(flows)
 {
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "k", 0, 1);
@@ -463,7 +463,7 @@ static void test_flows(void)
 }
 
 /* Ends of arrows that loaded traces have are in the lane of the row that begins there. */
-static void test_flows_of_lanes(void)
+TEST(flows_of_lanes)
 {
     cprof_table *table = make_table();
     uint32_t other = track_of(table, 1, 9);
@@ -486,7 +486,7 @@ static void test_flows_of_lanes(void)
 }
 
 /* Among very many that begin at once, it is not looked for to the end. */
-static void test_flows_of_lanes_among_many(void)
+TEST(flows_of_lanes_among_many)
 {
     enum { MANY = 100 };
     cprof_table *table = make_table();
@@ -516,7 +516,7 @@ static void add_correlated(cprof_table *table, cprof_kind kind, const char *cat,
     ".000,\"bp\":\"e\"}"
 
 /* From each call that starts something to what it started. */
-static void test_arrows_of_correlations(void)
+TEST(arrows_of_correlations)
 {
     cprof_table *table = make_table();
     set_fact(table, "baseTimeNanoseconds", "0");
@@ -537,13 +537,13 @@ static void test_arrows_of_correlations(void)
 }
 
 /* Rows of one track, each within the one before it, and of its correlation. */
-static void test_arrows_of_calls_within_calls(void)
+TEST(arrows_of_calls_within_calls)
 {
     static const struct {
         const char *cat;
         int64_t correlation;
     } rows[] = {{"cpu_op", 1}, {"cuda_runtime", 1}, {"cuda_driver", 1}, {"cuda_driver", 2}, {"x", 2}, {"cuda_driver", 2}};
-    enum { ROWS = sizeof rows / sizeof rows[0] };
+    enum { ROWS = COUNT_OF(rows) };
     cprof_table *table = make_table();
     set_fact(table, "baseTimeNanoseconds", "0");
     for (int i = 0; i < ROWS; i++) {
@@ -587,7 +587,7 @@ static void check_one_of_many(const char *line, const cprof_table *table, int i)
     check_same(line, expected);
 }
 
-static void test_many_rows(void)
+TEST(many_rows)
 {
     cprof_table *table = make_table();
     sink to = {.bytes = NULL};
@@ -611,7 +611,7 @@ static void test_many_rows(void)
 }
 
 /* F3: names of a megabyte, all of which is escaped. */
-static void test_long_names(void)
+TEST(long_names)
 {
     enum { LONG = 1000000 };
     char *name = malloc(LONG), *args = malloc(LONG);
@@ -638,7 +638,7 @@ static void test_long_names(void)
 }
 
 /* The first refusal ends it. */
-static void test_refusals(void)
+TEST(refusals)
 {
     cprof_table *table = make_table();
     for (int i = 0; i < MANY_ROWS; i++) {
@@ -663,7 +663,7 @@ static void test_refusals(void)
 }
 
 /* G7 */
-static void test_without_memory(void)
+TEST(without_memory)
 {
     cprof_table *table = make_table();
     sink to = {.bytes = NULL};
@@ -679,33 +679,4 @@ static void test_without_memory(void)
     cprof_table_destroy(table);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_an_empty_table();
-    test_a_node();
-    test_all_columns();
-    test_an_error();
-    test_rows_of_which_little_is_known();
-    test_kinds();
-    test_loaded_args();
-    test_facts();
-    test_base_times();
-    test_bases_that_do_not_fit();
-    test_bases_by_the_week();
-    test_bases_of_arrows();
-    test_names_of_tracks();
-    test_tracks_with_texts();
-    test_lanes();
-    test_flows();
-    test_flows_of_lanes();
-    test_flows_of_lanes_among_many();
-    test_arrows_of_correlations();
-    test_arrows_of_calls_within_calls();
-    test_many_rows();
-    test_long_names();
-    test_refusals();
-    test_without_memory();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

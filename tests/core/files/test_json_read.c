@@ -55,8 +55,8 @@ static outcome read_all_ways(cprof_name text)
     static const size_t sizes[] = {3, 4, 5, 7, 8, 16, 33, 64};
     static const size_t pieces[] = {1, 2, 7, LARGE};
     outcome expected = read_one(text, LARGE, LARGE, LARGE);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (size_t j = 0; j < sizeof pieces / sizeof pieces[0]; j++) {
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (size_t j = 0; j < COUNT_OF(pieces); j++) {
             outcome result = read_one(text, sizes[i], LARGE, pieces[j]);
             CHECK(result.status == expected.status);
             CHECK(result.reason == expected.reason);
@@ -93,9 +93,9 @@ static const struct {
     {"\"NaN\"", CPROF_JSON_STRING, true},
 };
 
-static void test_good(void)
+TEST(good)
 {
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
         outcome result = read_all_ways(cprof_name_of(good[i].text));
         CHECK(result.status == CPROF_OK);
         CHECK(result.kind == good[i].kind);
@@ -170,9 +170,9 @@ static const struct {
     {"\x01", 0, NO_VALUE},
 };
 
-static void test_bad(void)
+TEST(bad)
 {
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         outcome result = read_all_ways(cprof_name_of(bad[i].text));
         CHECK(result.status == CPROF_BAD_FORMAT);
         if (strcmp(result.reason, bad[i].reason) != 0 || result.wrong_at != bad[i].wrong_at) {
@@ -184,11 +184,11 @@ static void test_bad(void)
 }
 
 /* A zero byte is no end. */
-static void test_zero_bytes(void)
+TEST(zero_bytes)
 {
     static const char texts[][8] = {"[1\0]", "[\0]", "[\"\0\"]", "[1]\0", "{\"a\"\0:", "[\"\\\0\"]", "[tru\0]", "[\"\\u1\0"};
     static const uint64_t places[] = {2, 1, 2, 3, 4, 3, 4, 5};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
         outcome result = read_all_ways((cprof_name){texts[i], places[i] + 1});
         CHECK(result.status == CPROF_BAD_FORMAT);
         CHECK(strcmp(result.reason, IN_THE_MIDDLE) != 0);
@@ -197,9 +197,9 @@ static void test_zero_bytes(void)
 }
 
 /* I9: each cut of what is good is found to be one, at its place, but where the rest is good, too. */
-static void test_cuts(void)
+TEST(cuts)
 {
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
         size_t whole = strlen(good[i].text);
         for (size_t length = 0; length < whole; length++) {
             outcome result = read_all_ways((cprof_name){good[i].text, length});
@@ -212,9 +212,9 @@ static void test_cuts(void)
 }
 
 /* I9: whatever bit is flipped, the window makes no difference. */
-static void test_flips(void)
+TEST(flips)
 {
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
         char text[128];
         size_t length = strlen(good[i].text);
         memcpy(text, good[i].text, length);
@@ -227,7 +227,7 @@ static void test_flips(void)
 }
 
 /* All places of a special byte within the eight that are looked at together. */
-static void test_strings_of_all_lengths(void)
+TEST(strings_of_all_lengths)
 {
     char text[64];
     for (size_t length = 0; length < 40; length++) {
@@ -247,7 +247,7 @@ static void test_strings_of_all_lengths(void)
     }
 }
 
-static void test_depth(void)
+TEST(depth)
 {
     char text[4 * CPROF_JSON_MAX_DEPTH];
     memset(text, '[', CPROF_JSON_MAX_DEPTH);
@@ -260,7 +260,7 @@ static void test_depth(void)
 }
 
 /* A step may be as long as it may be, and no longer; blanks before it do not count. */
-static void test_longest_step(void)
+TEST(longest_step)
 {
     enum { MOST = 100 };
     char text[4 * MOST];
@@ -284,7 +284,7 @@ static bool is_text(cprof_name name, const char *text)
 }
 
 /* What lies in a list or an object, one by one. */
-static void test_members(void)
+TEST(members)
 {
     char text[128] = "{\"a\\u0062\" : [1, {}, NaN] , \"\":\"x\\n\",\"c\":{\"d\":2}}";
     cprof_json_reader r;
@@ -313,7 +313,7 @@ static void test_members(void)
     CHECK(!cprof_json_read_again(&r)); /* it stays so */
 }
 
-static void test_nothing_to_enter(void)
+TEST(nothing_to_enter)
 {
     char text[16] = "[\"a\"]";
     cprof_json_reader r;
@@ -339,7 +339,7 @@ static bool step_item(cprof_json_reader *reader, cprof_json_next *next, size_t *
     return true;
 }
 
-static void test_many_steps(void)
+TEST(many_steps)
 {
     enum { ITEMS = 300 };
     static char text[LARGE];
@@ -377,7 +377,7 @@ static void test_many_steps(void)
 }
 
 /* What ends the reading: a stream that fails, at each of its calls. */
-static void test_failing_stream(void)
+TEST(failing_stream)
 {
     cprof_name text = cprof_name_of(" [1, \"two\", {\"three\": [4, 5, 6, 7, 8]}]   ");
     cprof_json_reader reader;
@@ -402,7 +402,7 @@ static void test_failing_stream(void)
 }
 
 /* G7 */
-static void test_without_memory(void)
+TEST(without_memory)
 {
     cprof_name text = cprof_name_of("[\"0123456789012345678901234567890123456789\"]");
     for (uint64_t nth = 1;; nth++) {
@@ -427,13 +427,13 @@ static void test_without_memory(void)
 }
 
 /* I9: what is large by itself takes time in proportion. */
-static void test_large(void)
+TEST(large)
 {
     enum { MUCH = 1 << 20 };
     static const char ends[][3] = {"[[", "\"\"", "[ ", "11", "[]", "{}"};
     char *text = malloc(MUCH + 2);
     CHECK(text != NULL);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(ends); i++) {
         memset(text, ends[i][1] == '"' ? 'x' : ends[i][1], MUCH);
         text[0] = ends[i][0];
         text[MUCH] = ends[i][1];
@@ -443,23 +443,4 @@ static void test_large(void)
     free(text);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_good();
-    test_bad();
-    test_zero_bytes();
-    test_cuts();
-    test_flips();
-    test_strings_of_all_lengths();
-    test_depth();
-    test_longest_step();
-    test_members();
-    test_nothing_to_enter();
-    test_many_steps();
-    test_failing_stream();
-    test_without_memory();
-    test_large();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

@@ -61,9 +61,9 @@ static const struct {
     {"0.000000000000000000001e39", 1000000000000000000, 0, true},
 };
 
-static void test_decimals(void)
+TEST(decimals)
 {
-    for (size_t i = 0; i < sizeof decimals / sizeof decimals[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(decimals); i++) {
         int64_t value = -7;
         bool is_exact = !decimals[i].is_exact;
         CHECK(cprof_json_text_decimal(cprof_name_of(decimals[i].text), decimals[i].power, &value, &is_exact));
@@ -72,7 +72,7 @@ static void test_decimals(void)
     }
 }
 
-static void test_beyond_64_bits(void)
+TEST(beyond_64_bits)
 {
     static const char *const texts[] = {
         "9223372036854775808",
@@ -88,7 +88,7 @@ static void test_beyond_64_bits(void)
         "0.1e20",
         "123456789012345678901234567890",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         int64_t value;
         bool is_exact;
         CHECK(!cprof_json_text_decimal(cprof_name_of(texts[i]), 0, &value, &is_exact));
@@ -96,7 +96,7 @@ static void test_beyond_64_bits(void)
 }
 
 /* A number is the same however it is written. */
-static void test_ways_to_write_a_number(void)
+TEST(ways_to_write_a_number)
 {
     uint64_t state = 1;
     for (int round = 0; round < 20000; round++) {
@@ -118,7 +118,7 @@ static void test_ways_to_write_a_number(void)
 }
 
 /* I9: a million digits. */
-static void test_long_numbers(void)
+TEST(long_numbers)
 {
     enum { DIGITS = 1000000 };
     char *text = malloc(DIGITS + 32);
@@ -154,7 +154,7 @@ static void check_unescaped(const char *string, const char *expected, size_t len
 }
 
 /* F3 */
-static void test_unescape(void)
+TEST(unescape)
 {
     check_unescaped("", "", 0);
     check_unescaped("plain \xc3\xa9\xff", "plain \xc3\xa9\xff", 9);
@@ -186,7 +186,7 @@ static void check_strict(const char *text, const char *expected)
     CHECK(memcmp(out, expected, length) == 0);
 }
 
-static void test_strict(void)
+TEST(strict)
 {
     check_strict("{\"a\": [true, false, null, -1.5e-3, 1E5], \"n\": {}}",
                  "{\"a\": [true, false, null, -1.5e-3, 1E5], \"n\": {}}");
@@ -198,12 +198,7 @@ static void test_strict(void)
 int main(void)
 {
     fake_alloc_install();
-    test_decimals();
-    test_beyond_64_bits();
-    test_ways_to_write_a_number();
-    test_long_numbers();
-    test_unescape();
-    test_strict();
+    check_run(NULL, NULL);
     CHECK_EQUAL(fake_alloc_made(), 0);
     return EXIT_SUCCESS;
 }

@@ -66,7 +66,7 @@ static void check_unsigned(uint64_t number)
     CHECK(memcmp(out, expected, length) == 0);
 }
 
-static void test_numbers(void)
+TEST(numbers)
 {
     uint64_t random = 1;
     for (uint64_t power = 1; power < UINT64_MAX / 10; power *= 10) {
@@ -90,7 +90,7 @@ static void check_us(int64_t from_ns, int64_t to_ns, const char *expected)
     CHECK(memcmp(out, expected, strlen(expected)) == 0);
 }
 
-static void test_times(void)
+TEST(times)
 {
     check_us(0, 0, "0.000");
     check_us(0, 1, "0.001");
@@ -120,7 +120,7 @@ static void check_string(const char *string, size_t length, const char *expected
 #define CHECK_STRING(string, expected) check_string(string, sizeof(string) - 1, expected)
 
 /* F3, F4 */
-static void test_strings(void)
+TEST(strings)
 {
     CHECK_STRING("", "");
     CHECK_STRING("forward", "forward");
@@ -144,7 +144,7 @@ static void test_strings(void)
 #define REPLACED "\xef\xbf\xbd"
 
 /* Each byte that is no part of a character is one replacement. */
-static void test_bytes_that_are_no_text(void)
+TEST(bytes_that_are_no_text)
 {
     CHECK_STRING("\x80", REPLACED);
     CHECK_STRING("a\xffz", "a" REPLACED "z");
@@ -162,7 +162,7 @@ static void test_bytes_that_are_no_text(void)
 }
 
 /* What needs an escape is seen wherever it is: byte by byte the result is the same. */
-static void test_random_strings(void)
+TEST(random_strings)
 {
     static const char some[] = "abc\"\\\n\x7f\x1f \x80\xc3\xa9\xe2\x82\xac~!#[]";
     enum { LONGEST = 40 };
@@ -185,7 +185,7 @@ static void test_random_strings(void)
     }
 }
 
-static void test_json_is_copied(void)
+TEST(json_is_copied)
 {
     static const char json[] = "{\"a\\\"b\":[1,\n\t\"caf\xc3\xa9 \xf0\x9f\x98\x80\xff\xed\xbf\xbf\",\"\\u0041\x7f\"]}";
     static const char expected[] = "{\"a\\\"b\":[1,\n\t\"caf\xc3\xa9 \xf0\x9f\x98\x80" REPLACED "\\udfff\",\"\\u0041\x7f\"]}";
@@ -222,7 +222,7 @@ static void check_long(cprof_name character, cprof_name escaped, size_t shift)
 #define CHECK_LONG(character, escaped, shift) \
     check_long((cprof_name){character, sizeof(character) - 1}, (cprof_name){escaped, sizeof(escaped) - 1}, shift)
 
-static void test_long_strings(void)
+TEST(long_strings)
 {
     for (size_t shift = 0; shift < 8; shift++) {
         CHECK_LONG("a", "a", shift);
@@ -237,7 +237,7 @@ static void test_long_strings(void)
 }
 
 /* There is room after each string, however much was written before. */
-static void test_there_is_always_room(void)
+TEST(there_is_always_room)
 {
     enum { ROUNDS = 2000 };
     sink to = begin();
@@ -262,7 +262,7 @@ static void test_there_is_always_room(void)
 }
 
 /* Nothing is handed on after the first refusal. */
-static void test_refusals(void)
+TEST(refusals)
 {
     char name[50000];
     memset(name, 'n', sizeof name);
@@ -280,16 +280,4 @@ static void test_refusals(void)
     }
 }
 
-int main(void)
-{
-    test_numbers();
-    test_times();
-    test_strings();
-    test_bytes_that_are_no_text();
-    test_random_strings();
-    test_json_is_copied();
-    test_long_strings();
-    test_there_is_always_room();
-    test_refusals();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

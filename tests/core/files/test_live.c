@@ -46,18 +46,7 @@ static _Atomic int interruptions; /* that are to come */
 
 enum { RECORD = 64 }; /* bytes */
 
-int real_posix_fallocate(int descriptor, off_t offset, off_t size) __asm__("__real_posix_fallocate");
-int wrapped_posix_fallocate(int descriptor, off_t offset, off_t size) __asm__("__wrap_posix_fallocate");
-ssize_t real_pwrite(int descriptor, const void *bytes, size_t size, off_t offset) __asm__("__real_pwrite");
-ssize_t wrapped_pwrite(int descriptor, const void *bytes, size_t size, off_t offset) __asm__("__wrap_pwrite");
-int real_link(const char *from, const char *to) __asm__("__real_link");
-int wrapped_link(const char *from, const char *to) __asm__("__wrap_link");
-int real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                        void *context) __asm__("__real_pthread_create");
-int wrapped_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                           void *context) __asm__("__wrap_pthread_create");
-
-int wrapped_posix_fallocate(int descriptor, off_t offset, off_t size)
+WRAP_REAL(int, posix_fallocate, int descriptor, off_t offset, off_t size)
 {
     if (interruptions > 0 && interruptions-- > 0) {
         return EINTR;
@@ -65,7 +54,7 @@ int wrapped_posix_fallocate(int descriptor, off_t offset, off_t size)
     return refuses_room ? ENOSPC : real_posix_fallocate(descriptor, offset, size);
 }
 
-ssize_t wrapped_pwrite(int descriptor, const void *bytes, size_t size, off_t offset)
+WRAP_REAL(ssize_t, pwrite, int descriptor, const void *bytes, size_t size, off_t offset)
 {
     if (interruptions > 0 && interruptions-- > 0) {
         errno = EINTR;
@@ -78,7 +67,7 @@ ssize_t wrapped_pwrite(int descriptor, const void *bytes, size_t size, off_t off
     return real_pwrite(descriptor, bytes, cuts_writes && size > 1 ? size / 2 : size, offset);
 }
 
-int wrapped_link(const char *from, const char *to)
+WRAP_REAL(int, link, const char *from, const char *to)
 {
     if (refuses_links) {
         errno = EPERM;
@@ -89,7 +78,7 @@ int wrapped_link(const char *from, const char *to)
 
 static bool refuses_threads, refuses_stacks, fakes_threads;
 
-int wrapped_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *context)
+WRAP_REAL(int, pthread_create, pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *context)
 {
     if (fakes_threads) {
         return 0;
@@ -594,8 +583,8 @@ static cprof_live *beside(const char *file, cprof_registry *registry)
 /* As `kill -9` leaves it: the commits are there, none is the last, and nobody has the lock. */
 static void leave_killed(const char *file)
 {
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         fakes_threads = true; /* it commits itself, and the sanitizer knows no thread of a forked child */
         cprof_registry *registry = registry_new(0);
         cprof_live *live = beside(file, registry);
@@ -603,9 +592,6 @@ static void leave_killed(const char *file)
         CHECK_EQUAL(committed(live), 0);
         _exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK_EQUAL(waitpid(child, &status, 0), child);
-    CHECK_EQUAL(status, 0);
 }
 
 /* Names that other processes have, which may have had this one's number, are left to them; links are not followed (D11, D13).
@@ -744,8 +730,8 @@ static void a_child_lets_go_of_it(void)
     cprof_registry *registry = registry_new(0);
     add(live, registry, "a parent's");
     cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         CHECK(registry->live == NULL);
         (void)committed(live);
         CHECK_EQUAL(state.commits, 0);
@@ -756,9 +742,6 @@ static void a_child_lets_go_of_it(void)
         CHECK_EQUAL(state.commits, 0);
         _exit(EXIT_SUCCESS);
     }
-    int status;
-    CHECK_EQUAL(waitpid(child, &status, 0), child);
-    CHECK_EQUAL(status, 0);
     CHECK(registry->live == live);
     closed(live);
     size_t count;

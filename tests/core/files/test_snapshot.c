@@ -229,7 +229,7 @@ static void test_snapshot_is_what_the_registry_was(uint64_t skip_first_n)
     fill_with_all_kinds(registry);
     cprof_snapshot *snapshot = take(registry, 1);
     cprof_snapshot *copy = round_trip(snapshot);
-    for (size_t i = 0; i < sizeof all_kinds / sizeof all_kinds[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(all_kinds); i++) {
         seen live = see_live(registry, all_kinds[i]);
         seen kept = see(copy, all_kinds[i]);
         CHECK(kept.order == i);
@@ -313,7 +313,7 @@ static void test_names(void)
     cprof_registry *registry = registry_new(0);
     longest[CPROF_NAME_LIMIT] = '\0';
     record(registry, longest, 1.0);
-    for (size_t i = 0; i < sizeof legal / sizeof legal[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(legal); i++) {
         record(registry, legal[i], 1.0);
     }
     cprof_snapshot *snapshot = take_with(registry, 1, longest);
@@ -548,7 +548,7 @@ static void test_first_and_last_of_merged_keys(void)
     CHECK(see(two, "a").figures.first_ms < 0.0 && see(three, "a").figures.first_ms < 0.0);
     cprof_snapshot_destroy(round_trip(three));
     cprof_snapshot *const made[] = {early, late, too, none, two, three, alone};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
         cprof_snapshot_destroy(made[i]);
     }
 }
@@ -570,7 +570,7 @@ static void test_keys_without_a_sample_merge(void)
     CHECK(see(copy, "b").figures.cancelled_count == 1 && see(copy, "b").figures.first_ms < 0.0);
     CHECK(copy->skip_least == 0 && copy->skip_most == 2);
     cprof_snapshot *const made[] = {a, b, merged, copy};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
         cprof_snapshot_destroy(made[i]);
     }
     cprof_registry_destroy(errors);
@@ -597,7 +597,7 @@ static void test_same_data_twice(void)
     CHECK(cprof_snapshot_merge((const cprof_snapshot *const[]){fine, fine}, 2, &result, &clash) == CPROF_DUPLICATE);
     CHECK(result == NULL && clash.first == 0 && clash.second == 1);
     cprof_snapshot *const made[] = {first, again, later, other, merged, fine};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
         cprof_snapshot_destroy(made[i]);
     }
     cprof_registry_destroy(registry);
@@ -700,7 +700,7 @@ static void mutate(byte_string *bytes)
     if (random_bits() % 2 == 0) {
         bytes->data[at] ^= (uint8_t)(1 << random_bits() % 8);
     } else {
-        put(bytes->data + at, values[random_bits() % (sizeof values / sizeof values[0])], 1 << random_bits() % 4);
+        put(bytes->data + at, values[random_bits() % (COUNT_OF(values))], 1 << random_bits() % 4);
     }
     seal(bytes->data, bytes->size);
 }
@@ -1159,18 +1159,18 @@ static void run_threads(cprof_registry *registry, bool resets)
     pthread_t resetter;
     atomic_store(&is_over, false);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&callers[i], NULL, call, registry) == 0);
+        callers[i] = check_thread(call, registry);
     }
     for (int i = 0; i < 2; i++) {
-        CHECK(pthread_create(&readers[i], NULL, take_many, registry) == 0);
+        readers[i] = check_thread(take_many, registry);
     }
     CHECK(!resets || pthread_create(&resetter, NULL, reset, registry) == 0);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(callers[i], NULL) == 0);
+        check_join(callers[i]);
     }
     atomic_store(&is_over, true);
     for (int i = 0; i < 2; i++) {
-        CHECK(pthread_join(readers[i], NULL) == 0);
+        check_join(readers[i]);
     }
     CHECK(!resets || pthread_join(resetter, NULL) == 0);
 }
@@ -1212,7 +1212,7 @@ static void test_groups_of_buckets(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_threads(void)
+TEST(threads)
 {
     cprof_registry *registry = registry_new(0);
     run_threads(registry, false);
@@ -1327,6 +1327,6 @@ int main(int argc, char **argv)
     if (argc == 1) {
         test_by_one_thread();
     }
-    test_threads();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

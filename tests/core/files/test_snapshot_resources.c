@@ -191,7 +191,7 @@ typedef struct {
     size_t at;
 } writer;
 
-static void write(writer *w, uint64_t value, unsigned width)
+static void write_number(writer *w, uint64_t value, unsigned width)
 {
     CHECK(w->at + width <= sizeof w->bytes);
     put(w->bytes + w->at, value, width);
@@ -201,7 +201,7 @@ static void write(writer *w, uint64_t value, unsigned width)
 static void write_all(writer *w, const uint64_t *values, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        write(w, values[i], 8);
+        write_number(w, values[i], 8);
     }
 }
 
@@ -213,23 +213,23 @@ static void write_header_and_times(writer *w, uint64_t size)
 {
     memcpy(w->bytes, "CPROFSNP", 8);
     w->at = 8;
-    write(w, 4, 4);                                       /* version */
-    write(w, 0, 4);                                       /* flags */
+    write_number(w, 4, 4);                                /* version */
+    write_number(w, 0, 4);                                /* flags */
     WRITE(w, size, 0, 0, 2, 0x3fe0000000000000, 1, 0, 1); /* skips, errors, cost, counts */
     for (uint64_t i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
-        write(w, 0xa0 + i, 1);
+        write_number(w, 0xa0 + i, 1);
     }
     WRITE(w, 1); /* generation */
-    write(w, 5, 2);
-    write(w, 4, 2);
-    write(w, 1, 2);
-    write(w, 2, 2); /* flags: figures beyond times */
+    write_number(w, 5, 2);
+    write_number(w, 4, 2);
+    write_number(w, 1, 2);
+    write_number(w, 2, 2); /* flags: figures beyond times */
     WRITE(w, 0, 77, 1, 0, 0, 0, 0, 0, 0, 0);
     WRITE(w, THREE_MS, THREE_MS, THREE_MS, THREE_MS, THREE_MS);
     WRITE(w, 3000000, 0, 9000000000000, 0, 0, 1000000, 0, 500, 0);
     memcpy(w->bytes + w->at, "trainblur", 9);
     w->at += 9;
-    write(w, 22 * 64 + 27, 2); /* 3 ms: 2^21 ns and 27/64 */
+    write_number(w, 22 * 64 + 27, 2); /* 3 ms: 2^21 ns and 27/64 */
     WRITE(w, 1);
 }
 
@@ -248,10 +248,10 @@ static void write_counters(writer *w)
 
 static void write_beyond_times(writer *w)
 {
-    write(w, CPROF_GPU_CAUSES, 2);
-    write(w, CPROF_COUNTER_COUNT, 2);
-    write(w, 2, 2);
-    write(w, 31, 2);
+    write_number(w, CPROF_GPU_CAUSES, 2);
+    write_number(w, CPROF_COUNTER_COUNT, 2);
+    write_number(w, 2, 2);
+    write_number(w, 31, 2);
     WRITE(w, 2, 7000000, 0, 2000000, 5000000, 0, 1, 5000, 0, 1);
     for (uint64_t cause = 0; cause < CPROF_GPU_CAUSES; cause++) {
         WRITE(w, cause);
@@ -262,8 +262,8 @@ static void write_beyond_times(writer *w)
     WRITE(w, 77, 1, 100, 150, 50, 0, 160);
     WRITE(w, 77, 1, 4096, 96, (uint64_t)-4000, UINT64_MAX, UINT64_MAX);
     WRITE(w, 2, 900, 0);
-    write(w, 21 * 64 + 58, 2); /* 2 ms: 2^20 ns and 58/64 */
-    write(w, 23 * 64 + 12, 2); /* 5 ms: 2^22 ns and 12/64 */
+    write_number(w, 21 * 64 + 58, 2); /* 2 ms: 2^20 ns and 58/64 */
+    write_number(w, 23 * 64 + 12, 2); /* 5 ms: 2^22 ns and 12/64 */
     WRITE(w, 1, 1);
 }
 
@@ -293,7 +293,7 @@ static byte_string golden_copy(void)
     return bytes;
 }
 
-static void test_golden_bytes(void)
+TEST(golden_bytes)
 {
     writer expected = golden();
     cprof_registry *registry = golden_registry();
@@ -321,7 +321,7 @@ static void test_golden_bytes(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_every_cut_and_every_changed_bit(void)
+TEST(every_cut_and_every_changed_bit)
 {
     writer w = golden();
     for (size_t size = 0; size < w.at; size++) {
@@ -336,7 +336,7 @@ static void test_every_cut_and_every_changed_bit(void)
 }
 
 /* Cuts that know their length and have a right checksum. */
-static void test_every_cut_that_is_sealed(void)
+TEST(every_cut_that_is_sealed)
 {
     writer w = golden();
     for (size_t size = FIRST_KEY + 8; size < w.at; size++) {
@@ -349,7 +349,7 @@ static void test_every_cut_that_is_sealed(void)
 
 /* What is refused, and why */
 
-static void test_reasons_of_gpu_times(void)
+TEST(reasons_of_gpu_times)
 {
     static const change changes[] = {
         {AT_CAUSES, CPROF_GPU_CAUSES + 1, 2, "another number of causes or counters"},
@@ -398,7 +398,7 @@ static void test_reasons_of_gpu_times(void)
     free(bytes.data);
 }
 
-static void test_reasons_of_the_rest(void)
+TEST(reasons_of_the_rest)
 {
     static const change changes[] = {
         {AT_ASKED, 31 - CPROF_RESOURCES_LAUNCHES, 2, "figures that were not asked for"},
@@ -437,7 +437,7 @@ static void test_reasons_of_the_rest(void)
 }
 
 /* Each figure alone may be right. */
-static void test_reasons_of_figures_together(void)
+TEST(reasons_of_figures_together)
 {
     byte_string bytes = golden_copy();
     put(bytes.data + BEGIN + AT_GPU_MIN, 5000000, 8);
@@ -449,7 +449,7 @@ static void test_reasons_of_figures_together(void)
 }
 
 /* Those that are lost may have been the least or the most; those that are not are still between. */
-static void test_reasons_of_gpu_times_of_which_some_are_lost(void)
+TEST(reasons_of_gpu_times_of_which_some_are_lost)
 {
     static const change changes[] = {
         {AT_BUCKETS, 21 * 64 + 57, 2, "a histogram of other GPU times"},
@@ -469,7 +469,7 @@ static void test_reasons_of_gpu_times_of_which_some_are_lost(void)
 }
 
 /* The change of many calls has bounds, too; and 64 bits, unless it is merged. */
-static void test_reasons_of_the_memory_of_many_calls(void)
+TEST(reasons_of_the_memory_of_many_calls)
 {
     static const change changes[] = {
         {AT_CHANGE + 8, 1, 8, "impossible bytes of memory"},
@@ -484,7 +484,7 @@ static void test_reasons_of_the_memory_of_many_calls(void)
     free(bytes.data);
 }
 
-static void test_reasons_of_memory_without_a_call(void)
+TEST(reasons_of_memory_without_a_call)
 {
     static const change changes[] = {
         {AT_MEMORY_TAKEN, 1, 8, "impossible bytes of memory"}, {AT_ENTRY, 1, 8, "impossible bytes of memory"},
@@ -514,7 +514,7 @@ static void test_reasons_of_memory_without_a_call(void)
 
 /* What is kept */
 
-static void test_keys_with_and_without(void)
+TEST(keys_with_and_without)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "none");
@@ -544,7 +544,7 @@ static void test_keys_with_and_without(void)
 }
 
 /* Whoever measures should say what was asked for, and give a cause; what it leaves out must not make bytes that are refused. */
-static void test_careless_figures(void)
+TEST(careless_figures)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "nothing");
@@ -569,7 +569,7 @@ static void test_careless_figures(void)
 }
 
 /* Without a call the rest of an accumulator's figures of memory means nothing, and must not show. */
-static void test_memory_without_a_call(void)
+TEST(memory_without_a_call)
 {
     cprof_resources_figures figures = {.asked = CPROF_RESOURCES_MEMORY,
                                        .gpu_min_ns = UINT64_MAX,
@@ -583,7 +583,7 @@ static void test_memory_without_a_call(void)
 }
 
 /* Without memory a histogram counts nothing, and the rest of the figures stays. */
-static void test_gpu_times_that_the_histogram_lost(void)
+TEST(gpu_times_that_the_histogram_lost)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "blur");
@@ -720,7 +720,7 @@ static void expect_merged_like(const cprof_snapshot *merged, cprof_registry *who
     }
 }
 
-static void test_merging_is_exact_in_any_order(void)
+TEST(merging_is_exact_in_any_order)
 {
     static const char *const nodes[] = {"w", "x", "y", "z"};
     static const uint64_t times[PARTS] = {10, 30, 30, 20, 30};
@@ -758,7 +758,7 @@ static cprof_snapshot *take_memory(cprof_resources_memory_sample device, cprof_r
 static const cprof_resources_memory_sample unknown = {.known = false};
 
 /* The last call with one kind of memory may be in another snapshot than the last with the other, and than the last call. */
-static void test_memory_is_that_of_the_last_call(void)
+TEST(memory_is_that_of_the_last_call)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "blur");
@@ -779,7 +779,7 @@ static void test_memory_is_that_of_the_last_call(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_memory_of_equal_times(void)
+TEST(memory_of_equal_times)
 {
     cprof_snapshot *const parts[] = {
         take_memory((cprof_resources_memory_sample){true, 1, 9, -1}, unknown, 100),
@@ -794,7 +794,7 @@ static void test_memory_of_equal_times(void)
 }
 
 /* In 64 bits that stay at their end, the order would show: (MAX + MAX) - MAX. */
-static void test_changes_of_memory_do_not_end_on_the_way(void)
+TEST(changes_of_memory_do_not_end_on_the_way)
 {
     const cprof_resources_memory_sample more = {true, 0, INT64_MAX, -1};
     const cprof_resources_memory_sample less = {true, INT64_MAX, 0, -1};
@@ -854,7 +854,7 @@ static void expect_out_of_range(const change *changes, size_t count)
     destroy_all(made, COUNT_OF(made));
 }
 
-static void test_counts_do_not_wrap(void)
+TEST(counts_do_not_wrap)
 {
     static const change gpu_times[] = {
         {AT_GPU_COUNT, TWO_63 - 1, 8, ""},
@@ -875,7 +875,7 @@ static void test_counts_do_not_wrap(void)
     }
 }
 
-static void test_launches_stay_below_their_end(void)
+TEST(launches_stay_below_their_end)
 {
     const change most = {AT_LAUNCHES + 8 * 4, TWO_63 - 6, 8, ""};
     cprof_snapshot *const parts[] = {take_changed(1, &most, 1), take_changed(2, NULL, 0), take_changed(3, NULL, 0)};
@@ -906,47 +906,18 @@ static void *read_shared(void *argument)
     return NULL;
 }
 
-static void test_threads_that_read_one_snapshot(void)
+TEST(threads_that_read_one_snapshot)
 {
     shared all = {take_changed(1, NULL, 0), take_changed(2, NULL, 0)};
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, read_shared, &all) == 0);
+        threads[i] = check_thread(read_shared, &all);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     cprof_snapshot_destroy((cprof_snapshot *)all.snapshot);
     cprof_snapshot_destroy((cprof_snapshot *)all.other);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-
-    test_golden_bytes();
-    test_every_cut_and_every_changed_bit();
-    test_every_cut_that_is_sealed();
-    test_reasons_of_gpu_times();
-    test_reasons_of_figures_together();
-    test_reasons_of_gpu_times_of_which_some_are_lost();
-    test_reasons_of_the_rest();
-    test_reasons_of_the_memory_of_many_calls();
-    test_reasons_of_memory_without_a_call();
-
-    test_keys_with_and_without();
-    test_careless_figures();
-    test_memory_without_a_call();
-    test_gpu_times_that_the_histogram_lost();
-
-    test_merging_is_exact_in_any_order();
-    test_memory_is_that_of_the_last_call();
-    test_memory_of_equal_times();
-    test_changes_of_memory_do_not_end_on_the_way();
-    test_counts_do_not_wrap();
-    test_launches_stay_below_their_end();
-
-    test_threads_that_read_one_snapshot();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

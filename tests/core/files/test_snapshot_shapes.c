@@ -66,7 +66,7 @@ static cprof_status count_shapes(void *context, cprof_names names, uint64_t orde
     return CPROF_OK;
 }
 
-static void test_round_trip(void)
+TEST(round_trip)
 {
     cprof_registry *registry = small_registry();
     cprof_snapshot *snapshot = take(registry, 5);
@@ -87,7 +87,7 @@ static void test_round_trip(void)
     cprof_snapshot_destroy(snapshot);
 }
 
-static void test_without_signatures_the_flag_is_not_set(void)
+TEST(without_signatures_the_flag_is_not_set)
 {
     cprof_registry *registry = registry_new(0);
     cprof_accum_record_ms(accum_of(registry, "train", "c"), 1.5);
@@ -115,7 +115,7 @@ static cprof_snapshot *random_part(void)
     return part;
 }
 
-static void test_merging_has_no_order(void)
+TEST(merging_has_no_order)
 {
     const cprof_snapshot *parts[PARTS];
     for (int i = 0; i < PARTS; i++) {
@@ -153,7 +153,7 @@ static void test_merging_has_no_order(void)
     cprof_snapshot_destroy(all);
 }
 
-static void test_counts_that_would_be_too_large(void)
+TEST(counts_that_would_be_too_large)
 {
     cprof_snapshot *parts[2];
     for (int i = 0; i < 2; i++) {
@@ -170,7 +170,7 @@ static void test_counts_that_would_be_too_large(void)
     cprof_snapshot_destroy(parts[1]);
 }
 
-static void test_reasons(void)
+TEST(reasons)
 {
     cprof_registry *registry = shaped_registry();
     finish(registry, "a", "ab", CPROF_OUTCOME_SUCCESS, 1 * MS);
@@ -223,7 +223,7 @@ static void test_reasons(void)
     cprof_snapshot_destroy(snapshot);
 }
 
-static void test_without_memory(void)
+TEST(without_memory)
 {
     uint64_t live = fake_alloc_live();
     cprof_registry *registries[] = {small_registry(), small_registry()};
@@ -257,14 +257,4 @@ static void test_without_memory(void)
     CHECK_EQUAL(fake_alloc_live(), live);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_round_trip();
-    test_without_signatures_the_flag_is_not_set();
-    test_merging_has_no_order();
-    test_counts_that_would_be_too_large();
-    test_reasons();
-    test_without_memory();
-    return 0;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

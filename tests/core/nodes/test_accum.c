@@ -86,7 +86,7 @@ static double quantile_ms(const cprof_figures *figures, double fraction)
     return value_ms;
 }
 
-static void test_nothing(void)
+TEST(nothing)
 {
     set_up(0);
     CHECK(!has_figures());
@@ -97,7 +97,7 @@ static void test_nothing(void)
     CHECK(cprof_figures_active_ms(&none) < 0.0);
 }
 
-static void test_samples(void)
+TEST(samples)
 {
     set_up(0);
     succeed(3 * MS);
@@ -119,7 +119,7 @@ static void test_samples(void)
     tear_down();
 }
 
-static void test_parts_of_the_time(void)
+TEST(parts_of_the_time)
 {
     static const cprof_sample samples[] = {{5 * MS, 2 * MS, 1 * MS}, {7 * MS, 7 * MS, 0}, {1 * MS, 0, 1 * MS}};
     set_up(0);
@@ -144,7 +144,7 @@ static void test_parts_of_the_time(void)
 }
 
 /* An error or a cancellation is counted, and is nothing else: no sample, no first call. */
-static void test_calls_that_do_not_succeed(void)
+TEST(calls_that_do_not_succeed)
 {
     set_up(0);
     finish(CPROF_OUTCOME_ERROR, 5 * MS);
@@ -167,7 +167,7 @@ static void test_calls_that_do_not_succeed(void)
 }
 
 /* E14: the first n that succeed; failures use up none. */
-static void test_skips(void)
+TEST(skips)
 {
     set_up(3);
     finish(CPROF_OUTCOME_ERROR, MS);
@@ -193,7 +193,7 @@ static void test_skips(void)
     tear_down();
 }
 
-static void test_largest_number_of_skips(void)
+TEST(largest_number_of_skips)
 {
     set_up(INT64_MAX);
     succeed(MS);
@@ -204,7 +204,7 @@ static void test_largest_number_of_skips(void)
 }
 
 /* B3: what began before a reset is dropped after it, however it ends; and is the first that the new statistics know. */
-static void test_drops(void)
+TEST(drops)
 {
     static const cprof_sample sample = {MS, 0, 0};
     set_up(0);
@@ -228,7 +228,7 @@ static void test_drops(void)
 }
 
 /* Discarded is everything: also the histogram with its high halves, and the estimate of the median. */
-static void test_reset_discards_everything(void)
+TEST(reset_discards_everything)
 {
     set_up(0);
     uint64_t live = fake_alloc_live();
@@ -254,7 +254,7 @@ static void test_reset_discards_everything(void)
     tear_down();
 }
 
-static void test_other_generations_have_no_figures(void)
+TEST(other_generations_have_no_figures)
 {
     cprof_figures figures;
     uint64_t order;
@@ -267,7 +267,7 @@ static void test_other_generations_have_no_figures(void)
 }
 
 /* E4 */
-static void test_calls_of_no_duration(void)
+TEST(calls_of_no_duration)
 {
     set_up(0);
     for (int i = 0; i < ZEROS; i++) {
@@ -284,7 +284,7 @@ static void test_calls_of_no_duration(void)
 }
 
 /* E5 */
-static void test_longest_calls(void)
+TEST(longest_calls)
 {
     static const cprof_ns lengths_ns[] = {(INT64_C(1) << 47) - 1, INT64_C(1) << 47, INT64_MAX};
     set_up(0);
@@ -301,7 +301,7 @@ static void test_longest_calls(void)
 }
 
 /* Whatever the histogram's resolution, a quantile is no value that was not there. */
-static void test_quantiles_stay_within_the_samples(void)
+TEST(quantiles_stay_within_the_samples)
 {
     static const double fractions[] = {0.0, 0.5, 0.999, 1.0};
     double quantiles_ms[4];
@@ -317,7 +317,7 @@ static void test_quantiles_stay_within_the_samples(void)
     tear_down();
 }
 
-static void test_recorded_values_are_taken_unchanged(void)
+TEST(recorded_values_are_taken_unchanged)
 {
     static const double values_ms[] = {0.1, 1e12, 0x1p-1074, 0.0, 1.0 / 3.0};
     set_up(0);
@@ -337,7 +337,7 @@ static void test_recorded_values_are_taken_unchanged(void)
     tear_down();
 }
 
-static void test_records_after_a_reset(void)
+TEST(records_after_a_reset)
 {
     set_up(0);
     cprof_accum_record_ms(accum, 1.0);
@@ -350,7 +350,7 @@ static void test_records_after_a_reset(void)
 }
 
 /* G7: what the histogram cannot keep without memory is counted; all other figures are exact. */
-static void test_full_bucket_without_memory(void)
+TEST(full_bucket_without_memory)
 {
     set_up(0);
     succeed(1);
@@ -368,7 +368,7 @@ static void test_full_bucket_without_memory(void)
 }
 
 /* G7 */
-static void test_first_sample_without_memory(void)
+TEST(first_sample_without_memory)
 {
     set_up(0);
     fake_alloc_fail(1);
@@ -388,7 +388,7 @@ static void test_first_sample_without_memory(void)
 }
 
 /* E5: counts beyond 2^53 are exact. */
-static void test_counts_beyond_doubles(void)
+TEST(counts_beyond_doubles)
 {
     set_up(0);
     succeed(1);
@@ -402,7 +402,7 @@ static void test_counts_beyond_doubles(void)
 }
 
 /* E11: 0 for none, for one, and for equal samples, whatever the rounding. */
-static void test_deviation(void)
+TEST(deviation)
 {
     cprof_figures none = {.count = 0};
     CHECK(cprof_figures_std_ms(&none) == 0.0);
@@ -420,7 +420,7 @@ static void test_deviation(void)
     tear_down();
 }
 
-static void test_order_of_first_calls(void)
+TEST(order_of_first_calls)
 {
     cprof_figures figures;
     uint64_t first, second;
@@ -435,7 +435,7 @@ static void test_order_of_first_calls(void)
     tear_down();
 }
 
-static void test_dispose_gives_everything_back(void)
+TEST(dispose_gives_everything_back)
 {
     set_up(0);
     uint64_t live = fake_alloc_live();
@@ -464,15 +464,15 @@ static void *finish_many(void *unused)
 }
 
 /* C1, E14: nothing is lost, and exactly n are skipped, under contention too. */
-static void test_threads(void)
+TEST(threads)
 {
     pthread_t threads[THREADS];
     set_up(SKIPS);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, finish_many, NULL) == 0);
+        threads[i] = check_thread(finish_many, NULL);
     }
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     cprof_figures figures = figures_now();
     CHECK_EQUAL(figures.skipped_count, SKIPS);
@@ -483,30 +483,4 @@ static void test_threads(void)
     tear_down();
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_nothing();
-    test_samples();
-    test_parts_of_the_time();
-    test_calls_that_do_not_succeed();
-    test_skips();
-    test_largest_number_of_skips();
-    test_drops();
-    test_reset_discards_everything();
-    test_other_generations_have_no_figures();
-    test_calls_of_no_duration();
-    test_longest_calls();
-    test_quantiles_stay_within_the_samples();
-    test_recorded_values_are_taken_unchanged();
-    test_records_after_a_reset();
-    test_full_bucket_without_memory();
-    test_first_sample_without_memory();
-    test_deviation();
-    test_counts_beyond_doubles();
-    test_order_of_first_calls();
-    test_dispose_gives_everything_back();
-    test_threads();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

@@ -97,7 +97,7 @@ static void check_spans(uint64_t base_ns, variation vary)
 }
 
 /* E6: the squares of the base are up to 10^38 times as large as the variance. */
-static void test_spans(void)
+TEST(spans)
 {
     check_spans(0, nothing);
     check_spans(100000, nothing);
@@ -110,7 +110,7 @@ static void test_spans(void)
 }
 
 /* E7: a tenth is no double; what is summed is the double next to it, 3602879701896397 / 2^55. */
-static void test_tenths(void)
+TEST(tenths)
 {
     cprof_registry_reset(registry);
     for (uint64_t i = 0; i < samples; i++) {
@@ -124,10 +124,10 @@ static void test_tenths(void)
 }
 
 /* Two values in turn: n Σx² - (Σx)² is the product of how often each came, times the square of their difference. */
-static void test_two_values_in_turn(void)
+TEST(two_values_in_turn)
 {
     static const double pairs_ms[][2] = {{0.1, 0.3}, {1e6, 1e6 + 0.0625}, {1e-6, 1e12}};
-    for (size_t pair = 0; pair < sizeof pairs_ms / sizeof pairs_ms[0]; pair++) {
+    for (size_t pair = 0; pair < COUNT_OF(pairs_ms); pair++) {
         cprof_registry_reset(registry);
         for (uint64_t i = 0; i < samples; i++) {
             cprof_accum_record_ms(accum, pairs_ms[pair][i % 2]);
@@ -155,9 +155,7 @@ int main(int count, char **arguments)
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});
     CHECK(accum != NULL);
-    test_spans();
-    test_tenths();
-    test_two_values_in_turn();
+    check_run(NULL, NULL);
     cprof_registry_destroy(registry);
     return EXIT_SUCCESS;
 }

@@ -22,10 +22,7 @@ enum {
 
 static bool random_fails;
 
-ssize_t wrapped_getrandom(void *buffer, size_t size, unsigned flags) __asm__("__wrap_getrandom");
-ssize_t real_getrandom(void *buffer, size_t size, unsigned flags) __asm__("__real_getrandom");
-
-ssize_t wrapped_getrandom(void *buffer, size_t size, unsigned flags)
+WRAP_REAL(ssize_t, getrandom, void *buffer, size_t size, unsigned flags)
 {
     return random_fails ? -1 : real_getrandom(buffer, size, flags);
 }
@@ -88,7 +85,7 @@ static visit visit_all(cprof_registry *registry)
     return met;
 }
 
-static void test_new_registry(void)
+TEST(new_registry)
 {
     cprof_registry *registry = cprof_registry_create(0);
     CHECK(registry != NULL);
@@ -101,7 +98,7 @@ static void test_new_registry(void)
     cprof_registry_destroy(NULL);
 }
 
-static void test_ids_differ(void)
+TEST(ids_differ)
 {
     cprof_registry *registries[4];
     for (int i = 0; i < 4; i++) {
@@ -119,7 +116,7 @@ static void test_ids_differ(void)
 }
 
 /* The statistics are discarded by `reset`, and by turning on with another skip_first_n than theirs; by nothing else. */
-static void test_configure(void)
+TEST(configure)
 {
     static const struct {
         uint64_t flags;
@@ -143,7 +140,7 @@ static void test_configure(void)
     };
     cprof_registry *registry = cprof_registry_create(0);
     uint64_t generation = 1;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(steps); i++) {
         cprof_registry_configure(registry, (unsigned)steps[i].flags, steps[i].skip_first_n, steps[i].reset != 0);
         generation += steps[i].discards;
         CHECK_EQUAL(flags_of(registry), steps[i].flags);
@@ -153,7 +150,7 @@ static void test_configure(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_reset_keeps_the_configuration(void)
+TEST(reset_keeps_the_configuration)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 3, false);
@@ -167,7 +164,7 @@ static void test_reset_keeps_the_configuration(void)
 }
 
 /* A recording may add what is configured as well: that stays when the recording ends, or others are configured meanwhile. */
-static void test_added_flags_take_none_away(void)
+TEST(added_flags_take_none_away)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 0, false);
@@ -185,7 +182,7 @@ static void test_added_flags_take_none_away(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_keys(void)
+TEST(keys)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *resize = cprof_registry_accum(registry, key("train", "resize"));
@@ -200,7 +197,7 @@ static void test_keys(void)
 }
 
 /* Keys are visited in the order of their making, and know that of their first finished calls. */
-static void test_order(void)
+TEST(order)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *a = cprof_registry_accum(registry, key("train", "a"));
@@ -226,7 +223,7 @@ static void test_order(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_visitor_may_stop(void)
+TEST(visitor_may_stop)
 {
     cprof_registry *registry = cprof_registry_create(0);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
@@ -264,7 +261,7 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
     uint64_t state = cprof_registry_state(held->registry);
     (void)names, (void)order, (void)figures, (void)counts;
     if (held->count++ == 0) {
-        CHECK(pthread_create(&held->thread, NULL, reset_it, held->registry) == 0);
+        held->thread = check_thread(reset_it, held->registry);
     }
     while (!atomic_load(&is_resetting)) {
         (void)sched_yield();
@@ -275,14 +272,14 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
 }
 
 /* C3: no reset takes effect during a visit. */
-static void test_reset_waits_for_a_visit(void)
+TEST(reset_waits_for_a_visit)
 {
     contest held = {.registry = cprof_registry_create(0)};
     cprof_generation epoch;
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "a")));
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "b")));
     CHECK(cprof_registry_visit(held.registry, contest_reset, &held, &epoch) == CPROF_OK);
-    CHECK(pthread_join(held.thread, NULL) == 0);
+    check_join(held.thread);
     CHECK_EQUAL(held.count, 2);
     CHECK_EQUAL(epoch.generation, 1);
     CHECK_EQUAL(generation_of(held.registry), 2);
@@ -301,12 +298,11 @@ static void *begin_generations(void *registry)
 }
 
 /* A generation is never met with the skips of another. */
-static void test_present_is_of_one_moment(void)
+TEST(present_is_of_one_moment)
 {
     cprof_registry *registry = cprof_registry_create(0);
-    pthread_t thread;
     uint64_t last = 0;
-    CHECK(pthread_create(&thread, NULL, begin_generations, registry) == 0);
+    pthread_t thread = check_thread(begin_generations, registry);
     for (int changes = 0; changes < 2000;) {
         cprof_generation now = cprof_epoch_present(&registry->epoch);
         CHECK_EQUAL(now.skip_first_n, (now.generation + 1) % 2);
@@ -315,7 +311,7 @@ static void test_present_is_of_one_moment(void)
         last = now.generation;
     }
     atomic_store(&stop, true);
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
     cprof_registry_destroy(registry);
 }
 
@@ -326,7 +322,7 @@ static cprof_accum *numbered(cprof_registry *registry, const char *stage, int nu
     return cprof_registry_accum(registry, key(stage, node));
 }
 
-static void test_accumulators_never_move(void)
+TEST(accumulators_never_move)
 {
     enum { KEYS = 500 };
     static cprof_accum *accums[KEYS];
@@ -348,7 +344,7 @@ static void test_accumulators_never_move(void)
 }
 
 /* F5: one key of each stage takes what finds no place of its own, and one key what finds no stage. */
-static void test_overflow(void)
+TEST(overflow)
 {
     cprof_alloc_set_hooks(NULL); /* the system's pages cost nothing until they are touched */
     cprof_registry *registry = cprof_registry_create(0);
@@ -375,7 +371,7 @@ static void test_overflow(void)
     fake_alloc_install();
 }
 
-static void test_overflow_of_stages(void)
+TEST(overflow_of_stages)
 {
     char stage[32];
     cprof_alloc_set_hooks(NULL);
@@ -400,7 +396,7 @@ static void test_overflow_of_stages(void)
 }
 
 /* G7 */
-static void test_create_without_memory(void)
+TEST(create_without_memory)
 {
     uint64_t live = fake_alloc_live();
     fake_alloc_fail(1);
@@ -409,7 +405,7 @@ static void test_create_without_memory(void)
 }
 
 /* Each allocation that the making of a key needs fails once; then nothing was changed. */
-static void test_keys_without_memory(void)
+TEST(keys_without_memory)
 {
     cprof_registry *registry = cprof_registry_create(0);
     uint64_t refusals = 0;
@@ -449,7 +445,7 @@ static cprof_status write_everywhere_and_stop(void *context, cprof_names names, 
     return CPROF_BAD_FORMAT; /* any other than CPROF_OK: the visit ends here */
 }
 
-static void test_writers_go_on_during_a_visit(void)
+TEST(writers_go_on_during_a_visit)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
@@ -460,7 +456,7 @@ static void test_writers_go_on_during_a_visit(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_visit_without_memory(void)
+TEST(visit_without_memory)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
@@ -475,7 +471,7 @@ static void test_visit_without_memory(void)
 }
 
 /* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
-static void test_a_stopped_thread_holds_no_reader_up(void)
+TEST(a_stopped_thread_holds_no_reader_up)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
@@ -502,7 +498,7 @@ static void test_a_stopped_thread_holds_no_reader_up(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_after_fork_in_child(void)
+TEST(after_fork_in_child)
 {
     cprof_registry *registry = cprof_registry_create(0);
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
@@ -539,15 +535,15 @@ static void *make_keys(void *registry)
     return NULL;
 }
 
-static void test_threads_make_the_same_keys(void)
+TEST(threads_make_the_same_keys)
 {
     cprof_registry *registry = cprof_registry_create(0);
     pthread_t threads[8];
     for (int i = 0; i < 8; i++) {
-        CHECK(pthread_create(&threads[i], NULL, make_keys, registry) == 0);
+        threads[i] = check_thread(make_keys, registry);
     }
     for (int i = 0; i < 8; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, 300);
@@ -555,29 +551,4 @@ static void test_threads_make_the_same_keys(void)
     cprof_registry_destroy(registry);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_new_registry();
-    test_ids_differ();
-    test_configure();
-    test_reset_keeps_the_configuration();
-    test_added_flags_take_none_away();
-    test_keys();
-    test_order();
-    test_visitor_may_stop();
-    test_reset_waits_for_a_visit();
-    test_present_is_of_one_moment();
-    test_accumulators_never_move();
-    test_overflow();
-    test_overflow_of_stages();
-    test_create_without_memory();
-    test_keys_without_memory();
-    test_writers_go_on_during_a_visit();
-    test_visit_without_memory();
-    test_a_stopped_thread_holds_no_reader_up();
-    test_after_fork_in_child();
-    test_threads_make_the_same_keys();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

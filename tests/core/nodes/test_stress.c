@@ -327,10 +327,10 @@ static void start(pthread_t *thread, void *(*function)(void *), void *argument)
 
 static void join(pthread_t thread)
 {
-    CHECK(pthread_join(thread, NULL) == 0);
+    check_join(thread);
 }
 
-static void test_storm(void)
+TEST(storm)
 {
     static reading seen;
     pthread_t resetting, toggling, reading_thread;
@@ -399,7 +399,7 @@ static cprof_figures figures_of(int key)
 }
 
 /* In every fifth round the statistics are discarded while all calls are open; then every one of them is dropped. */
-static void test_steps(void)
+TEST(steps)
 {
     uint64_t expected[3] = {0}; /* by outcome, since the last reset */
     set_up();
@@ -439,7 +439,6 @@ int main(int count, char **arguments)
 {
     calls = check_argument(count, arguments, calls);
     cprof_clock_set_test(read_clock);
-    test_storm();
-    test_steps();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

@@ -23,7 +23,6 @@ enum {
     DEPTH = 100,
     SPANS_OF_A_BATCH = 32,
     LEAST_LEFT = 64 * KIB, /* of stack, when no call may begin any more, at least */
-    HANG_SECONDS = 120,
 };
 
 static int divisor = 1;
@@ -31,26 +30,19 @@ static bool key_fails;
 static _Atomic bool binding_fails; /* of a record to its thread */
 static _Atomic bool bounds_fail;
 
-int wrapped_key_create(pthread_key_t *key, void (*destroy)(void *)) __asm__("__wrap_pthread_key_create");
-int wrapped_setspecific(pthread_key_t key, const void *value) __asm__("__wrap_pthread_setspecific");
-int wrapped_getattr(pthread_t thread, pthread_attr_t *attributes) __asm__("__wrap_pthread_getattr_np");
-int real_key_create(pthread_key_t *key, void (*destroy)(void *)) __asm__("__real_pthread_key_create");
-int real_setspecific(pthread_key_t key, const void *value) __asm__("__real_pthread_setspecific");
-int real_getattr(pthread_t thread, pthread_attr_t *attributes) __asm__("__real_pthread_getattr_np");
-
-int wrapped_key_create(pthread_key_t *key, void (*destroy)(void *))
+WRAP_REAL(int, pthread_key_create, pthread_key_t *key, void (*destroy)(void *))
 {
-    return key_fails ? EAGAIN : real_key_create(key, destroy);
+    return key_fails ? EAGAIN : real_pthread_key_create(key, destroy);
 }
 
-int wrapped_setspecific(pthread_key_t key, const void *value)
+WRAP_REAL(int, pthread_setspecific, pthread_key_t key, const void *value)
 {
-    return atomic_load(&binding_fails) ? ENOMEM : real_setspecific(key, value);
+    return atomic_load(&binding_fails) ? ENOMEM : real_pthread_setspecific(key, value);
 }
 
-int wrapped_getattr(pthread_t thread, pthread_attr_t *attributes)
+WRAP_REAL(int, pthread_getattr_np, pthread_t thread, pthread_attr_t *attributes)
 {
-    return atomic_load(&bounds_fail) ? ENOMEM : real_getattr(thread, attributes);
+    return atomic_load(&bounds_fail) ? ENOMEM : real_pthread_getattr_np(thread, attributes);
 }
 
 static pthread_t start_guarded(void *(*run)(void *), void *argument, size_t stack_size, size_t guard_size)
@@ -83,20 +75,16 @@ static void *run(void *(*function)(void *), void *argument, size_t stack_size)
 }
 
 /* In a child, as the process has one key, made once. */
-static void test_without_a_key(void)
+TEST(without_a_key)
 {
-    int status;
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         key_fails = true;
         CHECK(cprof_thread_get() == NULL);
         key_fails = false;
         CHECK(cprof_thread_get() == NULL);
         CHECK(cprof_thread_self == NULL);
-        exit(EXIT_SUCCESS);
     }
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
 }
 
 static void *get_record(void *unused)
@@ -110,7 +98,7 @@ static void *get_record(void *unused)
     return thread;
 }
 
-static void test_one_record_per_thread(void)
+TEST(one_record_per_thread)
 {
     cprof_thread *own = cprof_thread_get();
     CHECK(own != NULL && own == cprof_thread_self);
@@ -129,7 +117,7 @@ static void *get_record_at_the_second_try(void *unused)
     return cprof_thread_get();
 }
 
-static void test_record_cannot_be_bound(void)
+TEST(record_cannot_be_bound)
 {
     void *known = run(get_record, NULL, 0);
     uint64_t made = fake_alloc_made();
@@ -160,7 +148,7 @@ static void *hold_a_record(void *unused)
 }
 
 /* G7 */
-static void test_record_without_memory(void)
+TEST(record_without_memory)
 {
     CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
     pthread_t holder = start(hold_a_record, NULL, 0); /* so that there is no record to be used again */
@@ -205,10 +193,10 @@ static void *measure_stack(void *unused)
 }
 
 /* B1: at least 64 KiB are left; of a stack that is too small for that, about a half. */
-static void test_stack_is_kept_free(void)
+TEST(stack_is_kept_free)
 {
     static const size_t sizes[] = {512 * KIB, 256 * KIB, 2048 * KIB};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         CHECK((size_t)run(measure_stack, NULL, sizes[i]) >= LEAST_LEFT);
     }
     size_t left = (size_t)run(measure_stack, NULL, 128 * KIB);
@@ -216,13 +204,13 @@ static void test_stack_is_kept_free(void)
 }
 
 /* A guard that is larger than the stack itself lies beside it. */
-static void test_large_guard(void)
+TEST(large_guard)
 {
     pthread_t thread = start_guarded(measure_stack, NULL, 512 * KIB, 1024 * KIB);
     CHECK((size_t)result_of(thread) >= LEAST_LEFT);
 }
 
-static void test_main_stack(void)
+TEST(main_stack)
 {
     CHECK(cprof_thread_stack_near(cprof_thread_get()));
     CHECK(cprof_thread_stack_ok(cprof_thread_get()));
@@ -237,7 +225,7 @@ static void *check_unknown_bounds(void *unused)
     return unused;
 }
 
-static void test_bounds_cannot_be_had(void)
+TEST(bounds_cannot_be_had)
 {
     atomic_store(&bounds_fail, true);
     (void)run(check_unknown_bounds, NULL, 0);
@@ -269,7 +257,7 @@ static void *use_foreign_stack(void *memory)
 }
 
 /* C8: a stack that is not the thread's own, below it or above it, is not judged. */
-static void test_foreign_stack(void)
+TEST(foreign_stack)
 {
     static char below[64 * KIB];
     char above[64 * KIB];
@@ -299,7 +287,7 @@ static void *live_shortly(void *depth)
 }
 
 /* C4: a hundredth of the short threads of the soak; memory is flat from the first on. */
-static void test_short_threads(void)
+TEST(short_threads)
 {
     int depth = DEPTH;
     void *record = run(live_shortly, &depth, 0);
@@ -319,7 +307,7 @@ static void *live_together(void *unused)
 }
 
 /* C4: threads that overlap share what earlier ones left. */
-static void test_overlapping_threads(void)
+TEST(overlapping_threads)
 {
     uint64_t made = 0;
     CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
@@ -343,7 +331,7 @@ static void *live_in_a_crowd(void *unused)
     return unused;
 }
 
-static void test_crowds(void)
+TEST(crowds)
 {
     uint64_t made = fake_alloc_made();
     for (int round = 0; round < 50; round++) {
@@ -369,7 +357,7 @@ static void *die_in_calls(void *unused)
 }
 
 /* C4: what is open in a thread that ends goes to other threads once somebody has taken it off its chain. */
-static void test_threads_that_end_in_open_calls(void)
+TEST(threads_that_end_in_open_calls)
 {
     uint64_t made = 0;
     for (int i = 0; i < PAIRS / divisor; i++) {
@@ -396,15 +384,15 @@ static void use_the_core_late(void *unused)
 static void *die_late(void *value)
 {
     open_and_close(1);
-    CHECK(real_setspecific(late_key, value) == 0);
+    CHECK(real_pthread_setspecific(late_key, value) == 0);
     return NULL;
 }
 
 /* C7, G5: a destructor of the thread that uses the core when it has already let the thread go. */
-static void test_use_after_the_end(void)
+TEST(use_after_the_end)
 {
     uint64_t made = 0;
-    CHECK(real_key_create(&late_key, use_the_core_late) == 0);
+    CHECK(real_pthread_key_create(&late_key, use_the_core_late) == 0);
     for (int i = 0; i < PAIRS / divisor; i++) {
         (void)run(die_late, &made, 128 * KIB);
         made = i == 0 ? fake_alloc_made() : made;
@@ -433,7 +421,7 @@ static void *end_calls(void *unused)
 }
 
 /* C4: generators that one thread begins and another ends. */
-static void test_calls_that_end_in_another_thread(void)
+TEST(calls_that_end_in_another_thread)
 {
     cprof_chain chain = {.top = NULL};
     cprof_thread *thread = cprof_thread_get();
@@ -454,23 +442,8 @@ static void test_calls_that_end_in_another_thread(void)
 
 int main(int count, char **arguments)
 {
-    (void)alarm(HANG_SECONDS);
     divisor = (int)check_argument(count, arguments, 1);
     fake_alloc_install();
-    test_without_a_key();
-    test_one_record_per_thread();
-    test_record_cannot_be_bound();
-    test_record_without_memory();
-    test_stack_is_kept_free();
-    test_large_guard();
-    test_main_stack();
-    test_bounds_cannot_be_had();
-    test_foreign_stack();
-    test_short_threads();
-    test_overlapping_threads();
-    test_crowds();
-    test_threads_that_end_in_open_calls();
-    test_use_after_the_end();
-    test_calls_that_end_in_another_thread();
+    check_run(NULL, NULL);
     return EXIT_SUCCESS;
 }

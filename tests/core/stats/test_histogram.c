@@ -50,7 +50,7 @@ static uint64_t edge_units(unsigned index)
     return (uint64_t)units;
 }
 
-static void test_edges_of_every_bucket(void)
+TEST(edges_of_every_bucket)
 {
     CHECK(cprof_histogram_edge_ns(0) == 0.0);
     CHECK(edge_units(BUCKETS) == CPROF_HISTOGRAM_LIMIT);
@@ -64,7 +64,7 @@ static void test_edges_of_every_bucket(void)
     }
 }
 
-static void test_rows_are_powers_of_two(void)
+TEST(rows_are_powers_of_two)
 {
     CHECK_EQUAL(cprof_histogram_index(ROW - 1) / ROW, 0);
     for (unsigned row = 1; row <= LAST_ROW; row++) {
@@ -73,7 +73,7 @@ static void test_rows_are_powers_of_two(void)
     }
 }
 
-static void test_beyond_the_limit(void)
+TEST(beyond_the_limit)
 {
     CHECK(CPROF_HISTOGRAM_LIMIT / ROW == UINT64_C(1) << 47);
     CHECK_EQUAL(cprof_histogram_index(CPROF_HISTOGRAM_LIMIT - 1), BUCKETS - 1);
@@ -90,7 +90,7 @@ static double middle_ns(uint64_t units)
     return cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << row}, 1, 0.5);
 }
 
-static void test_within_one_percent(void)
+TEST(within_one_percent)
 {
     uint64_t random = 1;
     for (int i = 0; i < VALUES; i++) {
@@ -126,14 +126,14 @@ static void check_every_bucket(unsigned stride)
 }
 
 /* From the lowest value to the highest, from the highest to the lowest, and in no order. */
-static void test_every_bucket_counts_for_itself(void)
+TEST(every_bucket_counts_for_itself)
 {
     check_every_bucket(1);
     check_every_bucket(BUCKETS - 1);
     check_every_bucket(1271);
 }
 
-static void test_empty_histogram(void)
+TEST(empty_histogram)
 {
     set_up();
     copy_all();
@@ -143,7 +143,7 @@ static void test_empty_histogram(void)
     cprof_histogram_dispose(&histogram);
 }
 
-static void test_only_the_named_rows_are_copied(void)
+TEST(only_the_named_rows_are_copied)
 {
     set_up();
     for (unsigned i = 4 * ROW; i < 7 * ROW; i++) {
@@ -159,7 +159,7 @@ static void test_only_the_named_rows_are_copied(void)
 }
 
 /* A node whose times span a decade keeps four or five rows. */
-static void test_only_rows_in_use_take_memory(void)
+TEST(only_rows_in_use_take_memory)
 {
     set_up();
     add(20 * ROW);
@@ -195,7 +195,7 @@ static void fill(unsigned index, uint32_t count)
 }
 
 /* C12: the 32 bits of a bucket run over. */
-static void test_carry(void)
+TEST(carry)
 {
     unsigned index = 20 * ROW + 5;
     set_up();
@@ -215,7 +215,7 @@ static void test_carry(void)
     cprof_histogram_dispose(&histogram);
 }
 
-static void test_carry_of_two_buckets(void)
+TEST(carry_of_two_buckets)
 {
     set_up();
     fill(0, UINT32_MAX);
@@ -231,7 +231,7 @@ static void test_carry_of_two_buckets(void)
     cprof_histogram_dispose(&histogram);
 }
 
-static void test_clear_gives_the_high_halves_back(void)
+TEST(clear_gives_the_high_halves_back)
 {
     set_up();
     fill(ROW, UINT32_MAX);
@@ -248,7 +248,7 @@ static void test_clear_gives_the_high_halves_back(void)
 }
 
 /* G7, C12: without memory the bucket stays full, what it lost is counted, and it counts on when there is memory again. */
-static void test_carry_without_memory(void)
+TEST(carry_without_memory)
 {
     set_up();
     fill(ROW, UINT32_MAX);
@@ -268,11 +268,11 @@ static void test_carry_without_memory(void)
 }
 
 /* G7: a value whose row cannot be made is lost, and nothing else. */
-static void test_rows_without_memory(void)
+TEST(rows_without_memory)
 {
     static const unsigned rows[] = {10, 20, 5, 12};
     set_up();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         bool exists = i == 3;
         fake_alloc_fail(1);
         add(rows[i] * ROW);
@@ -286,13 +286,13 @@ static void test_rows_without_memory(void)
     cprof_histogram_dispose(&histogram);
 }
 
-static void test_quantile_of_nothing(void)
+TEST(quantile_of_nothing)
 {
     memset(counts, 0, sizeof counts);
     CHECK(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 0, 0.5) == 0.0);
 }
 
-static void test_quantile_is_the_nearest_rank(void)
+TEST(quantile_is_the_nearest_rank)
 {
     memset(counts, 0, sizeof counts);
     for (unsigned i = 1; i <= 10; i++) { /* 10 counts each of ten values */
@@ -303,14 +303,14 @@ static void test_quantile_is_the_nearest_rank(void)
         double value_ns;
     } expected[] = {{0.0, 1000},  {0.001, 1000}, {0.1, 1000},   {0.101, 2000}, {0.5, 5000},
                     {0.51, 6000}, {0.9, 9000},   {0.95, 10000}, {0.99, 10000}, {1.0, 10000}};
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(expected); i++) {
         double value_ns = cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 100, expected[i].fraction);
         CHECK_NEAR(value_ns, expected[i].value_ns, 1.0 / 128);
     }
 }
 
 /* Counts beyond 2^53 do not fit a double: the rank may be rounded up beyond the last. */
-static void test_quantile_of_very_many(void)
+TEST(quantile_of_very_many)
 {
     memset(counts, 0, sizeof counts);
     counts[ROW] = UINT64_MAX;
@@ -329,7 +329,7 @@ static int by_value(const void *left, const void *right)
 }
 
 /* Against the order statistics of a long-tailed sample. */
-static void test_quantiles_of_a_sample(void)
+TEST(quantiles_of_a_sample)
 {
     enum { COUNT = 100000 };
     static uint64_t values[COUNT];
@@ -342,33 +342,11 @@ static void test_quantiles_of_a_sample(void)
     }
     qsort(values, COUNT, sizeof values[0], by_value);
     copy_all();
-    for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(fractions); i++) {
         double exact_ns = (double)values[(size_t)ceil(fractions[i] * COUNT) - 1] / ROW;
         CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, COUNT, fractions[i]), exact_ns, 0.01);
     }
     cprof_histogram_dispose(&histogram);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_edges_of_every_bucket();
-    test_rows_are_powers_of_two();
-    test_beyond_the_limit();
-    test_within_one_percent();
-    test_every_bucket_counts_for_itself();
-    test_empty_histogram();
-    test_only_the_named_rows_are_copied();
-    test_only_rows_in_use_take_memory();
-    test_carry();
-    test_carry_of_two_buckets();
-    test_clear_gives_the_high_halves_back();
-    test_carry_without_memory();
-    test_rows_without_memory();
-    test_quantile_of_nothing();
-    test_quantile_is_the_nearest_rank();
-    test_quantile_of_very_many();
-    test_quantiles_of_a_sample();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)

@@ -132,7 +132,7 @@ static void check_spans(uint64_t base, uint64_t spread, int count)
 }
 
 /* E11 */
-static void test_of_few(void)
+TEST(of_few)
 {
     cprof_moments moments = {.total_ns = 0};
     CHECK(cprof_moments_total_ms(&moments) == 0.0);
@@ -148,7 +148,7 @@ static void test_of_few(void)
     CHECK(cprof_moments_std_ms(&moments, 2) == 0.5);
 }
 
-static void test_spans(void)
+TEST(spans)
 {
     check_spans(0, 0, 1000); /* E4 */
     check_spans(0, 1, SAMPLES);
@@ -158,7 +158,7 @@ static void test_spans(void)
 }
 
 /* E6: the squares are 10^18 and more times as large as the variance. */
-static void test_spans_that_cancel(void)
+TEST(spans_that_cancel)
 {
     check_spans(1000000000, 1, SAMPLES);
     check_spans(UINT64_C(1000000000000000), 1, SAMPLES);
@@ -166,7 +166,7 @@ static void test_spans_that_cancel(void)
 }
 
 /* E5: the sum of squares exceeds 128 bits, the total 64. */
-static void test_spans_near_the_limit(void)
+TEST(spans_near_the_limit)
 {
     check_spans(INT64_MAX, 0, 2);
     check_spans(INT64_MAX, 0, 1000);
@@ -176,7 +176,7 @@ static void test_spans_near_the_limit(void)
     check_spans(INT64_MAX - 1000, 1000, SAMPLES);
 }
 
-static void test_carry_into_the_top(void)
+TEST(carry_into_the_top)
 {
     cprof_moments moments = {.total_ns = 0};
     for (int i = 0; i < 8; i++) {
@@ -197,7 +197,7 @@ static bool same_sums(const cprof_moments *a, const cprof_moments *b)
 }
 
 /* E10: bit for bit for sums of spans, in any order and grouping. */
-static void test_merge_of_spans(void)
+TEST(merge_of_spans)
 {
     cprof_moments parts[3] = {{.total_ns = 0}};
     reference r = {.unit_ms = 1e-6L};
@@ -219,7 +219,7 @@ static void test_merge_of_spans(void)
 }
 
 /* E5: a count over 2^32, and over 2^53, made by doubling. Mean and deviation stay as they were. */
-static void test_very_many_spans(void)
+TEST(very_many_spans)
 {
     cprof_moments moments = {.total_ns = 0};
     cprof_moments_add_ns(&moments, 1000000000);
@@ -233,7 +233,7 @@ static void test_very_many_spans(void)
     }
 }
 
-static void test_ns_to_ms(void)
+TEST(ns_to_ms)
 {
     CHECK(cprof_moments_ns_to_ms(0) == 0.0);
     CHECK(cprof_moments_ns_to_ms(1) == 1e-6);
@@ -256,7 +256,7 @@ static void check_fractions(uint64_t base_ms, uint64_t spread, int count, double
     check_figures_within(&moments, &r, tolerance);
 }
 
-static void test_fractions(void)
+TEST(fractions)
 {
     check_fractions(0, 0, 1000, 1e-12);
     check_fractions(0, 1 << 20, SAMPLES, 1e-12);
@@ -266,7 +266,7 @@ static void test_fractions(void)
 
 /* E6: the mean is 10^8 times the deviation; 3.5 * 10^9 times, as uniform in [0, 1) above 10^9. What the pairs lose grows with
  * the square of that; where all samples are the same, nothing is left. */
-static void test_fractions_that_cancel(void)
+TEST(fractions_that_cancel)
 {
     check_fractions(10000000, 1 << 18, SAMPLES, 1e-12);
     check_fractions(1000000000, (1 << 20) - 1, SAMPLES, 1e-9);
@@ -274,7 +274,7 @@ static void test_fractions_that_cancel(void)
 }
 
 /* E7: a plain sum of doubles would have drifted by 1.3e-6 ms. */
-static void test_no_drift(void)
+TEST(no_drift)
 {
     cprof_moments moments = {.total_ns = 0};
     for (int i = 0; i < 1000000; i++) {
@@ -285,7 +285,7 @@ static void test_no_drift(void)
     CHECK(cprof_moments_std_ms(&moments, 1000000) < 1e-12);
 }
 
-static void test_largest_and_smallest_fractions(void)
+TEST(largest_and_smallest_fractions)
 {
     cprof_moments moments = {.total_ns = 0};
     for (int i = 0; i < 1000; i++) {
@@ -298,7 +298,7 @@ static void test_largest_and_smallest_fractions(void)
 }
 
 /* Samples of both kinds under one key. */
-static void test_spans_and_fractions(void)
+TEST(spans_and_fractions)
 {
     cprof_moments moments = {.total_ns = 0};
     reference r = {.unit_ms = 0.5e-6L};
@@ -318,7 +318,7 @@ static void test_spans_and_fractions(void)
 }
 
 /* A sum of integers that a double rounds up to 2^128. */
-static void test_mixed_sums_at_the_limit(void)
+TEST(mixed_sums_at_the_limit)
 {
     cprof_moments moments = {.total_ns = ~(cprof_u128)0, .squares_ns2 = ~(cprof_u128)0, .squares_top = 1};
     cprof_moments_add_ms(&moments, 1.0);
@@ -327,7 +327,7 @@ static void test_mixed_sums_at_the_limit(void)
 }
 
 /* E10: merged fractional sums are within rounding, whatever the order. */
-static void test_merge_of_fractions(void)
+TEST(merge_of_fractions)
 {
     cprof_moments parts[2] = {{.total_ns = 0}};
     reference r = {.unit_ms = 0x1p-20L};
@@ -372,12 +372,12 @@ static void check_possible(const double *samples, int count, bool are_fractional
 }
 
 /* Of any samples the sums are possible, whatever their sizes; and not with another range. */
-static void test_possible_sums(void)
+TEST(possible_sums)
 {
     static const double scales[] = {1e-300, 1e-160, 1e-6, 1.0, 1e6, 1e12};
     uint64_t random = 1;
     double samples[40];
-    for (size_t scale = 0; scale < sizeof scales / sizeof scales[0]; scale++) {
+    for (size_t scale = 0; scale < COUNT_OF(scales); scale++) {
         for (int round = 0; round < 300; round++) {
             int count = 1 + (int)(check_random(&random) % 40);
             double base = (double)(check_random(&random) % 3) * 0.4, spread = check_random(&random) % 2 == 0 ? 0.1 : 1e-9;
@@ -392,7 +392,7 @@ static void test_possible_sums(void)
     check_possible((const double[]){9e12, 0.0}, 2, false);
 }
 
-static void test_impossible_sums(void)
+TEST(impossible_sums)
 {
     cprof_moments m = {.total_ns = 6000000, .squares_ns2 = (cprof_u128)18 * 1000000000000}; /* of 3 and 3 ms */
     CHECK(cprof_moments_are_possible(&m, 2, 3.0, 3.0));
@@ -416,24 +416,4 @@ static void test_impossible_sums(void)
     CHECK(cprof_moments_are_possible(&fractions, 2, 3.0, 3.0));
 }
 
-int main(void)
-{
-    test_of_few();
-    test_spans();
-    test_spans_that_cancel();
-    test_spans_near_the_limit();
-    test_carry_into_the_top();
-    test_merge_of_spans();
-    test_very_many_spans();
-    test_ns_to_ms();
-    test_fractions();
-    test_fractions_that_cancel();
-    test_no_drift();
-    test_largest_and_smallest_fractions();
-    test_spans_and_fractions();
-    test_mixed_sums_at_the_limit();
-    test_merge_of_fractions();
-    test_possible_sums();
-    test_impossible_sums();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

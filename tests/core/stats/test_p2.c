@@ -190,11 +190,11 @@ static double huge(uint64_t *random)
     return check_random_unit(random) * 1e12; /* the largest that record() takes */
 }
 
-static void test_random_streams(void)
+TEST(random_streams)
 {
     static double (*const families[])(uint64_t *) = {normal, exponential, pareto, two_valued, tied, bimodal, tiny, huge};
     static double samples[SAMPLES];
-    for (size_t family = 0; family < sizeof families / sizeof families[0]; family++) {
+    for (size_t family = 0; family < COUNT_OF(families); family++) {
         for (uint64_t seed = 0; seed < 3; seed++) {
             uint64_t random = seed;
             for (int i = 0; i < SAMPLES; i++) {
@@ -205,7 +205,7 @@ static void test_random_streams(void)
     }
 }
 
-static void test_regular_streams(void)
+TEST(regular_streams)
 {
     static double constant[SAMPLES];
     static double rising[SAMPLES];
@@ -224,7 +224,7 @@ static void test_regular_streams(void)
 }
 
 /* Every stream of up to seven samples of four values: all orders, and all ties. */
-static void test_short_streams(void)
+TEST(short_streams)
 {
     for (int length = 0; length <= 7; length++) {
         for (int code = 0; code < 1 << (2 * length); code++) {
@@ -237,13 +237,13 @@ static void test_short_streams(void)
     }
 }
 
-static void test_known_values(void)
+TEST(known_values)
 {
     /* The example of the paper: Table I. */
     static const double samples[] = {0.02,  0.15,  0.74, 3.39, 0.83, 22.37, 10.15, 15.43, 38.62, 15.92,
                                      34.60, 10.28, 1.47, 0.40, 0.05, 11.39, 0.27,  0.42,  0.09,  11.37};
     cprof_p2 estimator = {.count = 0};
-    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(samples); i++) {
         cprof_p2_add(&estimator, samples[i]);
     }
     static const int64_t positions[5] = {1, 6, 10, 16, 20};
@@ -255,7 +255,7 @@ static void test_known_values(void)
 }
 
 /* E8: how far off the median may be, by family. */
-static void test_errors_of_the_estimate(void)
+TEST(errors_of_the_estimate)
 {
     uint64_t random = 42;
     cprof_p2 estimators[3] = {{.count = 0}};
@@ -269,12 +269,4 @@ static void test_errors_of_the_estimate(void)
     CHECK_NEAR(cprof_p2_median(&estimators[2]), 0.5, 0.03);
 }
 
-int main(void)
-{
-    test_short_streams();
-    test_regular_streams();
-    test_random_streams();
-    test_known_values();
-    test_errors_of_the_estimate();
-    return EXIT_SUCCESS;
-}
+TEST_MAIN(NULL, NULL)

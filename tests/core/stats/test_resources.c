@@ -21,7 +21,7 @@ static void begin(void)
 
 /* GPU times */
 
-static void test_nothing(void)
+TEST(nothing)
 {
     begin();
     const cprof_resources_figures *figures = &extra.figures;
@@ -32,7 +32,7 @@ static void test_nothing(void)
     cprof_resources_destroy(NULL);
 }
 
-static void test_gpu_times(void)
+TEST(gpu_times)
 {
     begin();
     cprof_resources_add_gpu(&extra, 300 * US, 20 * US, false);
@@ -58,7 +58,7 @@ static void test_gpu_times(void)
     }
 }
 
-static void test_longest_gpu_times_add_up(void)
+TEST(longest_gpu_times_add_up)
 {
     begin();
     for (int i = 0; i < 4; i++) {
@@ -75,7 +75,7 @@ static cprof_resources_copy copy_of(uint64_t *counts)
     return (cprof_resources_copy){.figures = extra.figures, .gpu_counts = counts};
 }
 
-static void test_quantiles(void)
+TEST(quantiles)
 {
     static const double fractions[] = {0.0, 0.5, 0.99, 1.0};
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
@@ -110,7 +110,7 @@ static void test_quantiles_are_within_the_samples(cprof_ns gpu_ns)
     CHECK(ms == (double)gpu_ns / 1e6);
 }
 
-static void test_quantiles_of_lost_samples(void)
+TEST(quantiles_of_lost_samples)
 {
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     double ms;
@@ -140,7 +140,7 @@ static void expect_launches(const cprof_launch_counts *got, uint64_t times)
     }
 }
 
-static void test_launches(void)
+TEST(launches)
 {
     begin();
     cprof_resources_add_launches(&extra.figures, &one_of_each);
@@ -149,7 +149,7 @@ static void test_launches(void)
     expect_launches(&extra.figures.launched, 2);
 }
 
-static void test_launches_stay_below_their_end(void)
+TEST(launches_stay_below_their_end)
 {
     const cprof_launch_counts many = {.launches = UINT64_MAX, .bytes_to_device = LONGEST, .fills = LONGEST - 1};
     begin();
@@ -164,7 +164,7 @@ static void test_launches_stay_below_their_end(void)
 
 /* Samples */
 
-static void test_counters(void)
+TEST(counters)
 {
     cprof_resources_sample sample = {.asked = CPROF_RESOURCES_COUNTERS};
     begin();
@@ -202,7 +202,7 @@ static void expect_memory(const cprof_resources_memory *got, cprof_resources_mem
     CHECK_EQUAL(got->peak, expected.peak);
 }
 
-static void test_memory(void)
+TEST(memory)
 {
     const cprof_resources_memory *device = &extra.figures.device_memory;
     begin();
@@ -225,7 +225,7 @@ static void test_memory(void)
     CHECK_EQUAL(device->calls, 3);
 }
 
-static void test_changes_stay_at_their_end(void)
+TEST(changes_stay_at_their_end)
 {
     begin();
     add_memory((cprof_resources_memory_sample){true, 0, INT64_MAX, -1});
@@ -237,7 +237,7 @@ static void test_changes_stay_at_their_end(void)
     CHECK_EQUAL(extra.figures.device_memory.change, INT64_MIN);
 }
 
-static void test_waits(void)
+TEST(waits)
 {
     cprof_resources_sample sample = {.asked = CPROF_RESOURCES_WAITS, .waits = 2, .wait_ns = LONGEST};
     begin();
@@ -277,7 +277,7 @@ static cprof_resources_figures distinct(uint64_t number)
     return extra.figures;
 }
 
-static void test_merging_adds(void)
+TEST(merging_adds)
 {
     cprof_resources_figures figures = distinct(2);
     cprof_resources_figures other = distinct(3);
@@ -308,7 +308,7 @@ static void test_merging_adds(void)
     expect_memory(&figures.host_memory, (cprof_resources_memory){5, 15, 3, -2 * 8 - 3 * 12, -1});
 }
 
-static void test_merging_with_what_was_earlier(void)
+TEST(merging_with_what_was_earlier)
 {
     cprof_resources_figures figures = distinct(3);
     cprof_resources_figures other = distinct(2);
@@ -317,7 +317,7 @@ static void test_merging_with_what_was_earlier(void)
     expect_memory(&figures.host_memory, (cprof_resources_memory){5, 15, 3, -52, -1});
 }
 
-static void test_merging_with_nothing(void)
+TEST(merging_with_nothing)
 {
     cprof_resources_figures figures = distinct(2);
     cprof_resources_figures whole = figures;
@@ -403,7 +403,7 @@ static void add_all_kinds(uint64_t of_generation)
     cprof_accum_add_sample(accum, of_generation, &sample);
 }
 
-static void test_an_accumulator_keeps_what_is_asked_for(void)
+TEST(an_accumulator_keeps_what_is_asked_for)
 {
     set_up(0);
     CHECK(finish());
@@ -420,7 +420,7 @@ static void test_an_accumulator_keeps_what_is_asked_for(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_what_is_missed_alone_is_asked_for(void)
+TEST(what_is_missed_alone_is_asked_for)
 {
     set_up(0);
     CHECK(finish());
@@ -432,7 +432,7 @@ static void test_what_is_missed_alone_is_asked_for(void)
 }
 
 /* Launches come before the call that makes them has finished, perhaps with an exception. */
-static void test_launches_of_an_open_call(void)
+TEST(launches_of_an_open_call)
 {
     set_up(0);
     cprof_accum_add_launches(accum, generation(), &one_of_each);
@@ -444,7 +444,7 @@ static void test_launches_of_an_open_call(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_figures_of_another_generation(void)
+TEST(figures_of_another_generation)
 {
     set_up(0);
     uint64_t old = generation();
@@ -464,7 +464,7 @@ static void test_figures_of_another_generation(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_a_copy_without_what_is_not_wanted(void)
+TEST(a_copy_without_what_is_not_wanted)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures figures;
@@ -477,7 +477,7 @@ static void test_a_copy_without_what_is_not_wanted(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_without_memory(void)
+TEST(without_memory)
 {
     uint64_t live = fake_alloc_live();
     set_up(0);
@@ -508,7 +508,7 @@ static void test_without_memory(void)
 
 /* Skips */
 
-static void test_skipping(void)
+TEST(skipping)
 {
     set_up(2);
     uint64_t first = generation();
@@ -530,37 +530,12 @@ static void test_skipping(void)
 int main(void)
 {
     fake_alloc_install();
-
-    test_nothing();
-    test_gpu_times();
-    test_longest_gpu_times_add_up();
-    test_quantiles();
+    check_run(NULL, NULL);
     test_quantiles_are_within_the_samples(1);
     test_quantiles_are_within_the_samples(1000001);
     test_quantiles_are_within_the_samples(1000000);
     test_quantiles_are_within_the_samples(1048575);
-    test_quantiles_of_lost_samples();
-
-    test_launches();
-    test_launches_stay_below_their_end();
-
-    test_counters();
-    test_memory();
-    test_changes_stay_at_their_end();
-    test_waits();
-
-    test_merging_adds();
-    test_merging_with_what_was_earlier();
-    test_merging_with_nothing();
     cprof_histogram_dispose(&extra.gpu_histogram);
-
-    test_an_accumulator_keeps_what_is_asked_for();
-    test_what_is_missed_alone_is_asked_for();
-    test_launches_of_an_open_call();
-    test_figures_of_another_generation();
-    test_a_copy_without_what_is_not_wanted();
-    test_without_memory();
-    test_skipping();
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;
 }

@@ -101,7 +101,7 @@ static seen see(void)
     return found;
 }
 
-static void test_each_signature_has_its_calls(void)
+TEST(each_signature_has_its_calls)
 {
     set_up(0);
     CHECK(finish("a", 1 * MS) && finish("b", 5 * MS) && finish("a", 3 * MS) && finish("", 7));
@@ -122,7 +122,7 @@ static void test_each_signature_has_its_calls(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_sixteen_are_kept_and_one_for_the_rest(void)
+TEST(sixteen_are_kept_and_one_for_the_rest)
 {
     set_up(0);
     char signature[16];
@@ -144,7 +144,7 @@ static void test_sixteen_are_kept_and_one_for_the_rest(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_skips_drops_and_records_have_none(void)
+TEST(skips_drops_and_records_have_none)
 {
     set_up(2);
     CHECK(!finish("cold", 9 * MS) && !finish_as(CPROF_OUTCOME_ERROR, "bad", 1) && !finish("cold", 9 * MS) && finish("warm", 1));
@@ -164,7 +164,7 @@ static void test_skips_drops_and_records_have_none(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_all_of_a_generation_goes_with_it(void)
+TEST(all_of_a_generation_goes_with_it)
 {
     uint64_t live = fake_alloc_live();
     set_up(0);
@@ -184,7 +184,7 @@ static void test_all_of_a_generation_goes_with_it(void)
     CHECK_EQUAL(fake_alloc_live(), live);
 }
 
-static void test_what_was_not_asked_for_takes_nothing(void)
+TEST(what_was_not_asked_for_takes_nothing)
 {
     set_up(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
@@ -197,7 +197,7 @@ static void test_what_was_not_asked_for_takes_nothing(void)
 }
 
 /* The slowest: one in a hundred, ten at least, by buckets. */
-static void test_who_makes_the_tail(void)
+TEST(who_makes_the_tail)
 {
     set_up(0);
     for (int i = 0; i < 1960; i++) {
@@ -225,7 +225,7 @@ static void test_who_makes_the_tail(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_without_memory(void)
+TEST(without_memory)
 {
     set_up(0);
     for (uint64_t nth = 1; nth <= 2; nth++) {
@@ -254,7 +254,7 @@ static void test_without_memory(void)
     cprof_registry_destroy(registry);
 }
 
-static void test_probes_carry_signatures(void)
+TEST(probes_carry_signatures)
 {
     set_up(0);
     cprof_thread *thread = cprof_thread_get();
@@ -263,7 +263,7 @@ static void test_probes_carry_signatures(void)
     memset(longest, 'x', sizeof longest);
     const cprof_name given[] = {NAME("one"), {longest, 4096}, NAME("two"), NAME("")};
     uint64_t state = cprof_registry_state(registry);
-    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(given); i++) {
         cprof_probe *probe = cprof_probe_new(accum, state);
         CHECK(probe != NULL && probe->signature.length == 0);
         cprof_probe_set_signature(probe, given[i]);
@@ -303,12 +303,12 @@ static void *record_many(void *argument)
 }
 
 /* Under threads that race for places, sixteen are kept, and at each moment the key has exactly the calls of all. */
-static void test_threads(void)
+TEST(threads)
 {
     set_up(0);
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, record_many, (void *)(i + 1)) == 0);
+        threads[i] = check_thread(record_many, (void *)(i + 1));
     }
     seen key;
     do {
@@ -322,7 +322,7 @@ static void test_threads(void)
         CHECK(key.count == UINT64_MAX || (samples == key.count && errors == key.errors && key.in_buckets == samples));
     } while (key.count == UINT64_MAX || key.count + key.errors < (uint64_t)THREADS * CALLS);
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
     CHECK_EQUAL(key.shapes, CPROF_SHAPES_MOST);
     CHECK_EQUAL(key.errors, (uint64_t)THREADS * ((CALLS + 6) / 7));
@@ -332,14 +332,6 @@ static void test_threads(void)
 int main(void)
 {
     fake_alloc_install();
-    test_each_signature_has_its_calls();
-    test_sixteen_are_kept_and_one_for_the_rest();
-    test_skips_drops_and_records_have_none();
-    test_all_of_a_generation_goes_with_it();
-    test_what_was_not_asked_for_takes_nothing();
-    test_who_makes_the_tail();
-    test_without_memory();
-    test_probes_carry_signatures();
-    test_threads();
-    return 0;
+    check_run(NULL, NULL);
+    return EXIT_SUCCESS;
 }

@@ -20,7 +20,8 @@ enum { OWNER = 7, THREADS = 8, DEPTH = 4, SMALL_RING = 1000, MANY_LABELS = CPROF
 /* A column's value, also where the whole column is "none". */
 #define AT(table, column, row) ((table)->column != NULL ? (table)->column[row] : cprof_row_none.column)
 
-static uint64_t events_of_each = 100000;
+#define EVENTS_OF_EACH UINT64_C(100000)
+static uint64_t events_of_each = EVENTS_OF_EACH;
 static cprof_ticks now;
 static cprof_registry *registry;
 static cprof_accum *outer, *inner;
@@ -35,6 +36,11 @@ static cprof_ticks read_clock(void)
 static cprof_names key(const char *stage, const char *node)
 {
     return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
+}
+
+static void use_test_clock(void)
+{
+    cprof_clock_set_test(read_clock);
 }
 
 static void set_up(void)
@@ -117,7 +123,7 @@ static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row
     return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
-static void test_what_an_event_says(void)
+TEST(what_an_event_says)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -159,7 +165,7 @@ static void test_what_an_event_says(void)
     tear_down();
 }
 
-static void test_times_are_those_of_the_day(void)
+TEST(times_are_those_of_the_day)
 {
     set_up();
     struct timespec before;
@@ -192,19 +198,19 @@ static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
     tear_down();
 }
 
-static void test_a_full_ring_says_what_is_missing(void)
+TEST(a_full_ring_says_what_is_missing)
 {
     static const uint64_t capacities[] = {1, 2, 63, 64, 65, 192, 4095, 5000, 12345};
     static const uint64_t made[] = {1, 64, 65, 4100, 5000, 5001, 12345, 12346, 40000};
-    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
-        for (size_t j = 0; j < sizeof made / sizeof made[0]; j++) {
+    for (size_t i = 0; i < COUNT_OF(capacities); i++) {
+        for (size_t j = 0; j < COUNT_OF(made); j++) {
             check_kept(capacities[i], made[j], false);
             check_kept(capacities[i], made[j], true);
         }
     }
 }
 
-static void test_which_events_go(void)
+TEST(which_events_go)
 {
     for (int newest = 0; newest < 2; newest++) {
         set_up();
@@ -222,7 +228,7 @@ static void test_which_events_go(void)
 }
 
 /* Open before, inside and after: each of the cases that pause() states. */
-static void test_pausing(void)
+TEST(pausing)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -255,7 +261,7 @@ static void test_pausing(void)
     tear_down();
 }
 
-static void test_the_end_while_paused(void)
+TEST(the_end_while_paused)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -272,7 +278,7 @@ static void test_the_end_while_paused(void)
     tear_down();
 }
 
-static void test_what_is_open_at_the_end(void)
+TEST(what_is_open_at_the_end)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -307,7 +313,7 @@ static void test_what_is_open_at_the_end(void)
     tear_down();
 }
 
-static void test_suspended_calls(void)
+TEST(suspended_calls)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -345,7 +351,7 @@ static void test_suspended_calls(void)
 }
 
 /* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
-static void test_suspended_calls_that_are_cut(void)
+TEST(suspended_calls_that_are_cut)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -384,7 +390,7 @@ static void test_suspended_calls_that_are_cut(void)
 }
 
 /* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
-static void test_suspended_calls_that_run_on(void)
+TEST(suspended_calls_that_run_on)
 {
     for (int paused = 0; paused < 2; paused++) {
         set_up();
@@ -413,7 +419,7 @@ static void test_suspended_calls_that_run_on(void)
     }
 }
 
-static void test_nothing_inside_a_muted_span(void)
+TEST(nothing_inside_a_muted_span)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -472,7 +478,7 @@ static void end_noted_at(cprof_ticks tick, int64_t call_key, cprof_accum *accum)
     cprof_recording_end_noted(thread, call_key, accum, cprof_chain_top(&chain));
 }
 
-static void test_calls_that_are_told_of_when_they_are_over(void)
+TEST(calls_that_are_told_of_when_they_are_over)
 {
     for (int rooted = 0; rooted < 2; rooted++) {
         set_up();
@@ -520,11 +526,11 @@ static void test_calls_that_are_told_of_when_they_are_over(void)
 }
 
 /* They may be in other chunks of the ring, and the oldest of them gone. */
-static void test_many_children_of_such_a_call(void)
+TEST(many_children_of_such_a_call)
 {
     enum { CALLS = 200 };
     static const uint64_t capacities[] = {1, 2, 63, 64, 65, 100, 192, CALLS, CALLS + 1, 5000};
-    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(capacities); i++) {
         for (int newest = 0; newest < 2; newest++) {
             set_up();
             cprof_recording_session *session = start(capacities[i], newest, false);
@@ -549,7 +555,7 @@ static void test_many_children_of_such_a_call(void)
     }
 }
 
-static void test_such_calls_that_nobody_tells_of(void)
+TEST(such_calls_that_nobody_tells_of)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -566,7 +572,7 @@ static void test_such_calls_that_nobody_tells_of(void)
     tear_down();
 }
 
-static void test_such_calls_and_pauses(void)
+TEST(such_calls_and_pauses)
 {
     set_up();
     note_at(0, 1); /* nothing is recorded yet */
@@ -599,7 +605,7 @@ static void test_such_calls_and_pauses(void)
     tear_down();
 }
 
-static void test_steps(void)
+TEST(steps)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -620,7 +626,7 @@ static void test_steps(void)
     tear_down();
 }
 
-static void test_beyond_times(void)
+TEST(beyond_times)
 {
     set_up();
     cprof_recording_session *session = start(100, false, true);
@@ -671,7 +677,7 @@ static void test_beyond_times(void)
     tear_down();
 }
 
-static void test_one_at_a_time(void)
+TEST(one_at_a_time)
 {
     set_up();
     cprof_recording_options options = {.owner = OWNER, .capacity = 10, .hosts = true};
@@ -702,7 +708,7 @@ static void test_one_at_a_time(void)
 }
 
 /* Statistics are the same beside a recording, also where record() blocks lie between nodes. */
-static void test_statistics_are_independent(void)
+TEST(statistics_are_independent)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures without;
@@ -780,7 +786,7 @@ static void call_around_labels(order how, bool recorded)
     close_span(around);
 }
 
-static void test_labels_that_outlive_nodes_change_no_figure(void)
+TEST(labels_that_outlive_nodes_change_no_figure)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures without;
@@ -805,7 +811,7 @@ static void test_labels_that_outlive_nodes_change_no_figure(void)
 }
 
 /* Labels and texts that were asked for in one recording mean nothing in the next. */
-static void test_texts_of_an_earlier_recording(void)
+TEST(texts_of_an_earlier_recording)
 {
     set_up();
     cprof_recording_session *session = start(100, false, true);
@@ -836,7 +842,7 @@ static void test_texts_of_an_earlier_recording(void)
 }
 
 /* Of a span that was given up from outside nobody looked at the end: it has no figures of memory. */
-static void test_memory_at_an_end_that_nobody_saw(void)
+TEST(memory_at_an_end_that_nobody_saw)
 {
     set_up();
     cprof_recording_session *session = start(100, false, true);
@@ -852,7 +858,7 @@ static void test_memory_at_an_end_that_nobody_saw(void)
     tear_down();
 }
 
-static void test_what_is_muted(void)
+TEST(what_is_muted)
 {
     set_up();
     CHECK(!cprof_recording_is_muted(NULL));
@@ -872,7 +878,7 @@ static void test_what_is_muted(void)
 }
 
 /* A thread for which there is no memory loses its spans, which are counted. */
-static void test_spans_that_cannot_take_part(void)
+TEST(spans_that_cannot_take_part)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -902,7 +908,7 @@ static void test_spans_that_cannot_take_part(void)
     tear_down();
 }
 
-static void test_every_allocation_may_fail(void)
+TEST(every_allocation_may_fail)
 {
     uint64_t made = 0;
     for (uint64_t nth = 1; made == 0; nth++) {
@@ -936,14 +942,13 @@ static void test_every_allocation_may_fail(void)
     }
 }
 
-static void test_a_child_has_no_part_in_it(void)
+TEST(a_child_has_no_part_in_it)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *span = open_node(outer);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    IN_CHILD
+    {
         CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
         close_span(span);
         CHECK_EQUAL(cprof_recording_step(session, thread, key("", "step")), CPROF_OK);
@@ -956,9 +961,6 @@ static void test_a_child_has_no_part_in_it(void)
         CHECK_EQUAL(table->tracks[0].pid, getpid());
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQUAL(status, 0);
     close_span(span);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
@@ -966,8 +968,11 @@ static void test_a_child_has_no_part_in_it(void)
     tear_down();
 }
 
-static void test_labels_have_a_limit(void)
+TEST(labels_have_a_limit)
 {
+    if (events_of_each < EVENTS_OF_EACH) {
+        return; /* a million labels take long where a program is slow */
+    }
     set_up();
     cprof_recording_session *session = start(10, false, false);
     uint32_t serial = atomic_load(&cprof_recording.serial);
@@ -994,7 +999,7 @@ static void test_labels_have_a_limit(void)
 }
 
 /* However long labels are, they take no more memory than that; what is known by then goes on. */
-static void test_labels_have_so_many_bytes(void)
+TEST(labels_have_so_many_bytes)
 {
     enum { LABEL = 1 << 20, ALL = CPROF_RECORDING_MAX_LABEL_BYTES / LABEL };
     set_up();
@@ -1021,23 +1026,19 @@ static void test_labels_have_so_many_bytes(void)
 }
 
 /* Another thread was in the middle of an event when the process was forked: its ring may be anything, and is left alone. */
-static void test_a_fork_while_others_write(void)
+TEST(a_fork_while_others_write)
 {
     set_up();
     cprof_recording_session *session = start(100, false, true);
     call(inner);
     atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    IN_CHILD
+    {
         uint64_t live = fake_alloc_live();
         CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
         CHECK_EQUAL(live - fake_alloc_live(), 5); /* session, threads, three of the labels; not the ring, nor what it has */
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQUAL(status, 0);
     atomic_store(&thread->trace_mark, 0);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
@@ -1088,14 +1089,14 @@ static void *make_events_on(void *unused)
 static void run_threads(pthread_t *threads, void *(*body)(void *))
 {
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_create(&threads[i], NULL, body, NULL) == 0);
+        threads[i] = check_thread(body, NULL);
     }
 }
 
 static void join_threads(const pthread_t *threads)
 {
     for (int i = 0; i < THREADS; i++) {
-        CHECK(pthread_join(threads[i], NULL) == 0);
+        check_join(threads[i]);
     }
 }
 
@@ -1116,8 +1117,9 @@ static void check_well_formed(const cprof_table *table)
     }
 }
 
-static void test_what_is_kept_and_what_is_dropped_are_all(void)
+TEST(what_is_kept_and_what_is_dropped_are_all)
 {
+    cprof_clock_set_test(NULL);
     for (int newest = 0; newest < 2; newest++) {
         set_up();
         pthread_t threads[THREADS];
@@ -1136,8 +1138,9 @@ static void test_what_is_kept_and_what_is_dropped_are_all(void)
 }
 
 /* Recordings begin, pause and end while threads go on; what was kept is whole. */
-static void test_ends_while_threads_go_on(void)
+TEST(ends_while_threads_go_on)
 {
+    cprof_clock_set_test(NULL);
     set_up();
     pthread_t threads[THREADS];
     atomic_store(&go_on, true);
@@ -1162,7 +1165,7 @@ static void test_ends_while_threads_go_on(void)
 }
 
 /* A thread that has stopped in the middle of an event holds nobody up for long; its events count as dropped (C10). */
-static void test_a_thread_that_stopped_while_writing(void)
+TEST(a_thread_that_stopped_while_writing)
 {
     set_up();
     cprof_recording_session *session = start(100, false, false);
@@ -1186,10 +1189,7 @@ static void test_a_thread_that_stopped_while_writing(void)
 /* What membarrier() answers; 0: what the system says. */
 static int membarrier_error;
 
-long real_syscall(long number, ...) __asm__("__real_syscall");
-long wrapped_syscall(long number, long command, long flags, long cpu) __asm__("__wrap_syscall");
-
-long wrapped_syscall(long number, long command, long flags, long cpu)
+WRAP_REAL(long, syscall, long number, long command, long flags, long cpu)
 {
     if (number == SYS_membarrier && membarrier_error != 0) {
         errno = membarrier_error;
@@ -1209,7 +1209,7 @@ static void record_one_call(void)
 
 /* Where there is no membarrier, at the beginning or at the end of a recording, writers fence by themselves from then on. */
 
-static void test_without_membarrier(void)
+TEST(without_membarrier)
 {
     set_up();
     membarrier_error = ENOSYS;
@@ -1239,16 +1239,17 @@ static void *call_once(void *number)
 }
 
 /* Short-lived threads share a ring, one after the other; each has a track of its own (C4). */
-static void test_threads_that_come_and_go(void)
+TEST(threads_that_come_and_go)
 {
+    cprof_clock_set_test(NULL);
     set_up();
     fake_alloc_fail(0);
     cprof_recording_session *session = start(1000, false, false);
     uint64_t before = fake_alloc_mapped_bytes();
     for (int i = 0; i < 200; i++) {
         pthread_t other;
-        CHECK(pthread_create(&other, NULL, call_once, NULL) == 0);
-        CHECK(pthread_join(other, NULL) == 0);
+        other = check_thread(call_once, NULL);
+        check_join(other);
     }
     CHECK(fake_alloc_mapped_bytes() - before < 100 * 4096);
     cprof_table *table = finish(session);
@@ -1260,47 +1261,9 @@ static void test_threads_that_come_and_go(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) {
-        events_of_each = strtoull(argv[1], NULL, 10);
-    }
+    events_of_each = check_argument(argc, argv, EVENTS_OF_EACH);
     cprof_process_start();
     fake_alloc_install();
-    test_what_is_kept_and_what_is_dropped_are_all();
-    test_ends_while_threads_go_on();
-    test_threads_that_come_and_go();
-    cprof_clock_set_test(read_clock);
-    test_what_an_event_says();
-    test_times_are_those_of_the_day();
-    test_a_full_ring_says_what_is_missing();
-    test_which_events_go();
-    test_pausing();
-    test_the_end_while_paused();
-    test_what_is_open_at_the_end();
-    test_suspended_calls();
-    test_suspended_calls_that_are_cut();
-    test_suspended_calls_that_run_on();
-    test_nothing_inside_a_muted_span();
-    test_calls_that_are_told_of_when_they_are_over();
-    test_many_children_of_such_a_call();
-    test_such_calls_that_nobody_tells_of();
-    test_such_calls_and_pauses();
-    test_steps();
-    test_beyond_times();
-    test_one_at_a_time();
-    test_statistics_are_independent();
-    test_labels_that_outlive_nodes_change_no_figure();
-    test_texts_of_an_earlier_recording();
-    test_memory_at_an_end_that_nobody_saw();
-    test_what_is_muted();
-    test_spans_that_cannot_take_part();
-    test_every_allocation_may_fail();
-    test_a_thread_that_stopped_while_writing();
-    test_without_membarrier();
-    if (argc == 1) { /* a million of them, which takes long where a program is slow */
-        test_labels_have_a_limit();
-    }
-    test_labels_have_so_many_bytes();
-    test_a_child_has_no_part_in_it();
-    test_a_fork_while_others_write();
+    check_run(use_test_clock, NULL);
     return EXIT_SUCCESS;
 }

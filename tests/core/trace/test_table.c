@@ -62,7 +62,7 @@ static int64_t crafted_thread(uint64_t i)
 }
 
 /* Nobody can make threads that are slow to find: tables hash as no other does. */
-static void test_crafted_tracks(void)
+TEST(crafted_tracks)
 {
     enum { THREADS = 1000 };
     cprof_table *table = make_table();
@@ -177,7 +177,7 @@ static void check_lanes(const cprof_table *table, const char *letters, const cha
     }
 }
 
-static void test_columns_say_what_they_are(void)
+TEST(columns_say_what_they_are)
 {
     static const struct {
         const char *name;
@@ -193,7 +193,7 @@ static void test_columns_say_what_they_are(void)
         {"stream", 8, -1, CPROF_COLUMN_stream, 'q'},    {"args_length", 4, 0, CPROF_COLUMN_args_length, 'I'},
     };
     cprof_table *table = make_table();
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(expected); i++) {
         cprof_column column = cprof_table_column(table, expected[i].number);
         CHECK(strcmp(column.name, expected[i].name) == 0);
         CHECK_EQUAL(column.format, expected[i].format);
@@ -245,7 +245,7 @@ static bool is_always_there(cprof_column_number number)
 }
 
 /* Each column comes into being with the first row that has something there. */
-static void test_columns_come_when_they_are_needed(void)
+TEST(columns_come_when_they_are_needed)
 {
     enum { BEFORE = 300, AFTER = 300 };
     for (int number = 0; number < CPROF_COLUMN_COUNT; number++) {
@@ -273,7 +273,7 @@ static void test_columns_come_when_they_are_needed(void)
     }
 }
 
-static void test_too_many_rows(void)
+TEST(too_many_rows)
 {
     cprof_table *table = make_table();
     add(table, &cprof_row_none);
@@ -287,7 +287,7 @@ static void test_too_many_rows(void)
     cprof_table_destroy(table);
 }
 
-static void test_texts(void)
+TEST(texts)
 {
     enum { LONG = 1000000 };
     cprof_table *table = make_table();
@@ -312,7 +312,7 @@ static void test_texts(void)
 }
 
 /* Numbers of texts and tracks have 32 bits: a table that has used them up has no room for more. */
-static void test_numbers_run_out(void)
+TEST(numbers_run_out)
 {
     cprof_table *table = make_table();
     cprof_text text;
@@ -327,7 +327,7 @@ static void test_numbers_run_out(void)
     cprof_table_destroy(table);
 }
 
-static void test_tracks(void)
+TEST(tracks)
 {
     enum { THREADS = 1000 };
     cprof_table *table = make_table();
@@ -365,7 +365,7 @@ static void test_tracks(void)
 }
 
 /* What is said of a process at one track of it holds for all. */
-static void test_processes_are_shared(void)
+TEST(processes_are_shared)
 {
     cprof_table *table = make_table();
     uint32_t other;
@@ -388,7 +388,7 @@ static void test_processes_are_shared(void)
     cprof_table_destroy(table);
 }
 
-static void test_kept_bytes(void)
+TEST(kept_bytes)
 {
     cprof_table *table = make_table();
     uint64_t at;
@@ -414,7 +414,7 @@ static void check_fact(const cprof_table *table, const char *key, const char *ex
     CHECK(is_text(value, expected));
 }
 
-static void test_facts(void)
+TEST(facts)
 {
     enum { MANY = 1000 };
     cprof_table *table = make_table();
@@ -440,7 +440,7 @@ static void test_facts(void)
     cprof_table_destroy(table);
 }
 
-static void test_flows(void)
+TEST(flows)
 {
     enum { MANY = 100 };
     cprof_table *table = make_table();
@@ -456,7 +456,7 @@ static void test_flows(void)
 }
 
 /* The last owner frees it. */
-static void test_shared_tables(void)
+TEST(shared_tables)
 {
     cprof_table *table = make_table();
     add(table, &cprof_row_none);
@@ -510,18 +510,18 @@ static void check_random_order(size_t count, uint64_t range, uint64_t *random)
     cprof_table_destroy(table);
 }
 
-static void test_rows_are_sorted(void)
+TEST(rows_are_sorted)
 {
     static const size_t counts[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 100, 1000, 5000};
     uint64_t random = 1;
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
         check_random_order(counts[i], 1, &random);       /* in order, nearly */
         check_random_order(counts[i], 20, &random);      /* out of order by a few */
         check_random_order(counts[i], 1000000, &random); /* out of all order */
     }
 }
 
-static void test_an_empty_table_can_be_finished(void)
+TEST(an_empty_table_can_be_finished)
 {
     cprof_table *table = make_table();
     finish(table);
@@ -532,7 +532,7 @@ static void test_an_empty_table_can_be_finished(void)
 }
 
 /* Of equal rows the one added first, but parents before their children. */
-static void test_rows_with_one_interval(void)
+TEST(rows_with_one_interval)
 {
     cprof_table *table =
         TABLE_OF(ROW(5, 9, 'A'), ROW(5, 5, 'B'), ROW(5, 9, 'C'), ROW(5, 10, 'D'), ROW(4, 4, 'E'), ROW(5, 9, 'F'));
@@ -547,7 +547,7 @@ static void test_rows_with_one_interval(void)
     cprof_table_destroy(table);
 }
 
-static void test_parents_by_ids(void)
+TEST(parents_by_ids)
 {
     cprof_table *table = TABLE_OF(ROW(20, 30, 'B', .span = 2, .parent_span = 1),
                                   ROW(21, 22, 'C', .span = 3, .parent_span = 2, .track = 1), ROW(10, 40, 'A', .span = 1),
@@ -562,7 +562,7 @@ static void test_parents_by_ids(void)
 }
 
 /* No row has an id, though some name a parent. */
-static void test_parents_that_are_missing(void)
+TEST(parents_that_are_missing)
 {
     cprof_table *table = TABLE_OF(ROW(1, 9, 'A'), ROW(2, 3, 'B', .parent_span = 5));
     CHECK(table->span == NULL);
@@ -571,7 +571,7 @@ static void test_parents_that_are_missing(void)
 }
 
 /* What only damaged data has: an id twice, circles. */
-static void test_parents_of_damaged_data(void)
+TEST(parents_of_damaged_data)
 {
     cprof_table *table =
         TABLE_OF(ROW(1, 9, 'A', .span = 1), ROW(2, 9, 'B', .span = 1), ROW(3, 4, 'C', .span = 2, .parent_span = 1));
@@ -593,7 +593,7 @@ static void test_parents_of_damaged_data(void)
 }
 
 /* Ids as they are made: by chance. */
-static void test_many_ids(void)
+TEST(many_ids)
 {
     enum { MANY = 20000 };
     uint64_t random = 3;
@@ -622,7 +622,7 @@ static void test_many_ids(void)
     cprof_table_destroy(table);
 }
 
-static void test_parents_by_time(void)
+TEST(parents_by_time)
 {
     cprof_table *table =
         TABLE_OF(ROW(0, 100000, 'A', .kind = CPROF_KIND_HOST), ROW(10000, 50000, 'B', .kind = CPROF_KIND_HOST),
@@ -636,7 +636,7 @@ static void test_parents_by_time(void)
 }
 
 /* Only what lasts takes part. */
-static void test_kinds_without_parents_by_time(void)
+TEST(kinds_without_parents_by_time)
 {
     cprof_table *table =
         TABLE_OF(ROW(0, 100, 'S', .kind = CPROF_KIND_STEP), ROW(10, 50, 'A', .kind = CPROF_KIND_HOST),
@@ -649,7 +649,7 @@ static void test_kinds_without_parents_by_time(void)
 }
 
 /* Rows of others lie within ours; ours go by their ids. */
-static void test_parents_of_both_sorts(void)
+TEST(parents_of_both_sorts)
 {
     cprof_table *table = TABLE_OF(ROW(0, 100, 'A', .span = 1), ROW(10, 90, 'B', .span = 2, .parent_span = 1),
                                   ROW(20, 30, 'c', .kind = CPROF_KIND_HOST), ROW(22, 28, 'd', .kind = CPROF_KIND_HOST),
@@ -661,7 +661,7 @@ static void test_parents_of_both_sorts(void)
 }
 
 /* Children stick out by what is rounded away, up to a microsecond; what only touches is no child. */
-static void test_rounded_times(void)
+TEST(rounded_times)
 {
     cprof_table *table =
         TABLE_OF(ROW(10000, 20000, 'A', .kind = CPROF_KIND_HOST), ROW(15000, 21000, 'B', .kind = CPROF_KIND_HOST),
@@ -676,7 +676,7 @@ static void test_rounded_times(void)
 }
 
 /* Times at the ends of what 64 bits hold are only times. */
-static void test_extreme_times(void)
+TEST(extreme_times)
 {
     cprof_table *table = TABLE_OF(
         ROW(INT64_MIN, INT64_MAX, 'A', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN, 'B', .kind = CPROF_KIND_HOST),
@@ -725,7 +725,7 @@ static int64_t expected_parent(const cprof_table *table, size_t row)
     return -1;
 }
 
-static void test_random_nesting(void)
+TEST(random_nesting)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t random = seed;
@@ -755,7 +755,7 @@ static int32_t innermost_around(const cprof_table *table, size_t row)
 }
 
 /* Rows that overlap as they like. */
-static void test_random_overlaps(void)
+TEST(random_overlaps)
 {
     enum { ROWS = 300 };
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -780,7 +780,7 @@ static void test_random_overlaps(void)
 #define SUSPENDABLE .flags = CPROF_ROW_SUSPENDABLE
 
 /* Tasks that run by turns: each has a lane of its own, with what it calls. */
-static void test_lanes_of_tasks(void)
+TEST(lanes_of_tasks)
 {
     cprof_table *table = TABLE_OF(ROW(0, 100, 'A', .span = 1, SUSPENDABLE), ROW(1, 90, 'B', .span = 2, SUSPENDABLE),
                                   ROW(2, 120, 'C', .span = 3, SUSPENDABLE), ROW(10, 12, 'a', .span = 4, .parent_span = 1),
@@ -793,7 +793,7 @@ static void test_lanes_of_tasks(void)
 }
 
 /* A generator is open while its consumer works: it goes out of the way, with what runs inside it. */
-static void test_lanes_of_generators(void)
+TEST(lanes_of_generators)
 {
     cprof_table *table =
         TABLE_OF(ROW(0, 1000, 'M', .span = 1), ROW(10, 900, 'G', .span = 2, .parent_span = 1, SUSPENDABLE),
@@ -811,7 +811,7 @@ static void test_lanes_of_generators(void)
 }
 
 /* A sibling that ended before, or began after, shares nothing. */
-static void test_lanes_of_generators_that_share_nothing(void)
+TEST(lanes_of_generators_that_share_nothing)
 {
     cprof_table *table = TABLE_OF(ROW(0, 10, 'n', .span = 1), ROW(10, 20, 'G', .span = 2, SUSPENDABLE),
                                   ROW(20, 30, 'm', .span = 3), ROW(20, 25, 'H', .span = 4, .parent_span = 3, SUSPENDABLE),
@@ -821,7 +821,7 @@ static void test_lanes_of_generators_that_share_nothing(void)
 }
 
 /* A child that outlives its parent, and one whose parent is elsewhere. */
-static void test_lanes_of_orphans(void)
+TEST(lanes_of_orphans)
 {
     cprof_table *table =
         TABLE_OF(ROW(0, 50, 'A', .span = 1), ROW(10, 80, 'B', .span = 2, .parent_span = 1),
@@ -835,7 +835,7 @@ static void test_lanes_of_orphans(void)
     cprof_table_destroy(table);
 }
 
-static void test_lanes_of_steps(void)
+TEST(lanes_of_steps)
 {
     cprof_table *table = TABLE_OF(ROW(0, 100, 'M', .span = 1), ROW(10, 40, 'S', .kind = CPROF_KIND_STEP),
                                   ROW(40, 70, 'T', .kind = CPROF_KIND_STEP), ROW(15, 20, 'a', .span = 2, .parent_span = 1),
@@ -845,7 +845,7 @@ static void test_lanes_of_steps(void)
 }
 
 /* A call of no time where its parent, or one before it, ends. */
-static void test_lanes_of_moments(void)
+TEST(lanes_of_moments)
 {
     cprof_table *table = TABLE_OF(ROW(0, 10, 'A', .span = 1), ROW(5, 10, 'B', .span = 2, .parent_span = 1),
                                   ROW(10, 10, 'C', .span = 3, .parent_span = 1), ROW(10, 10, 'D', .span = 4),
@@ -855,7 +855,7 @@ static void test_lanes_of_moments(void)
 }
 
 /* What does not last keeps the first lane. */
-static void test_rows_without_lanes(void)
+TEST(rows_without_lanes)
 {
     cprof_table *table = TABLE_OF(ROW(0, 10, 'A'), ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
                                   ROW(7, 7, 'D', .kind = CPROF_KIND_INSTANT, .span = 5, .parent_span = 6));
@@ -864,7 +864,7 @@ static void test_rows_without_lanes(void)
 }
 
 /* Kernels of one stream that overlap, one of them within an annotation; their parents are on the host, or unknown. */
-static void test_lanes_of_devices(void)
+TEST(lanes_of_devices)
 {
     enum { CALL = 7, US = 1000 };
     cprof_table *table =
@@ -878,7 +878,7 @@ static void test_lanes_of_devices(void)
     cprof_table_destroy(table);
 }
 
-static void test_more_than_all_lanes(void)
+TEST(more_than_all_lanes)
 {
     enum { ROWS = CPROF_TABLE_MAX_LANES + 50 };
     cprof_table *table = make_table();
@@ -917,7 +917,7 @@ static int32_t around_in_lane(const cprof_table *table, size_t row)
 }
 
 /* Tasks and generators at random: within a lane rows nest, and each lies within its parent, or within none. */
-static void test_random_lanes(void)
+TEST(random_lanes)
 {
     enum { ROWS = 400 };
     size_t moved = 0;
@@ -1020,7 +1020,7 @@ static void check_unfinished(const cprof_table *table)
     }
 }
 
-static void test_rows_without_memory(void)
+TEST(rows_without_memory)
 {
     int refusals = 0;
     for (uint64_t nth = 1; nth <= 60; nth++) {
@@ -1038,7 +1038,7 @@ static void test_rows_without_memory(void)
 
 /* G7, of finishing: slots and visits, order and its scratch, both lists of the index, the stack, children and siblings, what
  * is open, and lanes. */
-static void test_finish_without_memory(void)
+TEST(finish_without_memory)
 {
     enum { ALLOCATIONS = 11 };
     bool failed = true;
@@ -1062,47 +1062,4 @@ static void test_finish_without_memory(void)
     }
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    test_columns_say_what_they_are();
-    test_columns_come_when_they_are_needed();
-    test_too_many_rows();
-    test_texts();
-    test_numbers_run_out();
-    test_tracks();
-    test_crafted_tracks();
-    test_processes_are_shared();
-    test_kept_bytes();
-    test_facts();
-    test_flows();
-    test_shared_tables();
-    test_rows_are_sorted();
-    test_an_empty_table_can_be_finished();
-    test_rows_with_one_interval();
-    test_parents_by_ids();
-    test_parents_that_are_missing();
-    test_parents_of_damaged_data();
-    test_many_ids();
-    test_parents_by_time();
-    test_kinds_without_parents_by_time();
-    test_parents_of_both_sorts();
-    test_rounded_times();
-    test_extreme_times();
-    test_random_nesting();
-    test_random_overlaps();
-    test_lanes_of_tasks();
-    test_lanes_of_generators();
-    test_lanes_of_generators_that_share_nothing();
-    test_lanes_of_orphans();
-    test_lanes_of_steps();
-    test_lanes_of_moments();
-    test_rows_without_lanes();
-    test_lanes_of_devices();
-    test_more_than_all_lanes();
-    test_random_lanes();
-    test_rows_without_memory();
-    test_finish_without_memory();
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(NULL, NULL)
