@@ -65,7 +65,7 @@ static cprof_status add_row(load *l, cprof_row *row)
 {
     cprof_status status = cprof_chrome_values_row_args(&l->values, &l->event, row);
     if (status == CPROF_OK && row->args_length == 0 && !cprof_chrome_values_row_is_whole(&l->event, row)) {
-        status = cprof_chrome_values_row_keep(&l->values, &l->event, &row->args_at, &row->args_length);
+        status = cprof_chrome_values_row_keep(&l->values, &l->event, true, &row->args_at, &row->args_length);
     }
     return status == CPROF_OK ? cprof_table_add(l->values.table, row) : status;
 }
@@ -141,7 +141,7 @@ static cprof_status take_begin(load *l)
     bool is_known;
     cprof_status status = begin_row(l, &row, &is_known);
     if (status == CPROF_OK && is_known) {
-        status = cprof_chrome_values_row_keep(&l->values, &l->event, &row.args_at, &row.args_length);
+        status = cprof_chrome_values_row_keep(&l->values, &l->event, false, &row.args_at, &row.args_length);
     }
     if (status != CPROF_OK || !is_known) {
         return status;
@@ -181,8 +181,10 @@ static cprof_status join_args(load *l, const open_event *begin, cprof_row *row)
     cprof_name text = {joined, begin->args_length};
     memcpy(joined, l->values.table->kept + begin->args_at, begin->args_length);
     if (is_empty_object(more)) {
-        row->args_at = begin->args_at;
-        row->args_length = begin->args_length;
+        if (l->values.id_offset == 0) { /* else they are kept anew */
+            row->args_at = begin->args_at;
+            row->args_length = begin->args_length;
+        }
     } else if (is_empty_object(text)) {
         memcpy(joined, more.bytes, text.length = more.length);
     } else {
@@ -494,12 +496,13 @@ static cprof_status run(load *l, int64_t shift_ns, cprof_read read, void *contex
         status = shift(l, shift_ns);
         l->values.table->dropped += l->report->dropped;
     }
+    l->report->greatest_id = l->values.greatest_id;
     l->report->reason = l->reader.reason;
     l->report->bytes = l->reader.reason != NULL ? l->reader.wrong_at : l->reader.mark_offset;
     return status;
 }
 
-cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, cprof_read read, void *context,
+cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, int64_t id_offset, cprof_read read, void *context,
                                cprof_chrome_read_report *report)
 {
     *report = (cprof_chrome_read_report){.reason = NULL};
@@ -509,6 +512,7 @@ cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, cprof_read 
     }
     l->report = report;
     l->values.table = table;
+    l->values.id_offset = id_offset;
     l->tracks.values = &l->values;
     l->first_row = table->count;
     l->first_flow = table->flow_count;

@@ -13,12 +13,13 @@
 
 /* What was read, and what was not taken over. */
 typedef struct {
-    uint64_t bytes;     /* read; after CPROF_BAD_FORMAT: the offset of what is wrong, in the uncompressed text */
-    uint64_t ignored;   /* events of phases that a recording does not have (async, object, sample, ...), or without a time */
-    uint64_t unmatched; /* begin events without an end, and ends without a beginning */
-    uint64_t negative;  /* durations below zero, which became zero */
-    uint64_t dropped;   /* of our own traces: what they say was dropped */
-    const char *reason; /* after CPROF_BAD_FORMAT: what is wrong, a static text; else NULL */
+    uint64_t bytes;      /* read; after CPROF_BAD_FORMAT: the offset of what is wrong, in the uncompressed text */
+    uint64_t ignored;    /* events of phases that a recording does not have (async, object, sample, ...), or without a time */
+    uint64_t unmatched;  /* begin events without an end, and ends without a beginning */
+    uint64_t negative;   /* durations below zero, which became zero */
+    uint64_t dropped;    /* of our own traces: what they say was dropped */
+    int64_t greatest_id; /* of correlations, external ids and arrows, with the offset, but for random ones; 0: none */
+    const char *reason;  /* after CPROF_BAD_FORMAT: what is wrong, a static text; else NULL */
 } cprof_chrome_read_report;
 
 enum {
@@ -29,10 +30,12 @@ enum {
 
 #define CPROF_CHROME_READ_LONGEST_NS (INT64_C(1) << 62) /* from the first to the last time of a table: 146 years */
 
-/* Adds the events of a trace to an unfinished table, `shift_ns` added to all times; what the file says about the whole becomes
- * facts, as it stands there. CPROF_BAD_FORMAT: damaged or no trace at all, see the report; CPROF_NO_MEMORY; CPROF_OUT_OF_RANGE:
- * more rows than a table takes; or what `read` returned. After any of these the table may only be destroyed. */
-cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, cprof_read read, void *context,
+/* Adds the events of a trace to an unfinished table, `shift_ns` added to all times, and `id_offset` (0 or more) to
+ * correlations, external ids and ids of arrows from 1 to 2^52 - 1, also in kept args; what the file says about the whole
+ * becomes facts, as it stands there. CPROF_BAD_FORMAT: damaged or no trace at all, see the report; CPROF_NO_MEMORY;
+ * CPROF_OUT_OF_RANGE: more rows than a table takes; or what `read` returned. After any of these the table may only be
+ * destroyed. */
+cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, int64_t id_offset, cprof_read read, void *context,
                                cprof_chrome_read_report *report);
 
 #endif

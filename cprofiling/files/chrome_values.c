@@ -5,12 +5,15 @@
 #include "cprofiling/base/vector.h"
 #include "cprofiling/files/chrome_write.h"
 #include "cprofiling/files/json_text.h"
+#include "cprofiling/files/json_write.h"
 #include "cprofiling/nodes/accum.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { NS_POWER = 3 }; /* times are microseconds */
+
+static const int64_t least_random_id = INT64_C(1) << 52; /* such ids are of no other trace, and stay */
 
 void cprof_chrome_values_dispose(cprof_chrome_values *values)
 {
@@ -214,12 +217,24 @@ static bool is_unsigned(cprof_name text, uint64_t *number)
     return true;
 }
 
+/* The id with the offset; what is no positive number below the random ones stays as it is, as does all where there is no room.
+ */
+static int64_t move_id(cprof_chrome_values *values, int64_t id)
+{
+    if (id <= 0 || id >= least_random_id || values->id_offset > INT64_MAX - least_random_id) {
+        return id;
+    }
+    id += values->id_offset;
+    values->greatest_id = id > values->greatest_id ? id : values->greatest_id;
+    return id;
+}
+
 cprof_status cprof_chrome_values_id(cprof_chrome_values *values, const cprof_json_value *value, uint64_t *id)
 {
     int64_t integer;
     cprof_name string;
     if (cprof_chrome_values_is_integer(value, &integer)) {
-        *id = (uint64_t)integer;
+        *id = (uint64_t)move_id(values, integer);
         return CPROF_OK;
     }
     if (value->kind == CPROF_JSON_NUMBER && is_unsigned(value->text, id)) {
@@ -627,8 +642,8 @@ static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_even
 cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
 {
     set_place(values, event, row);
-    row->correlation = integer_of(VALUE(CORRELATION), -1);
-    row->external_id = integer_of(VALUE(EXTERNAL_ID), -1);
+    row->correlation = move_id(values, integer_of(VALUE(CORRELATION), -1));
+    row->external_id = move_id(values, integer_of(VALUE(EXTERNAL_ID), -1));
     row->bytes = integer_of(VALUE(BYTES), CPROF_TABLE_UNKNOWN);
     cprof_status status = list_of_value(values, VALUE(SHAPES), &row->shapes);
     if (status == CPROF_OK) {
@@ -646,12 +661,50 @@ bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cpr
     return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
 }
 
-cprof_status cprof_chrome_values_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at,
-                                          uint32_t *length)
+/* Puts a moved id in its place in the copy of args that `changed` begins with; returns the length of the copy. */
+static size_t put_moved(cprof_chrome_values *values, const cprof_json_value *args, const cprof_json_value *id, size_t length)
 {
-    const cprof_json_value *args = VALUE(ARGS);
+    char number[LONGEST_NUMBER];
+    int64_t integer;
+    if (!cprof_chrome_values_is_integer(id, &integer)) {
+        return length;
+    }
+    size_t digits = (size_t)(cprof_json_write_integer(number, move_id(values, integer)) - number);
+    char *at = values->changed.bytes + length - (size_t)(args->text.bytes + args->text.length - id->text.bytes);
+    size_t rest = (size_t)(values->changed.bytes + length - at) - id->text.length;
+    memmove(at + digits, at + id->text.length, rest);
+    memcpy(at, number, digits);
+    return length + digits - id->text.length;
+}
+
+/* The args with moved ids; borrowed as by cprof_chrome_values_json(). CPROF_NO_MEMORY. */
+static cprof_status move_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_json_value *args)
+{
+    char *bytes = cprof_chrome_values_grow(&values->changed, args->text.length + 2 * LONGEST_NUMBER);
+    if (bytes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    const cprof_json_value *first = VALUE(CORRELATION);
+    const cprof_json_value *second = VALUE(EXTERNAL_ID);
+    memcpy(bytes, args->text.bytes, args->text.length);
+    bool is_swapped = first != NULL && second != NULL && first->text.bytes > second->text.bytes;
+    size_t length = put_moved(values, args, is_swapped ? second : first, args->text.length);
+    args->text = (cprof_name){bytes, put_moved(values, args, is_swapped ? first : second, length)};
+    return CPROF_OK;
+}
+
+cprof_status cprof_chrome_values_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, bool moves_ids,
+                                          uint64_t *at, uint32_t *length)
+{
     cprof_name json = {"", 0};
-    cprof_status status = args != NULL ? cprof_chrome_values_json(values, args, &json) : CPROF_OK;
+    cprof_status status = CPROF_OK;
+    if (VALUE(ARGS) != NULL) {
+        cprof_json_value args = *VALUE(ARGS);
+        if (moves_ids && values->id_offset > 0) {
+            status = move_args(values, event, &args);
+        }
+        status = status == CPROF_OK ? cprof_chrome_values_json(values, &args, &json) : status;
+    }
     *length = (uint32_t)json.length;
     return status == CPROF_OK && json.length > 0 ? cprof_table_keep(values->table, json, at) : status;
 }

@@ -19,7 +19,9 @@ typedef struct {
 typedef struct {
     cprof_table *table;               /* borrowed */
     cprof_chrome_values_room scratch; /* for texts that are not as they are in the file */
-    cprof_chrome_values_room changed; /* for stacks */
+    cprof_chrome_values_room changed; /* for stacks, and for args with other ids */
+    int64_t id_offset;                /* added to ids that join events; at least 0 */
+    int64_t greatest_id;              /* of them so far, with the offset; 0: none */
     struct {
         uint64_t hash;
         cprof_text text; /* 0: none */
@@ -45,7 +47,7 @@ bool cprof_chrome_values_is_integer(const cprof_json_value *value, int64_t *inte
 /* Whether the value is a number, then its microseconds in ns, rounded half to even. CPROF_OUT_OF_RANGE: beyond int64. */
 cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, bool *is_known);
 
-/* The 64 bits of an arrow's id: those of an integer, or a hash of anything else. */
+/* The 64 bits of an arrow's id: those of an integer, moved by the offset, or a hash of anything else. */
 cprof_status cprof_chrome_values_id(cprof_chrome_values *values, const cprof_json_value *value, uint64_t *id);
 
 /* The tracks of a table that processes and threads of a Chrome trace become.
@@ -93,8 +95,9 @@ cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cpr
 /* Whether the columns of a row hold all that the event's args say: it is ours. */
 bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cprof_row *row);
 
-/* Keeps the event's args in the table; *length is 0 where there are none. CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at,
-                                          uint32_t *length);
+/* Keeps the event's args in the table, with their ids moved if `moves_ids`; *length is 0 where there are none.
+ * CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_values_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, bool moves_ids,
+                                          uint64_t *at, uint32_t *length);
 
 #endif

@@ -499,6 +499,7 @@ static int64_t parse_integer(cprof_name json)
 }
 
 static const char dropped_key[] = "droppedEvents";
+static const char base_key[] = "baseTimeNanoseconds";
 
 static void put_fact(trace *t, cprof_name key, cprof_name json)
 {
@@ -538,11 +539,11 @@ static cprof_ns earliest(const cprof_table *table)
 
 /* What times are counted from. A base that was set is changed only where readers would suffer: those that drop what is before
  * it, and those whose microseconds are of double precision. */
-static cprof_ns choose_base(const cprof_table *table, const char *key)
+cprof_ns cprof_chrome_write_base(const cprof_table *table)
 {
     cprof_name fact;
     cprof_ns first_ns = earliest(table);
-    if (cprof_table_fact(table, cprof_name_of(key), &fact)) {
+    if (cprof_table_fact(table, cprof_name_of(base_key), &fact)) {
         cprof_ns base_ns = parse_integer(fact);
         if (base_ns <= first_ns && (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_CHROME_WRITE_LONGEST_NS) {
             return base_ns;
@@ -556,12 +557,11 @@ static cprof_ns choose_base(const cprof_table *table, const char *key)
 /* The facts that were set, and those that no trace is without. */
 static void put_facts(trace *t)
 {
-    static const char base_key[] = "baseTimeNanoseconds";
     const cprof_table *table = t->table;
     if (!has_fact(t, "schemaVersion")) {
         put_number_as_fact(t, "schemaVersion", 1);
     }
-    t->base_ns = choose_base(table, base_key);
+    t->base_ns = cprof_chrome_write_base(table);
     put_number_as_fact(t, base_key, t->base_ns);
     if (!has_fact(t, "displayTimeUnit")) {
         put_fact(t, cprof_name_of("displayTimeUnit"), cprof_name_of("\"ms\""));
@@ -580,12 +580,9 @@ static void put_facts(trace *t)
     }
 }
 
-static void put_trace(trace *t)
+static void put_events(trace *t)
 {
     const cprof_table *table = t->table;
-    PUT(t, "{\n");
-    put_facts(t);
-    PUT(t, "\"traceEvents\":[");
     for (size_t i = 0; i < table->track_count && t->json.status == CPROF_OK; i++) {
         put_track(t, (uint32_t)i);
     }
@@ -598,21 +595,49 @@ static void put_trace(trace *t)
     if (table->flow_count == 0 && table->correlation != NULL) {
         put_arrows(t);
     }
-    PUT(t, "\n]}\n");
 }
 
-cprof_status cprof_chrome_write(const cprof_table *table, cprof_write write, void *context)
+static trace *begin(const cprof_table *table, cprof_ns base_ns, bool is_first, cprof_write write, void *context)
 {
     trace *t = cprof_alloc_zeroed(sizeof *t);
-    if (t == NULL) {
-        return CPROF_NO_MEMORY;
+    if (t != NULL) {
+        t->table = table;
+        t->base_ns = base_ns;
+        t->is_first = is_first;
+        cprof_json_write_begin(&t->json, write, context);
     }
-    t->table = table;
-    t->is_first = true;
-    cprof_json_write_begin(&t->json, write, context);
-    put_trace(t);
+    return t;
+}
+
+static cprof_status end(trace *t)
+{
     cprof_json_write_flush(&t->json);
     cprof_status status = t->json.status;
     cprof_alloc_release(t);
     return status;
+}
+
+cprof_status cprof_chrome_write_events(const cprof_table *table, cprof_ns base_ns, bool is_first, cprof_write write,
+                                       void *context)
+{
+    trace *t = begin(table, base_ns, is_first, write, context);
+    if (t == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    put_events(t);
+    return end(t);
+}
+
+cprof_status cprof_chrome_write(const cprof_table *table, cprof_write write, void *context)
+{
+    trace *t = begin(table, 0, true, write, context);
+    if (t == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    PUT(t, "{\n");
+    put_facts(t);
+    PUT(t, "\"traceEvents\":[");
+    put_events(t);
+    PUT(t, "\n]}\n");
+    return end(t);
 }

@@ -35,4 +35,12 @@
  * anything was written, or the status that `write` returned. */
 cprof_status cprof_chrome_write(const cprof_table *table, cprof_write write, void *context);
 
+/* Writes only the events, for a file of several tables: times are counted from `base_ns`, and a comma stands before each event
+ * but the first, if `is_first`. Else as above. */
+cprof_status cprof_chrome_write_events(const cprof_table *table, cprof_ns base_ns, bool is_first, cprof_write write,
+                                       void *context);
+
+/* The base of the times that cprof_chrome_write() would choose. */
+cprof_ns cprof_chrome_write_base(const cprof_table *table);
+
 #endif

@@ -46,6 +46,9 @@ PyObject *ext_recording_set_fact(PyObject *object, PyObject *args);
 PyObject *ext_recording_name_process(PyObject *object, PyObject *args);
 PyObject *ext_recording_name_thread(PyObject *object, PyObject *args);
 
+/* _renumber(pids): a process's number for each track; nothing can be found by its numbers any more. */
+PyObject *ext_recording_renumber(PyObject *object, PyObject *pids);
+
 /* column(name), none(name), args(row) */
 PyObject *ext_recording_column(PyObject *object, PyObject *name);
 PyObject *ext_recording_none(PyObject *object, PyObject *name);
@@ -61,10 +64,12 @@ PyObject *ext_recording_column_names(PyObject *object, void *unused);
 /* The buffer of the column that is being exported; BufferError when none is. */
 int ext_recording_get_buffer(PyObject *object, Py_buffer *view, int flags);
 
-/* write_chrome(write) */
+/* write_chrome(write), _write_events(write, base_ns, is_first), _chrome_base */
 PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write);
+PyObject *ext_recording_write_events(PyObject *object, PyObject *args);
+PyObject *ext_recording_chrome_base(PyObject *object, void *unused);
 
-/* _load(read, shift_ns) */
+/* _load(read, shift_ns, id_offset=0) */
 PyObject *ext_recording_load(PyObject *object, PyObject *args);
 
 /* __arrow_c_stream__(requested_schema=None), _arrow_stream(*, spans, execution_index, operator_index): capsules. */

@@ -224,6 +224,26 @@ PyObject *ext_recording_name_process(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+PyObject *ext_recording_renumber(PyObject *object, PyObject *pids)
+{
+    ext_recording *self = (ext_recording *)object;
+    cprof_table *table = self->table;
+    PyObject *numbers = ext_recording_can_change(self) ? PySequence_Fast(pids, "pids must be a sequence of integers") : NULL;
+    if (numbers == NULL) {
+        return NULL;
+    }
+    if ((size_t)PySequence_Fast_GET_SIZE(numbers) != table->track_count) {
+        PyErr_Format(PyExc_ValueError, "pids must be %zu integers, got %zd", table->track_count,
+                     PySequence_Fast_GET_SIZE(numbers));
+    }
+    for (size_t i = 0; i < table->track_count && !PyErr_Occurred(); i++) {
+        table->tracks[i].pid = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(numbers, (Py_ssize_t)i));
+        table->tracks[i].pid_text = 0;
+    }
+    Py_DECREF(numbers);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 PyObject *ext_recording_name_thread(PyObject *object, PyObject *args)
 {
     ext_recording *self = (ext_recording *)object;

@@ -42,6 +42,16 @@ static cprof_status hand_on(void *context, const char *bytes, size_t length)
     return outcome_of(fine);
 }
 
+/* None, or NULL with the exception, after writing without the GIL. */
+static PyObject *written(const callback *write, cprof_status status)
+{
+    PyEval_RestoreThread(write->thread);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "writing a trace");
+}
+
 PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write)
 {
     const ext_recording *self = (ext_recording *)object;
@@ -49,12 +59,27 @@ PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write)
         return NULL;
     }
     callback context = {.function = write, .thread = PyEval_SaveThread()};
-    cprof_status status = cprof_chrome_write(self->table, hand_on, &context);
-    PyEval_RestoreThread(context.thread);
-    if (PyErr_Occurred()) {
+    return written(&context, cprof_chrome_write(self->table, hand_on, &context));
+}
+
+PyObject *ext_recording_write_events(PyObject *object, PyObject *args)
+{
+    const ext_recording *self = (ext_recording *)object;
+    PyObject *write;
+    long long base_ns;
+    int is_first;
+    if (!PyArg_ParseTuple(args, "OLp:_write_events", &write, &base_ns, &is_first) || checked_function(write, "write") == NULL ||
+        !ext_recording_can_read(self)) {
         return NULL;
     }
-    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "writing a trace");
+    callback context = {.function = write, .thread = PyEval_SaveThread()};
+    return written(&context, cprof_chrome_write_events(self->table, base_ns, is_first != 0, hand_on, &context));
+}
+
+PyObject *ext_recording_chrome_base(PyObject *object, void *Py_UNUSED(unused))
+{
+    const ext_recording *self = (ext_recording *)object;
+    return ext_recording_can_read(self) ? PyLong_FromLongLong(cprof_chrome_write_base(self->table)) : NULL;
 }
 
 /* Copies what read() gave. */
@@ -112,23 +137,24 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args)
 {
     ext_recording *self = (ext_recording *)object;
     PyObject *read;
-    long long shift_ns;
-    if (!PyArg_ParseTuple(args, "OL:_load", &read, &shift_ns) || checked_function(read, "read") == NULL ||
+    long long shift_ns, id_offset = 0;
+    if (!PyArg_ParseTuple(args, "OL|L:_load", &read, &shift_ns, &id_offset) || checked_function(read, "read") == NULL ||
         !ext_recording_can_change(self)) {
         return NULL;
     }
     cprof_chrome_read_report report = {.reason = NULL};
     self->phase = EXT_RECORDING_BUSY;
     callback context = {.function = read, .thread = PyEval_SaveThread()};
-    cprof_status status = cprof_chrome_read(self->table, shift_ns, fetch, &context, &report);
+    cprof_status status = cprof_chrome_read(self->table, shift_ns, id_offset, fetch, &context, &report);
     PyEval_RestoreThread(context.thread);
     self->phase = status == CPROF_OK ? EXT_RECORDING_OPEN : EXT_RECORDING_GIVEN_UP;
     if (status != CPROF_OK) {
         return refuse_trace(object, status, &report);
     }
-    return Py_BuildValue("{sKsKsKsKsK}", "bytes", (unsigned long long)report.bytes, "ignored",
+    return Py_BuildValue("{sKsKsKsKsKsL}", "bytes", (unsigned long long)report.bytes, "ignored",
                          (unsigned long long)report.ignored, "unmatched", (unsigned long long)report.unmatched, "negative",
-                         (unsigned long long)report.negative, "dropped", (unsigned long long)report.dropped);
+                         (unsigned long long)report.negative, "dropped", (unsigned long long)report.dropped, "greatest_id",
+                         (long long)report.greatest_id);
 }
 
 static PyObject *make_capsule(const ext_recording *self, const cprof_arrow_extras *extras)

@@ -118,10 +118,11 @@ PyDoc_STRVAR(arrow_doc, "__arrow_c_stream__($self, requested_schema=None)\n--\n\
                         "requested schema is ignored.");
 
 PyDoc_STRVAR(load_doc,
-             "_load($self, read, shift_ns, /)\n--\n\n"
+             "_load($self, read, shift_ns, id_offset=0, /)\n--\n\n"
              "Adds the events of a Chrome trace: read(size) gives the next bytes of it, none at its end. Returns what "
              "was read, and what not\n"
-             "taken over, as counts by words. Raises FormatError with the reason and the byte; the recording is of no "
+             "taken over, as counts by words, and the greatest id. Raises FormatError with the reason and the byte; the "
+             "recording is of no "
              "use after any error.");
 
 static PyMethodDef recording_methods[] = {
@@ -130,6 +131,8 @@ static PyMethodDef recording_methods[] = {
     {"none", ext_recording_none, METH_O, PyDoc_STR("The value that stands for \"none\" in a column.")},
     {"args", ext_recording_args, METH_O, PyDoc_STR("The args of a row as they were loaded or added, in JSON; or None.")},
     {"write_chrome", ext_recording_write_chrome, METH_O, write_chrome_doc},
+    {"_write_events", ext_recording_write_events, METH_VARARGS,
+     PyDoc_STR("Writes only the events of a Chrome trace: write, base_ns, is_first. See cprof_chrome_write_events.")},
     {"__arrow_c_stream__", (PyCFunction)(void (*)(void))ext_recording_arrow, METH_VARARGS | METH_KEYWORDS, arrow_doc},
     {"_arrow_stream", (PyCFunction)(void (*)(void))ext_recording_arrow_with, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("As __arrow_c_stream__, with what is known of the rows beyond the recording: buffers of one number for each.")},
@@ -140,6 +143,8 @@ static PyMethodDef recording_methods[] = {
      PyDoc_STR("Names a process, if it is in the recording: pid, name, labels and sort number, or None.")},
     {"_name_thread", ext_recording_name_thread, METH_VARARGS,
      PyDoc_STR("Names a thread, if it is in the recording: pid, tid, name and sort number, or None.")},
+    {"_renumber", ext_recording_renumber, METH_O,
+     PyDoc_STR("Gives each track another process, by a sequence of numbers; then it can only be finished and written.")},
     {"_load", ext_recording_load, METH_VARARGS, load_doc},
     {"_finish", recording_finish, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},
     {"__copy__", recording_itself, METH_NOARGS, NULL},
@@ -157,6 +162,7 @@ static PyGetSetDef recording_attributes[] = {
      PyDoc_STR("Ends of arrows: phase, ns, id, track, name, category, whether bound to the enclosing row."), NULL},
     {"facts", ext_recording_facts, NULL, PyDoc_STR("JSON texts by their keys."), NULL},
     {"column_names", ext_recording_column_names, NULL, PyDoc_STR("The names of all columns."), NULL},
+    {"_chrome_base", ext_recording_chrome_base, NULL, PyDoc_STR("What times in a Chrome trace of it count from, in ns."), NULL},
     {"dropped", recording_dropped, NULL, PyDoc_STR("How many events are missing, as there was no room for them."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

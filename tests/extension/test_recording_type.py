@@ -449,7 +449,7 @@ def test_what_was_read_is_reported() -> None:
     recording = _core.Recording.empty()
     text = b"""[{"ph": "b", "ts": 1}, {"ph": "E", "ts": 1}, {"ph": "X", "ts": 5, "dur": -1, "name": "a"}]"""
     assert recording._load(io.BytesIO(text).read, 0) == {
-        "bytes": len(text), "ignored": 1, "unmatched": 1, "negative": 1, "dropped": 0,
+        "bytes": len(text), "ignored": 1, "unmatched": 1, "negative": 1, "dropped": 0, "greatest_id": 0,
     }  # fmt: skip
 
 
@@ -790,3 +790,26 @@ def test_without_memory() -> None:
 @pytest.mark.unsanitized
 def test_a_recording_gives_its_memory_back() -> None:
     run_scenarios(LEAKS)
+
+
+def test_events_of_several_recordings_in_one_file() -> None:
+    """Each with processes and ids of its own, on one base."""
+    pieces: list[bytes] = [b'{"baseTimeNanoseconds":500,"traceEvents":[']
+    for number in range(2):
+        recording = _core.Recording.empty()
+        text = b'[{"ph":"X","name":"n","pid":"p","tid":1,"ts":1,"dur":2,"args":{"correlation":3}}]'
+        assert recording._load(io.BytesIO(text).read, 1_000, 10 * number)["greatest_id"] == 10 * number + 3
+        with pytest.raises(ValueError, match="pids must be 1 integers, got 2"):
+            recording._renumber([1, 2])
+        with pytest.raises(TypeError):
+            recording._renumber(["1"])  # type: ignore[list-item]
+        recording._renumber([number + 7])
+        with pytest.raises(RuntimeError, match="not finished"):
+            recording._write_events(pieces.append, 500, True)
+        recording._finish()
+        with pytest.raises(RuntimeError, match="is finished"):
+            recording._renumber([1])
+        recording._write_events(pieces.append, 500, number == 0)
+        assert recording._chrome_base == 0
+    events = json.loads(b"".join([*pieces, b"]}"]))["traceEvents"]
+    assert [(each["pid"], each["ts"], each["args"]["correlation"]) for each in events] == [(7, 1.5, 3), (8, 1.5, 13)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import FormatError, _core
+from cprofiling import _core
 from cprofiling.commands import main
 from cprofiling.layers.ranks import merge_traces as module
 from cprofiling.layers.ranks.merge import MergeError, merge_files
@@ -315,14 +315,14 @@ def test_a_trace_that_changes_meanwhile_is_named(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "none.json").exists()
 
 
-def test_events_within_events_are_refused(tmp_path: Path) -> None:
+def test_args_that_look_like_events_stay_args(tmp_path: Path) -> None:
     """Args are kept as they were written; they may be written so that they look like events (I9)."""
-    inner = '{"x":[{"a":1},\n{"ph":"X","pid":1}]}'
     path = tmp_path / "hidden.json"
-    for args in (inner, inner.replace('"pid"', '"a":1,"pid"'), inner.replace(',"pid":1', "")):
-        path.write_text('{"traceEvents":[{"ph":"X","name":"n","pid":1,"tid":1,"ts":1,"dur":1,"args":' + args + "}]}")
-        with pytest.raises(FormatError, match=r"an event has no process|1 events look like 2"):
-            read_trace(str(path))
+    args = '{"x":[{"a":1},\n{"ph":"X","pid":1,"ts":5,"correlation":3}]}'
+    path.write_text('{"traceEvents":[{"ph":"X","name":"n","pid":1,"tid":1,"ts":1,"dur":1,"args":' + args + "}]}")
+    content, recording = merged([path], tmp_path / "out.json")
+    assert spans(content)["n"]["args"] == json.loads(args)
+    assert len(recording) == 1
 
 
 def test_dropped_events_add_up(tmp_path: Path) -> None:

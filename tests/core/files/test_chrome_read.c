@@ -16,7 +16,7 @@ enum { NEVER = INT32_MAX };
 static cprof_status load_into(cprof_table *table, cprof_name text, cprof_chrome_read_report *report)
 {
     stream f = {text, 0, SIZE_MAX, NEVER};
-    return cprof_chrome_read(table, 0, stream_read, &f, report);
+    return cprof_chrome_read(table, 0, 0, stream_read, &f, report);
 }
 
 /* Loads what has to be good. */
@@ -224,7 +224,7 @@ TEST(second_file)
     cprof_name text =
         cprof_name_of("{\"baseTimeNanoseconds\":100,\"traceEvents\":[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]}");
     stream f = {text, 0, SIZE_MAX, NEVER};
-    CHECK(cprof_chrome_read(table, -20, stream_read, &f, &report) == CPROF_OK);
+    CHECK(cprof_chrome_read(table, -20, 0, stream_read, &f, &report) == CPROF_OK);
     CHECK_EQUAL(table->count, 2);
     CHECK_EQUAL(table->start_ns[0], 1000);
     CHECK_EQUAL(table->start_ns[1], 1080);
@@ -232,9 +232,9 @@ TEST(second_file)
     CHECK_EQUAL(table->flows[0].at_ns, 5000);
     CHECK_EQUAL(table->flows[1].at_ns, 5080);
     f = (stream){cprof_name_of("[{\"ph\":\"i\",\"ts\":-9223372036854775.0}]"), 0, SIZE_MAX, NEVER};
-    CHECK(cprof_chrome_read(table, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
+    CHECK(cprof_chrome_read(table, 0, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
     f = (stream){cprof_name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
-    CHECK(cprof_chrome_read(table, INT64_MIN, stream_read, &f, &report) == CPROF_BAD_FORMAT);
+    CHECK(cprof_chrome_read(table, INT64_MIN, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT);
     cprof_table_destroy(table);
 }
 
@@ -522,7 +522,7 @@ TEST(failing_file)
         stream f = {{kineto, sizeof kineto - 1}, 0, 50, call};
         cprof_chrome_read_report report;
         cprof_table *table = cprof_table_create();
-        cprof_status status = cprof_chrome_read(table, 0, stream_read, &f, &report);
+        cprof_status status = cprof_chrome_read(table, 0, 0, stream_read, &f, &report);
         cprof_table_destroy(table);
         CHECK_EQUAL(fake_alloc_live(), 0);
         if (status == CPROF_OK) {

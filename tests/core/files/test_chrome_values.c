@@ -40,8 +40,8 @@ static cprof_status read_file(void *context, char *buffer, size_t size, size_t *
     return CPROF_OK;
 }
 
-/* Loads a list of events, without its brackets. */
-static cprof_table *load(const char *events, cprof_chrome_read_report *report)
+/* Loads a list of events, without its brackets, with other ids. */
+static cprof_table *load_moved(const char *events, int64_t id_offset, cprof_chrome_read_report *report)
 {
     static char text[1 << 16];
     int length = snprintf(text, sizeof text, "[%s]", events);
@@ -51,12 +51,63 @@ static cprof_table *load(const char *events, cprof_chrome_read_report *report)
     }
     file f = {{text, (size_t)length}, false};
     cprof_table *table = cprof_table_create();
-    cprof_status status = cprof_chrome_read(table, 0, read_file, &f, report);
+    cprof_status status = cprof_chrome_read(table, 0, id_offset, read_file, &f, report);
     if (status != CPROF_OK) {
         (void)fprintf(stderr, "%s: %s at %" PRIu64 "\n", text, report->reason, report->bytes);
     }
     CHECK(status == CPROF_OK);
     return table;
+}
+
+static cprof_table *load(const char *events, cprof_chrome_read_report *report)
+{
+    return load_moved(events, 0, report);
+}
+
+/* Ids that join events move away from those of other files; what is random, zero or no number stays. */
+TEST(moved_ids)
+{
+    static const struct {
+        const char *args;
+        const char *expected;
+        int64_t correlation;
+        int64_t external_id;
+    } cases[] = {
+        {"{'correlation': 7,'External id' :31,'x':[{'correlation':7}]}",
+         "{'correlation': 1007,'External id' :1031,'x':[{'correlation':7}]}", 1007, 1031},
+        {"{'external id':99.0, 'correlation':9999 }", "{'external id':1099, 'correlation':10999 }", 10999, 1099},
+        {"{'correlation':0,'External id':4503599627370496}", "{'correlation':0,'External id':4503599627370496}", 0,
+         INT64_C(4503599627370496)},
+        {"{'External id':4503599627370495,'x':NaN}", "{'External id':4503599627371495,'x':null}", -1,
+         INT64_C(4503599627371495)},
+        {"{'correlation':'7','external id':-3}", "{'correlation':'7','external id':-3}", -1, -3},
+        {"{'x':1}", "{'x':1}", -1, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char events[512];
+        cprof_chrome_read_report report;
+        for (int way = 0; way < 2; way++) { /* at once, or as the args of a beginning */
+            (void)snprintf(events, sizeof events,
+                           way == 0 ? "{'ph':'X','ts':1,'dur':1,'args':%s}"
+                                    : "{'ph':'B','ts':1,'args':%s},{'ph':'E','ts':2,'args':{ }}",
+                           cases[i].args);
+            cprof_table *table = load_moved(events, 1000, &report);
+            cprof_name args = {table->kept + (table->args_at != NULL ? table->args_at[0] : 0), table->args_length[0]};
+            CHECK(is_quoted(args.bytes, args.length, cases[i].expected));
+            CHECK_EQUAL(table->correlation != NULL ? table->correlation[0] : -1, cases[i].correlation);
+            CHECK_EQUAL(table->external_id != NULL ? table->external_id[0] : -1, cases[i].external_id);
+            cprof_table_destroy(table);
+        }
+    }
+    cprof_chrome_read_report report;
+    cprof_table *table = load_moved("{'ph':'s','id':5,'ts':1},{'ph':'f','id':'0x5','ts':1}", 1000, &report);
+    CHECK_EQUAL(table->flows[0].id, 1005);
+    CHECK(table->flows[1].id > (UINT64_C(1) << 52));
+    CHECK_EQUAL(report.greatest_id, 1005);
+    cprof_table_destroy(table);
+    table = load_moved("{'ph':'s','id':5,'ts':1}", INT64_MAX - 1, &report); /* no room */
+    CHECK_EQUAL(table->flows[0].id, 5);
+    cprof_table_destroy(table);
 }
 
 static bool is_text(const cprof_table *table, cprof_text text, const char *expected)

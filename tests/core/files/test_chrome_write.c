@@ -670,6 +670,8 @@ TEST(without_memory)
     CHECK(cprof_table_finish(table) == CPROF_OK);
     fake_alloc_fail(1);
     CHECK(cprof_chrome_write(table, take, &to) == CPROF_NO_MEMORY);
+    fake_alloc_fail(1);
+    CHECK(cprof_chrome_write_events(table, 0, true, take, &to) == CPROF_NO_MEMORY);
     CHECK(fake_alloc_has_failed());
     CHECK_EQUAL(to.pieces, 0);
     uint64_t made = fake_alloc_made();

@@ -10,47 +10,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks.merge_statistics import CHANGED, reason_of
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
-from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
-from cprofiling.layers.ranks.trace_writer import TRACK, Splitter, TraceWriter
+from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.recording.metadata import FORMAT_VERSION
-from cprofiling.recording.traces.reader import load
+from cprofiling.recording.traces.reader import load_moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from cprofiling.layers.ranks.skew import Skew
     from cprofiling.recording.result import Recording
-
-    Write = Callable[[bytes], object]
 
 ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"
 ON_SEVERAL = (
     "the time of day of several machines, or of traces that do not tell their clock: as good as these clocks agree, "
     "which was not measured; within one machine exact to about a microsecond"
 )
-_BASE = "baseTimeNanoseconds"
+_SORT_STEP = 10_000_000  # between the processes of a rank and those of the next; Kineto's own numbers are below
+_MOST_PID = 10**9
 
 
-@dataclass(frozen=True)
-class Trace:
+class Track(NamedTuple):
+    """The process of a track: number or text, name and place in the order."""
+
+    pid: int | str
+    name: str | None
+    sort: int
+
+
+class Trace(NamedTuple):
     """Trace that may be merged, described without its rows.
 
     Attributes:
         path: Its file.
         label: The rank, or the path where none is known.
         world_size: As the trace tells; None: not known.
-        identity: What tells the recording: its id, or a hash of it.
-        digest: A hash of it.
+        identity: What tells the recording: its id, or a hash of the trace.
+        digest: A hash of its text.
         events: How many rows it has.
         dropped: How many more there were.
         base_ns: What the times in its file are counted from.
@@ -59,6 +63,7 @@ class Trace:
         host: The machine; empty: not known.
         where: Host and process, as far as they are known.
         totals: Of each node: stage, name, ms.
+        tracks: The processes of its tracks.
     """
 
     path: str
@@ -74,10 +79,10 @@ class Trace:
     host: str
     where: str
     totals: tuple[tuple[str, str, float], ...]
+    tracks: tuple[Track, ...]
 
 
-@dataclass(frozen=True)
-class MergedTraces:
+class MergedTraces(NamedTuple):
     """Merged traces. See MergedStatistics. ``clock`` tells the certainty."""
 
     labels: tuple[str, ...]
@@ -85,7 +90,7 @@ class MergedTraces:
     world_size: int | None
     clock: str
     hosts: tuple[tuple[str, str], ...] = ()
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = {}  # noqa: RUF012 nobody changes it
 
 
 def read_trace(path: str) -> Trace:
@@ -93,7 +98,9 @@ def read_trace(path: str) -> Trace:
 
     OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
     """
-    recording = load(path)
+    text = hashlib.sha256()
+    recording, _ = load_moved(path, look=text.update)
+    recording._finish()
     known: dict[str, Any] = {}
     for key, value in recording.facts.items():
         with suppress(ValueError, RecursionError):
@@ -110,22 +117,25 @@ def read_trace(path: str) -> Trace:
     clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
     if not (isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62):
         clock, since_epoch_ns = None, 0
-    identity = process.get("id")
-    survey = _Survey(recording)
+    identity, digest = process.get("id"), text.hexdigest()
     return Trace(
         path,
         path if rank is None else str(rank),
         distributed["world_size"] if _is_index(distributed.get("world_size")) and rank is not None else None,
-        identity if isinstance(identity, str) else survey.digest,
-        survey.digest,
+        identity if isinstance(identity, str) else digest,
+        digest,
         len(recording),
         recording.dropped,
-        survey.base_ns,
+        recording._chrome_base,
         clock,
         since_epoch_ns,
         process["host"] if isinstance(process.get("host"), str) else "",
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
         _totals(recording),
+        tuple(
+            Track(pid if text is None else text, name, sort or 0)
+            for pid, _, text, _, name, _, _, sort, *_ in recording.tracks
+        ),
     )
 
 
@@ -149,35 +159,6 @@ def _rank(distributed: dict[str, Any], path: str) -> int | None:
     return named if named is not None or not _is_index(rank) or rank == 0 else int(rank)
 
 
-class _Survey:
-    """Hash of a written trace, and the base of its times.
-
-    FormatError where its events cannot be told apart: somebody has hidden some in others.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self._digest = hashlib.sha256()
-        self._rows = 0
-        splitter = Splitter(self._look)
-
-        def take(piece: bytes) -> None:
-            self._digest.update(piece)
-            splitter.take(piece)
-
-        recording.write_chrome(take)
-        splitter.close()
-        if self._rows != len(recording):
-            raise FormatError(f"{len(recording)} events look like {self._rows}")
-        found = re.search(rb'\n"baseTimeNanoseconds":(-?\d+),\n', splitter.head or b"")
-        self.base_ns = int(found[1]) if found is not None else 0
-        self.digest = self._digest.hexdigest()
-
-    def _look(self, event: bytes) -> None:
-        self._rows += event.startswith((b"X", b"i", b"C"))
-        if TRACK.search(event) is None:
-            raise FormatError(f"an event has no process: {event[:80]!r}")
-
-
 def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
     """Return the total time of each node, in ms."""
     sums: dict[tuple[int, int], int] = {}
@@ -191,7 +172,7 @@ def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
     return tuple((strings[stage], strings[text], total / 1e6) for (stage, text), total in sums.items())
 
 
-def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
+def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> MergedTraces:
     """Merge traces in any order, with the same result, through ``write``.
 
     At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
@@ -200,20 +181,29 @@ def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
     chosen, refused = _chosen(traces)
     shifts, clock = _shifts(chosen)
     base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
+    facts = _facts(chosen, shifts, clock, base_ns)
+    text = ",\n".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in facts.items())
+    write(f'{{\n{text},\n"traceEvents":['.encode("ascii"))
     skew = SkewBuilder()
-    writer = TraceWriter(write, _facts(chosen, shifts, clock, base_ns))
+    numbers = _Numbers()
+    merged: list[Trace] = []
+    greatest_id = 0
     for place, trace in enumerate(chosen):
+        digest = hashlib.sha256()
         try:
-            recording = load(trace.path)
-            if _Survey(recording).digest != trace.digest:
+            recording, own_greatest = load_moved(trace.path, shifts[trace.path], greatest_id, digest.update)
+            if digest.hexdigest() != trace.digest:
                 raise FormatError(CHANGED)
         except (OSError, FormatError) as error:
             refused[trace.path] = reason_of(error)
             continue
-        writer.add(recording, trace, place, trace.base_ns + shifts[trace.path] - base_ns)
+        greatest_id = max(greatest_id, own_greatest)
+        _move_processes(recording, trace, place, numbers)
+        recording._finish()
+        recording._write_events(write, base_ns, not any(each.tracks for each in merged))
         skew.add(trace.label, trace.totals)
-    writer.close()
-    merged = [trace for trace in chosen if trace.path not in refused]
+        merged.append(trace)
+    write(b"\n]}\n")
     return MergedTraces(
         tuple(sorted({trace.label for trace in merged}, key=label_order)),
         skew.build(),
@@ -253,6 +243,40 @@ def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
     return shifts, ON_ONE_CLOCK if len(clocks) == 1 and None not in clocks else ON_SEVERAL
 
 
+class _Numbers:
+    """Numbers of processes, each of one process only.
+
+    Several traces of one process, by rank, host and number, have its number in common.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._next = 1
+        self._known: dict[tuple[str, str, int | str], int] = {}
+
+    def of(self, trace: Trace, wanted: int | str) -> int:
+        """Return the wanted number if it is free, else another one."""
+        key = (trace.label, trace.where or trace.path, wanted)
+        if key not in self._known:
+            if isinstance(wanted, str) or not 0 < wanted < _MOST_PID or wanted in self._taken:
+                while self._next in self._taken:
+                    self._next += 1
+                wanted = self._next
+            self._taken.add(wanted)
+            self._known[key] = wanted
+        return self._known[key]
+
+
+def _move_processes(recording: Recording, trace: Trace, place: int, numbers: _Numbers) -> None:
+    """Number the processes anew, and name them by rank, below those of earlier ranks."""
+    whose = f"rank {trace.label}" if trace.label.isdecimal() else trace.label
+    where = f" ({trace.where})" if trace.where else ""
+    for pid, name, sort in dict.fromkeys(trace.tracks):
+        sort_index = place * _SORT_STEP + min(max(sort, 0), _SORT_STEP - 1)
+        recording._name_process(pid, f"{whose}: {name or pid}{where}", None, sort_index)
+    recording._renumber([numbers.of(trace, each.pid) for each in trace.tracks])
+
+
 def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
     ranks = [
         {"rank": trace.label, "where": trace.where, "shift_ns": shifts[trace.path], "events": trace.events}
@@ -262,7 +286,7 @@ def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns:
     dropped = sum(trace.dropped for trace in traces)
     return {
         "schemaVersion": 1,
-        _BASE: base_ns,
+        "baseTimeNanoseconds": base_ns,
         "displayTimeUnit": "ms",
         "deviceProperties": [],
         "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},

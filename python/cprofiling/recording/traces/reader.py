@@ -36,19 +36,43 @@ def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
 
     called: its name in messages, by default the path.
     """
+    recording, _ = load_moved(path, called=called)
+    recording._finish()
+    return recording
+
+
+def load_moved(
+    path: StrOrBytesPath,
+    shift_ns: int = 0,
+    id_offset: int = 0,
+    look: Callable[[bytes], object] | None = None,
+    called: str | None = None,
+) -> tuple[Recording, int]:
+    """Read a Chrome trace, to be merged with others.
+
+    Args:
+        path: The file.
+        shift_ns: Added to all times.
+        id_offset: Added to ids that join events, but for random ones.
+        look: Called with the uncompressed text, in pieces.
+        called: Its name in messages, by default the path.
+
+    Returns:
+        The unfinished recording, and the greatest id in it.
+    """
     file_name = arguments.path("path", path)
     name = file_name if called is None else called
     with files.open_to_read(file_name) as file:
-        source = _Source(file, os.fstat(file.fileno()).st_size)
+        source = _Source(file, os.fstat(file.fileno()).st_size, look)
         recording = Recording.empty()
         try:
-            _warn_of_missing(name, recording._load(source.read, 0))
+            report = recording._load(source.read, shift_ns, id_offset)
         except FormatError as error:
             raise _named(error, name, file_name, source.head) from None
         finally:
             source.close()
-        recording._finish()
-        return recording
+    _warn_of_missing(name, report)
+    return recording, report["greatest_id"]
 
 
 def load_again(trace: bytes) -> Recording:
@@ -89,8 +113,9 @@ class _Source:
         head: The beginning of what was read.
     """
 
-    def __init__(self, file: IO[bytes], size: int) -> None:
+    def __init__(self, file: IO[bytes], size: int, look: Callable[[bytes], object] | None) -> None:
         self._file = file
+        self._look = look
         self._progress = _Progress(size)
         self._first = file.read(_PIECE)
         self.head = b""
@@ -103,6 +128,8 @@ class _Source:
         Raises FormatError as ``_Unpacker.read``.
         """
         piece = self._read(size)
+        if self._look is not None:
+            self._look(piece)
         self.head = self.head or piece[: file_kinds.HEAD]
         return piece
 
