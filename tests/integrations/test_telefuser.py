@@ -25,10 +25,10 @@ from cprofiling.integrations.telefuser import memory, profiler
 from cprofiling.integrations.telefuser.harness import StageBenchHarness
 from cprofiling.layers import context as layers
 from cprofiling.layers import output_folder
-from cprofiling.layers.compare.timing_file import load_timing_report
 from cprofiling.layers.memory import MemoryReader, StageMemory
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import checkpoints_report
+from cprofiling.layers.timing_reports import load_timing_report
 from timing_reports import peers
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}

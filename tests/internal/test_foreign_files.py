@@ -20,8 +20,8 @@ from cprofiling import _core, live
 from cprofiling._internal import files
 from cprofiling._internal.files import atomic_writer
 from cprofiling.commands import main
-from cprofiling.layers.compare.timing_file import load_timing_report
 from cprofiling.layers.harness.signature_file import load_signatures
+from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes.live_file import head
 from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading

@@ -21,9 +21,9 @@ from cprofiling._internal.quantiles import (
     student_quantile,
     welch_interval,
 )
+from cprofiling.analysis.comparison import StageComparison, TimingComparison, can_lie_apart
 from cprofiling.commands import main
-from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
-from cprofiling.layers.compare.verdict import can_lie_apart
+from cprofiling.layers.timing_reports import compare_timing_reports
 from markup import Markup
 from timing_reports import ours, peers, stage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
@@ -25,6 +26,10 @@ ROW_LIMIT = 100  # rows printed by default
 MOST_ROWS = 200  # of a section with a row for each name or place
 _WIDEST = 80  # characters of a text
 _NOTHING = "There is nothing in it."
+# What means nothing inside the backticks of Markdown, and in HTML.
+_PLAIN = re.compile(r"[\w.:/()*=+,-](?:[\w.:/()*=+, -]*[\w.:/()*=+,-])?")
+# What may begin or end emphasis outside of them: an underscore but between letters, and each asterisk.
+_EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
 # Text and lines take the colour of the page around them.
 _STYLE = """<style>
 .cprofiling-table { color: currentColor; overflow-x: auto; }
@@ -149,6 +154,24 @@ def markdown_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> st
     """Return escaped rows, headings first, as a table of GitHub's Markdown."""
     rules = ["---" if left else "--:" for left in is_text]
     return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], rules, *rows[1:]])
+
+
+def in_cell(name: str) -> str:
+    """Return a name for a cell of Markdown, escaped where it has Markdown signs."""
+    shown = shown_text("name", name)
+    return shown if _PLAIN.fullmatch(shown) and not _EMPHASIS.search(shown) else literal(shown)
+
+
+def code_in_cell(name: str) -> str:
+    """Return a name as code for a cell of Markdown."""
+    shown = shown_text("name", name)
+    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{literal(shown)}</code>"
+
+
+def literal(text: str) -> str:
+    """Escape text for Markdown and HTML."""
+    signs = shown_text("text", text)
+    return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]<>#|~&@$!" else sign for sign in signs)
 
 
 def html_table(

@@ -19,12 +19,13 @@ from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
 from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling._internal.text import shown_value
+from cprofiling.analysis.comparison import StageComparison, TimingComparison
 from cprofiling.layers import output_folder, workers
-from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
 from cprofiling.layers.memory import MemoryReader
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import STAGE, Registry, checked_name, json_value
 from cprofiling.layers.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
+from cprofiling.layers.timing_reports import compare_timing_reports
 from cprofiling.layers.timing_table import timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.recording import profile as session

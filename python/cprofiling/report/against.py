@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
-from cprofiling.layers.compare.timing_reports import Run, compare_runs, run_of_report
+from cprofiling.analysis.comparison import RowTimes, Run, compare_runs, outcome
+from cprofiling.layers.timing_reports import run_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
-    from cprofiling.layers.compare.timing_reports import TimingComparison
+    from cprofiling.analysis.comparison import TimingComparison
     from cprofiling.report.document import Document, Node
     from cprofiling.report.view import View
 
@@ -60,7 +61,7 @@ def compared(view: View, against: View) -> Document:
         (
             *reversed(keys[row.name]), row.baseline_count, row.new_count, row.baseline_ms, row.new_ms,
             row.difference_ms, row.difference_pct, *(row.interval_ms or (None, None)),
-            "missing" if row.is_missing else row.verdict, row.reason,
+            outcome(row), row.reason,
         )
         for row in found.stages
     )  # fmt: skip
@@ -90,23 +91,14 @@ def _run(view: View, labels: dict[Key, str]) -> Run:
     """
     if isinstance(view.of, Mapping):
         return run_of_report(view.of)
-    document, rows = view.tables, {labels[_key(node)]: _stage(node) for node in view.tables.nodes}
-    told = tuple((label, *figures.values()) for label, figures in rows.items())  # runs are never equal in all of it
+    document = view.tables
+    rows = {labels[_key(node)]: RowTimes.of(vars(node), node.total_ms or 0.0) for node in document.nodes}
     host, world_size = document.facts.get("host"), document.facts.get("world_size")
     return Run(
         rows,
-        math.fsum(figures["duration_ms"] for figures in rows.values()),
+        math.fsum(node.total_ms or 0.0 for node in document.nodes),
         document.source or document.title,
-        told or None,
+        tuple(rows.items()) or None,  # runs are never equal in all of it
         () if host is None else (str(host),),
         world_size if isinstance(world_size, int) else None,
     )
-
-
-def _stage(node: Node) -> dict[str, Any]:
-    """Return a node's figures by the keys of timing reports."""
-    figures = {"duration_ms": node.total_ms or 0.0, "error_count": node.error_count, "count": node.count}
-    names = ("mean_ms", "min_ms", "max_ms", "std_ms") if node.count != 0 else ()
-    return {name: value for name, value in figures.items() if value is not None} | {
-        name: getattr(node, name) for name in names if getattr(node, name) is not None
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.tables import Column, Section
-from cprofiling.layers.compare.timing_file import checked_timing_report, processes_of
+from cprofiling.layers.timing_reports import checked_timing_report, processes_of
 from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:

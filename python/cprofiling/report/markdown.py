@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.formats import Format
-from cprofiling._internal.tables import markdown_table
-from cprofiling.layers.compare.comparison_text import in_cell, literal
+from cprofiling._internal.tables import in_cell, literal, markdown_table
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.tables import cells, measured, node_section, shown
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
-from cprofiling.layers.compare.timing_file import load_timing_report
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
+from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes.live_file import reading
 from cprofiling.recording.traces import reader
 

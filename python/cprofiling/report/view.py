@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cprofiling._internal.formats import Format
     from cprofiling._internal.tables import Cell
-    from cprofiling.layers.compare.timing_reports import TimingComparison
+    from cprofiling.analysis.comparison import TimingComparison
     from cprofiling.report.document import Document
 
 _KINDS = {"statistics": "a summary", "timing": "a timing report", "recording": "a recording"}

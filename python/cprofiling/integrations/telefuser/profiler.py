@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
+from cprofiling._internal.tables import in_cell
 from cprofiling.devices.nsight import report as ncu_report
 from cprofiling.integrations.telefuser import memory
 from cprofiling.integrations.telefuser.memory import *  # noqa: F403 telefuser has these names here, too
 from cprofiling.layers import context, signatures
-from cprofiling.layers.compare.comparison_text import in_cell
-from cprofiling.layers.compare.timing_file import load_timing_report
 from cprofiling.layers.context import (
     dump_io_signatures,
     dump_timing_report,
@@ -27,6 +26,7 @@ from cprofiling.layers.context import (
 )
 from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
+from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.layers.timing_table import timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 

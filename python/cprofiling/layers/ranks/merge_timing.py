@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cprofiling.layers.compare.timing_file import SCHEMA_VERSION, load_timing_report, processes_of
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
+from cprofiling.layers.timing_reports import SCHEMA_VERSION, load_timing_report, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.layers.compare.verdict import NOT_ENOUGH, UNSURE, can_lie_apart, row_confidence, verdict_of
+from cprofiling.analysis.comparison import UNSURE, Spread, judged, row_confidence
 from cprofiling.testing.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of
 from cprofiling.testing.gates.timed_call import CALL, Timer, only_compute, series
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    from cprofiling.layers.compare.verdict import Verdict
+    from cprofiling.analysis.comparison import Verdict
     from cprofiling.testing.gates.bootstrap import Rule
     from cprofiling.testing.gates.timed_call import Turn
 
 LEAST_PAIRS, MOST_PAIRS = 2, 1_000_000
 _ENOUGH_PAIRS = 20
 _MOST_ROUNDS = 4
-_TOO_WIDE = "the interval is too wide"
 _SMALLEST_MS = 0.05  # below, reading clocks and counters is a part of the time
 
 
@@ -166,10 +165,13 @@ def _compared(
         reason = f"it takes less than {_SMALLEST_MS:g} ms, too little to be timed by itself"
         return PairedTimes(name, size, *figures, None, None, "unknown", reason)
     change, draw = paired_change(old, new, rule.metric)
-    if size >= _ENOUGH_PAIRS:
-        interval = interval_of(change, draw, size, row_confidence(confidence, family))
-        verdict = verdict_of(interval, rule.limit_pct)
-        return PairedTimes(name, size, *figures, change, interval, verdict, _TOO_WIDE if verdict == "unclear" else "")
-    reason = f"{size} pairs are too few, {_ENOUGH_PAIRS} are needed"
-    is_slower = change > rule.limit_pct and min(new) > max(old) and can_lie_apart(size, size, family)
-    return PairedTimes(name, size, *figures, change, None, "slower" if is_slower else NOT_ENOUGH, reason)
+    enough = size >= _ENOUGH_PAIRS
+    interval = interval_of(change, draw, size, row_confidence(confidence, family)) if enough else None
+    spreads = Spread(size, min(old), max(old)), Spread(size, min(new), max(new))
+    verdict, interval, by_ranges = judged(change, interval, rule.limit_pct, spreads, rows=family)
+    reason = "the interval is too wide" if verdict == "unclear" else ""
+    if interval is None:
+        reason = f"{size} pairs are too few, {_ENOUGH_PAIRS} are needed"
+    elif by_ranges:
+        reason = "by ranges that do not overlap"
+    return PairedTimes(name, size, *figures, change, interval, verdict, reason)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.compare.verdict import CONFIDENCE, NOT_ENOUGH, can_lie_apart, row_confidence, verdict_of
+from cprofiling.analysis.comparison import CONFIDENCE, NOT_ENOUGH, Spread, judged, row_confidence
 from cprofiling.testing.gates import timed_call
 from cprofiling.testing.gates.bootstrap import METRICS, interval_of, separate_change
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, TypeAlias
 
-    from cprofiling.layers.compare.verdict import Verdict
+    from cprofiling.analysis.comparison import Verdict
     from cprofiling.testing.gates.bootstrap import Rule
 
     Side: TypeAlias = Sequence[tuple[float, float]]
@@ -195,14 +195,13 @@ def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) ->
         return METRICS[rule.metric]([time / beside for time, beside in side])
 
     changed, draw = separate_change(old, new, figure)
-    verdict: Verdict = NOT_ENOUGH
-    text = f"{size} times, {LEAST} are needed"
-    if size >= LEAST:
-        low, high = interval_of(changed, draw, size, row_confidence(CONFIDENCE, family))
-        low, high = low - wider_pct, high + wider_pct
-        verdict, text = verdict_of((low, high), rule.limit_pct), f"{changed:+.1f} % [{low:+.1f}, {high:+.1f}]"
-    if verdict != "slower" and changed > rule.limit_pct + wider_pct and can_lie_apart(len(old), len(new), family):
-        slowest, fastest = max(time / beside for time, beside in old), min(time / beside for time, beside in new)
-        if fastest > slowest:
-            return "slower", f"{changed:+.1f} %, all {len(new)} times are above all {len(old)} before,"
-    return verdict, text
+    interval = interval_of(changed, draw, size, row_confidence(CONFIDENCE, family)) if size >= LEAST else None
+    ratios = [[time / beside for time, beside in side] for side in sides]
+    before, now = (Spread(len(each), min(each), max(each)) for each in ratios)
+    found = judged(changed, interval, rule.limit_pct, (before, now), rows=family, slack=wider_pct)
+    if found.by_ranges:
+        where = "above" if found.verdict == "slower" else "below"
+        return found.verdict, f"{changed:+.1f} %, all {now.size} times are {where} all {before.size} before,"
+    if found.interval is None:
+        return found.verdict, f"{size} times, {LEAST} are needed"
+    return found.verdict, f"{changed:+.1f} % [{found.interval[0]:+.1f}, {found.interval[1]:+.1f}]"

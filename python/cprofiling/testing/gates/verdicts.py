@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import file_kinds
 from cprofiling._internal.text import shown_text
+from cprofiling.analysis.comparison import EXIT_REGRESSED, EXIT_SAME, UNSURE
 from cprofiling.devices.cupti import NO_CUDA
-from cprofiling.layers.compare.verdict import EXIT_REGRESSED, EXIT_SAME, UNSURE
 from cprofiling.testing.gates import baseline, series
 from cprofiling.testing.gates.bootstrap import Rule
 

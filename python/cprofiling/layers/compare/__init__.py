@@ -1,1 +1,0 @@
-"""Comparison of runs, and the timing reports that it reads."""
