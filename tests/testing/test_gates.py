@@ -20,7 +20,7 @@ from cprofiling.testing.gates import baseline, fixtures, limits, series, verdict
 from cprofiling.testing.gates import plugin as plugin  # noqa: PLC0414
 from cprofiling.testing.gates.bootstrap import Rule
 from cprofiling.testing.gates.limits import Limits, complaints, limits_of
-from cprofiling.testing.gates.test_record import Measured
+from cprofiling.testing.gates.test_call import Measured
 
 pytest_plugins = ["pytester"]
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_judged_is_no_pass() -> None:
         "operators cannot be judged: they were not counted",
         "launches cannot be judged: taken",
     ]
-    assert complaints(Limits(launches=1), Measured(has_no_cuda=True)) == []
+    assert complaints(Limits(launches=1), Measured(launches_reason="no CUDA in the process")) == []
     assert complaints(Limits(launches=1), Measured(launches=1)) == []
     assert complaints(Limits(launches=1), Measured(launches=2)) == ["launches: 2, the limit is 1"]
 

@@ -31,10 +31,7 @@ module: Any = importlib.import_module("cprofiling.testing.measure")
 Measurement = module.Measurement
 measure = module.measure
 
-# The real ones, which the fixture "quiet" replaces.
-REAL = {
-    name: getattr(module, name) for name in ("_collections", "_tracers", "_load_average", "_governors", "_cpu_count")
-}
+get_stats = gc.get_stats
 
 MS = 1_000_000
 
@@ -62,11 +59,13 @@ def clock() -> Clock:
 def quiet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """A machine that gives no cause for a warning, without torch unless the test asks for the real one."""
     monkeypatch.setattr(module, "_clock_ns", clock)
-    monkeypatch.setattr(module, "_collections", lambda: 0)
-    monkeypatch.setattr(module, "_tracers", list)
-    monkeypatch.setattr(module, "_load_average", lambda: None)
-    monkeypatch.setattr(module, "_cpu_count", lambda: 4)
-    monkeypatch.setattr(module, "_governors", lambda: {"performance"})
+    monkeypatch.setattr(module, "_CPU_FOLDER", "/nothing")
+    monkeypatch.setattr(gc, "get_stats", list)
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(sys, "getprofile", lambda: None)
+    monkeypatch.delattr(sys, "monitoring", raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
     if "real_torch" not in request.fixturenames:
         monkeypatch.setitem(sys.modules, "torch", None)
 
@@ -446,7 +445,7 @@ def test_keywords_of_fn_go_in_with_a_lambda() -> None:
 
 
 def test_warning_of_garbage_collection(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_collections", REAL["_collections"])
+    monkeypatch.setattr(gc, "get_stats", get_stats)
     work = working(clock, steady())
     runs = iter([0, *[None] * 18, 2])
 
@@ -469,10 +468,7 @@ def test_warning_of_tracers(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> No
         return only_warning(measured(clock, steady())).rpartition(": ")[2]
 
     names: list[str | None] = [None, "coverage", None, None, None, "mine"]
-    monkeypatch.setattr(module, "_tracers", REAL["_tracers"])
     monkeypatch.setattr(sys, "monitoring", SimpleNamespace(get_tool=names.__getitem__), raising=False)
-    monkeypatch.setattr(sys, "gettrace", lambda: None)
-    monkeypatch.setattr(sys, "getprofile", lambda: None)
     assert warned() == "sys.monitoring (coverage), sys.monitoring (mine)"
     monkeypatch.setattr(sys, "gettrace", lambda: print)
     monkeypatch.setattr(sys, "getprofile", lambda: print)
@@ -497,8 +493,6 @@ def test_warning_of_a_busy_machine(
             raise OSError("no load average")
         return load, 2.5, 3.5
 
-    for name in ("_load_average", "_cpu_count"):
-        monkeypatch.setattr(module, name, REAL[name])
     monkeypatch.setattr(os, "getloadavg", average)
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
     assert measured(clock, steady()).warnings == ((warning,) if warning else ())
@@ -518,7 +512,6 @@ def test_warning_of_the_governor(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, governors: list[bytes], named: str | None
 ) -> None:
     """The first four CPUs are all that there are."""
-    monkeypatch.setattr(module, "_governors", REAL["_governors"])
     monkeypatch.setattr(module, "_CPU_FOLDER", str(tmp_path))
     for cpu, content in enumerate(governors):
         folder = tmp_path / f"cpu{cpu}" / "cpufreq"

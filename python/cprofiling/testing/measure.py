@@ -16,6 +16,7 @@ import sys
 import types
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
@@ -345,25 +346,18 @@ def _held_by(holder: object) -> Iterable[object]:
     # Plain containers only: iterating over somebody's own Mapping could read a file or a network.
     if isinstance(holder, (list, tuple, set, frozenset)):
         return holder
-    if isinstance(holder, dict):
-        return holder.values()
-    if isinstance(holder, UserDict):
-        return holder.data.values()
+    if isinstance(holder, (dict, UserDict)):
+        return (holder.data if isinstance(holder, UserDict) else holder).values()
     if isinstance(holder, functools.partial):
         return (holder.func, *holder.args, *holder.keywords.values())
     if isinstance(holder, types.MethodType):
         return (holder.__self__, holder.__func__)
     if isinstance(holder, types.FunctionType):
-        return _closure_of(holder)
+        return holder.__closure__ or ()
+    if isinstance(holder, types.CellType):
+        with suppress(ValueError):  # a variable that is not assigned yet
+            return (holder.cell_contents,)
     return ()
-
-
-def _closure_of(function: types.FunctionType) -> Iterator[object]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # a variable that is not assigned yet
-            continue
 
 
 def _accelerators_in_use(torch: Any, row: DeviceOperations | None) -> list[str]:
@@ -377,7 +371,8 @@ def _accelerators_in_use(torch: Any, row: DeviceOperations | None) -> list[str]:
 
 
 def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
-    waited, calls, missed = [], [], []
+    waited, missed = [], []
+    calls: list[Callable[[], object]] = []
     for name in names:
         kind, _, index = name.partition(":")
         # None in use in a forked child and for tensors without storage, even though a tensor says that it is there.
@@ -389,18 +384,7 @@ def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
     if row is not None and calls and row.is_captured():
         return _Wait(warnings=(f"a stream of {row.device_type} is being captured: nothing was waited for",))
     warnings = (f"torch cannot wait for {', '.join(missed)}: work there may be missing",) if missed else ()
-    return _Wait(", ".join(waited) or None, _all_of(calls), warnings)
-
-
-def _all_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
-    if len(calls) <= 1:
-        return calls[0] if calls else None
-
-    def wait_for_all() -> None:
-        for call in calls:
-            call()
-
-    return wait_for_all
+    return _Wait(", ".join(waited) or None, (lambda: [call() for call in calls]) if calls else None, warnings)
 
 
 def _late_device_warnings(
@@ -449,55 +433,31 @@ def _drift_ns(samples_ns: list[int]) -> float:
 def _environment_warnings(collections: int) -> Iterator[str]:
     if collections:
         yield f"the garbage collector ran {counted(collections, 'time')} during the timed calls"
-    tracers = _tracers()
+    running = {"sys.settrace": sys.gettrace(), "sys.setprofile": sys.getprofile()}
+    tracers = [name for name, function in running.items() if function is not None]
+    monitoring = getattr(sys, "monitoring", None)  # CPython 3.12 and later
+    if monitoring is not None:
+        tools = (monitoring.get_tool(tool_id) for tool_id in range(6))
+        tracers.extend(f"sys.monitoring ({tool})" for tool in tools if tool is not None)
     if tracers:
         yield f"the calls ran under a tracer, debugger, profiler or coverage tool: {', '.join(tracers)}"
-    load, cpus = _load_average(), _cpu_count()
-    if load is not None and load > cpus:
-        yield f"the machine is busy: load average {load:.1f} on {counted(cpus, 'CPU')}"
-    slow = sorted(_governors() - {"performance"})
+    cpus = os.cpu_count() or 1
+    with suppress(OSError):
+        load = os.getloadavg()[0]
+        if load > cpus:
+            yield f"the machine is busy: load average {load:.1f} on {counted(cpus, 'CPU')}"
+    governors = set()
+    for cpu in range(cpus):
+        # Most virtual machines have none, and a CPU may be offline.
+        with suppress(OSError), open(f"{_CPU_FOLDER}/cpu{cpu}/cpufreq/scaling_governor", "rb") as file:
+            governors.add(file.read(64).decode("ascii", "replace").strip())
+    slow = sorted(governors - {"performance", ""})
     if slow:
         yield f'CPU frequency may change: the governor is {", ".join(slow)}, not "performance"'
 
 
 def _collections() -> int:
     return sum(generation["collections"] for generation in gc.get_stats())
-
-
-def _tracers() -> list[str]:
-    found = []
-    if sys.gettrace() is not None:
-        found.append("sys.settrace")
-    if sys.getprofile() is not None:
-        found.append("sys.setprofile")
-    monitoring = getattr(sys, "monitoring", None)  # CPython 3.12 and later
-    if monitoring is not None:
-        tools = (monitoring.get_tool(tool_id) for tool_id in range(6))
-        found.extend(f"sys.monitoring ({tool})" for tool in tools if tool is not None)
-    return found
-
-
-def _load_average() -> float | None:
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None
-
-
-def _cpu_count() -> int:
-    return os.cpu_count() or 1
-
-
-def _governors() -> set[str]:
-    found = set()
-    for cpu in range(_cpu_count()):
-        path = f"{_CPU_FOLDER}/cpu{cpu}/cpufreq/scaling_governor"
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                found.add(file.read(64).strip())
-        except OSError:  # most virtual machines have none, and a CPU may be offline
-            continue
-    return found - {""}
 
 
 def _summarise(

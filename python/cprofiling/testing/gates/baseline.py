@@ -13,10 +13,9 @@ from cprofiling._core import FormatError
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.json_input import Fault, place_of, read_json, schema
 from cprofiling._internal.text import shown_text
-from cprofiling.testing.gates.series import Series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 KIND, SCHEMA_VERSION = "cprofiling gate", 2
@@ -88,9 +87,3 @@ def _check(value: Any) -> None:
                 if len({len(times) for times in row.values() if times is not None}) != 1:
                     place = place_of(f"{place_of('$.tests', test)}.series", name)
                     raise Fault(place, "its rows must have equally many times")
-
-
-def series_of(did: Mapping[str, Any]) -> Iterator[tuple[str, Series]]:
-    """Yield the series of times of a test, by name."""
-    for name, series in did["series"].items():
-        yield name, Series.from_dict(series)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text, shown_text, shown_value
+from cprofiling.devices.cupti import NO_CUDA
 from cprofiling.testing.counting.patterns import checked_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from cprofiling.testing.gates.test_record import Measured
+    from cprofiling.testing.gates.test_call import Measured
 
 MARKER = "cprofiling_limit"
 _COUNTS = ("native_calls", "operators", "launches")
@@ -85,7 +86,8 @@ def complaints(limits: Limits, measured: Measured) -> list[str]:
             found += [f"{what} cannot be judged: {reason}"] if counts is None else _beyond(what, most, counts)
     if limits.launches is not None and measured.launches is None:
         # Without CUDA in the process there was no launch, which is no doubt, and no failure.
-        found += [] if measured.has_no_cuda else [f"launches cannot be judged: {measured.launches_reason}"]
+        reason = measured.launches_reason
+        found += [] if reason == NO_CUDA else [f"launches cannot be judged: {reason}"]
     elif limits.launches is not None and (measured.launches or 0) > limits.launches:
         found.append(f"launches: {measured.launches}, the limit is {limits.launches}")
     if limits.p95_ms is not None:

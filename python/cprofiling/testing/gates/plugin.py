@@ -12,13 +12,14 @@ from cprofiling._internal import arguments
 from cprofiling.recording.output_names import reason
 from cprofiling.testing.gates import baseline
 from cprofiling.testing.gates.bootstrap import Rule, rule_of
+from cprofiling.testing.gates.test_call import MEASURED
 from cprofiling.testing.gates.verdicts import judged, times_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Any
 
-    from cprofiling.testing.gates.test_record import Measured
+    from cprofiling.testing.gates.test_call import Measured
 
 _DESELECTED = "cprofiling_deselected"
 _GONE = "it did not run, or is not counted any more, and is in the baseline"
@@ -75,19 +76,15 @@ class Gate:
             raise pytest.UsageError(f"--cprofiling-compare: {path}: there is no test in it")
         tests: dict[str, dict[str, Any]] = found["tests"]
         if found["made_with"] != baseline.made_here():
-            self._take_as_foreign(path, tests, ", ".join(found["made_with"].values()))
+            if self._updates:
+                for did in tests.values():
+                    did["series"] = {}  # else they would be told as those of this machine
+            elif self._rules:
+                raise pytest.UsageError(
+                    f"--cprofiling-compare: {path}: times cannot be compared, as it is of another machine or Python "
+                    f"({', '.join(found['made_with'].values())}); without --cprofiling-fail counts are"
+                )
         return tests
-
-    def _take_as_foreign(self, path: str, tests: dict[str, dict[str, Any]], made_with: str) -> None:
-        """Keep the counts of another machine, but not its times."""
-        if self._updates:
-            for did in tests.values():
-                did["series"] = {}  # else they would be told as those of this machine
-        elif self._rules:
-            raise pytest.UsageError(
-                f"--cprofiling-compare: {path}: times cannot be compared, as it is of another machine or Python "
-                f"({made_with}); without --cprofiling-fail counts are"
-            )
 
     def expected(self, nodeid: str) -> dict[str, Any] | None:
         """Return the record of a test in the baseline, if any."""
@@ -108,8 +105,6 @@ class Gate:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
         """Send what a test did along with its report."""
-        from cprofiling.testing.gates.test_call import MEASURED
-
         outcome = yield
         measured = item.stash.get(MEASURED, None)
         if call.when == "call" and measured is not None:
@@ -178,23 +173,19 @@ class Gate:
         """Tell whether the arguments of the command select a test."""
         file, _, within = nodeid.partition("::")
         path = (self._config.rootpath / file).resolve()
-        if self._is_ignored(path):
+        folder, option = self._config.invocation_params.dir, self._config.getoption
+        places = (path, *path.parents)
+        if not {(folder / each).resolve() for each in option("ignore") or ()}.isdisjoint(places):
+            return False
+        globs = [str(folder / each) for each in option("ignore_glob") or ()]
+        if any(fnmatch(str(place), glob) for place in places for glob in globs):
             return False
         for argument in self._config.args:
             asked, _, part = str(argument).partition("::")
-            place = (self._config.invocation_params.dir / asked).resolve()
-            is_below = place == path or place in path.parents
+            is_below = (folder / asked).resolve() in places
             if is_below and (not part or within == part or within.startswith((f"{part}::", f"{part}["))):
                 return True
         return False
-
-    def _is_ignored(self, path: Path) -> bool:
-        """Tell whether an option leaves out a file or its folder."""
-        folder, option = self._config.invocation_params.dir, self._config.getoption
-        ignored = {(folder / each).resolve() for each in option("ignore") or ()}
-        globs = [str(folder / each) for each in option("ignore_glob") or ()]
-        places = (path, *path.parents)
-        return not ignored.isdisjoint(places) or any(fnmatch(str(place), glob) for place in places for glob in globs)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say what is wrong, and what is worth to be known."""

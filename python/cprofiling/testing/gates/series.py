@@ -17,7 +17,7 @@ from cprofiling.testing.gates import timed_call
 from cprofiling.testing.gates.bootstrap import METRICS, interval_of, separate_change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeAlias
 
     from cprofiling.analysis.comparison import Verdict
@@ -56,10 +56,13 @@ class Series(NamedTuple):
         """Return it as what JSON can say."""
         return {**self._asdict(), "rows": {name: row._asdict() for name, row in self.rows.items()}}
 
-    @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> Series:
-        """Take up what ``to_dict`` returned."""
-        return cls(told["computes"], {name: Row(**row) for name, row in told["rows"].items()})
+
+def of_test(did: Mapping[str, Any]) -> dict[str, Series]:
+    """Return the series in a test's record, by name."""
+    return {
+        name: Series(told["computes"], {row: Row(**times) for row, times in told["rows"].items()})
+        for name, told in did["series"].items()
+    }
 
 
 def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series:

@@ -1,19 +1,18 @@
-"""Call of one test, with its counts and their judgement."""
+"""Call of one test, the record of its counts, and their judgement."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cprofiling.devices.cupti import NO_CUDA
 from cprofiling.testing.counting.calls import count_calls
 from cprofiling.testing.counting.dispatches import count_dispatches
 from cprofiling.testing.gates.fixtures import NodeProfiler
 from cprofiling.testing.gates.limits import MARKER, complaints, limits_of
-from cprofiling.testing.gates.test_record import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +20,44 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cprofiling.testing.gates.plugin import Gate
+    from cprofiling.testing.gates.series import Series
+
+
+@dataclass
+class Measured:
+    """Counts and times of a test, None for those not counted.
+
+    Attributes:
+        native_calls: Calls by function.
+        limited_calls: Those of them that a marker names; None: it names none, and all of them count.
+        operators: Operators by name.
+        launches: Launches of CUDA.
+        launches_reason: Why they are not known.
+        nodes: For each node, in each stage: ``node``, ``stage``, ``count``, ``error_count``, ``mean_ms``, ``p95_ms``.
+        series: What was timed by ``node_profiler.pairs``, by name.
+        notes: What a comparison found that is no failure.
+    """
+
+    native_calls: dict[str, int] | None = None
+    limited_calls: dict[str, int] | None = None
+    operators: dict[str, int] | None = None
+    launches: int | None = None
+    launches_reason: str | None = None
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    series: dict[str, Series] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the file has it."""
+        return {
+            "native_calls": self.native_calls,
+            "operators": self.operators,
+            "launches": self.launches,
+            "launches_reason": self.launches_reason,
+            "nodes": self.nodes,
+            "series": {name: each.to_dict() for name, each in self.series.items()},
+        }
+
 
 MEASURED = pytest.StashKey[Measured]()
 
@@ -94,9 +131,19 @@ class Phase:
             measured.operators = self._dispatches.operators
             measured.launches = self._dispatches.cuda_launches
             measured.launches_reason = self._dispatches.cuda_launches_reason
-            measured.has_no_cuda = measured.launches_reason == NO_CUDA
         if self._profiler is not None:
-            measured.take_nodes(self._profiler)
+            measured.nodes = [
+                {
+                    "node": stats.node_name,
+                    "stage": str(getattr(stats.stage, "value", stats.stage)),
+                    "count": stats.count,
+                    "error_count": stats.error_count,
+                    "mean_ms": stats.mean_ms,
+                    "p95_ms": stats.p95_ms,
+                }
+                for stats in self._profiler.get_profiling_summary()
+            ]
+            measured.series = dict(self._profiler.series)
 
     def judge(self, outcome: Any) -> None:
         """Fail the test, unless it has failed already, for all that is too much."""
@@ -105,11 +152,9 @@ class Phase:
         self._item.stash[MEASURED] = self._measured
         found = complaints(self._limits, self._measured)
         is_strict = self._gate is not None and self._gate.is_strict
-        found += [str(each) for each in self._comparisons() if each.has_regressed or (is_strict and each.is_unsure)]
+        comparisons = [] if self._profiler is None else self._profiler.comparisons
+        found += [str(each) for each in comparisons if each.has_regressed or (is_strict and each.is_unsure)]
         if self._gate is not None:
             found += self._gate.complaints(self._item.nodeid, self._measured)
         if found:
             outcome.force_exception(pytest.fail.Exception("cprofiling: " + "\n".join(found), pytrace=False))
-
-    def _comparisons(self) -> list[Any]:
-        return [] if self._profiler is None else self._profiler.comparisons

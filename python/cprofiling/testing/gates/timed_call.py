@@ -58,8 +58,10 @@ class Timer:
         for stats in self._profiler.get_profiling_summary():
             used = stats.counters.get("cpu_time")
             cpu_ms = used.total / NS_PER_MS if used is not None and used.samples == stats.count else None
-            if stats.count and stats.node_name != CALL:
-                rows[stats.node_name] = _sum(rows.get(stats.node_name), Times(stats.total_ms, cpu_ms))
+            if stats.count and stats.node_name != CALL:  # a node's time is that of all its stages
+                known = rows.get(stats.node_name, Times(0.0, 0.0))
+                all_cpu_ms = None if known.cpu_ms is None or cpu_ms is None else known.cpu_ms + cpu_ms
+                rows[stats.node_name] = Times(known.wall_ms + stats.total_ms, all_cpu_ms)
         stood = None if line is None or line_end is None else line_end - line
         waited = max(0, end - start - (cpu_end - cpu) - (stood or 0))
         others = max(0, all_cpu - (cpu_end - cpu))
@@ -69,14 +71,6 @@ class Timer:
         """Give back what it holds."""
         self._profiler.set_profiling(False)
         self._in_line.close()
-
-
-def _sum(known: Times | None, more: Times) -> Times:
-    """Return what a node took in all of its stages."""
-    if known is None:
-        return more
-    cpu_ms = None if known.cpu_ms is None or more.cpu_ms is None else known.cpu_ms + more.cpu_ms
-    return Times(known.wall_ms + more.wall_ms, cpu_ms)
 
 
 def _process_time_ns() -> int:
@@ -111,17 +105,16 @@ def only_compute(turns: Sequence[Turn], beside: Sequence[Turn] = ()) -> bool:
     A virtual machine that stands still for a while seems to wait: that meets some calls and not most of them, and
     also those of work that is known to do nothing but compute (``beside``).
     """
-    if median(_share_waited(turn.waited_ms, turn.rows[CALL].wall_ms) for turn in turns) <= _WAITING_SHARE:
+
+    def share(waited_ms: float, wall_ms: float) -> float:
+        return waited_ms / wall_ms if wall_ms > 0 else 0.0
+
+    def share_of_all(some: Sequence[Turn]) -> float:
+        return share(sum(turn.waited_ms for turn in some), sum(turn.rows[CALL].wall_ms for turn in some))
+
+    if median(share(turn.waited_ms, turn.rows[CALL].wall_ms) for turn in turns) <= _WAITING_SHARE:
         return True
-    return _share_of_all(turns) <= _WAITING_SHARE + _share_of_all(beside)
-
-
-def _share_of_all(turns: Sequence[Turn]) -> float:
-    return _share_waited(sum(turn.waited_ms for turn in turns), sum(turn.rows[CALL].wall_ms for turn in turns))
-
-
-def _share_waited(waited_ms: float, wall_ms: float) -> float:
-    return waited_ms / wall_ms if wall_ms > 0 else 0.0
+    return share_of_all(turns) <= _WAITING_SHARE + share_of_all(beside)
 
 
 def series(turns: Iterable[Turn], row: str, *, by_cpu: bool) -> list[float]:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_COUNTS = ("native_calls", "operators")
-
-
 class Verdicts(NamedTuple):
     """Findings on one test that fail it, and notes."""
 
@@ -44,50 +41,40 @@ def judged(
         family: How many times all tests have together.
         strict: Whether a time without a clear verdict is worse, too.
     """
-    found = Verdicts([], [])
-    for what in _COUNTS:
-        if old[what] is not None and new[what] is None:
-            found.worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
-        elif old[what] is not None:
-            for name in dict.fromkeys([*old[what], *new[what]]):
-                counts = old[what].get(name, 0), new[what].get(name, 0)
-                _judge_count(found, f"{what} of {shown_text('name', name)}", *counts)
-    _judge_launches(found, old, new)
-    _judge_nodes(found, old["nodes"], new["nodes"])
-    _judge_times(found, dict(baseline.series_of(old)), dict(baseline.series_of(new)), rules, family, strict)
-    return found
+    found = worse, notes = Verdicts([], [])
 
+    def judge_count(what: str, before: int, now: int) -> None:
+        if now > before:
+            worse.append(f"{what}: {before} -> {now}")
+        elif now < before:
+            notes.append(f"{what}: {before} -> {now}, which is less: --cprofiling-update keeps it so")
 
-def _judge_count(found: Verdicts, what: str, old: int, new: int) -> None:
-    if new > old:
-        found.worse.append(f"{what}: {old} -> {new}")
-    elif new < old:
-        found.notes.append(f"{what}: {old} -> {new}, which is less: --cprofiling-update keeps it so")
-
-
-def _judge_launches(found: Verdicts, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    for what in ("native_calls", "operators"):
+        before, now = old[what], new[what]
+        if before is not None and now is None:
+            worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
+        elif before is not None:
+            for name in dict.fromkeys([*before, *now]):
+                judge_count(f"{what} of {shown_text('name', name)}", before.get(name, 0), now.get(name, 0))
     reason = new.get("launches_reason")
-    if old["launches"] is None:
-        return
-    if new["launches"] is not None:
-        _judge_count(found, "launches", old["launches"], new["launches"])
-    elif reason == NO_CUDA:  # as where a baseline of a machine with a GPU is used on one without
-        found.notes.append(f"launches: {old['launches']} -> not known: {reason}")
-    else:
-        found.worse.append(f"launches cannot be judged: {reason}")
-
-
-def _judge_nodes(found: Verdicts, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:
-    before, now = ({(row["stage"], row["node"]): row for row in rows} for rows in (old, new))
+    if old["launches"] is not None and new["launches"] is not None:
+        judge_count("launches", old["launches"], new["launches"])
+    elif old["launches"] is not None and reason == NO_CUDA:  # a baseline of a machine with a GPU, on one without
+        notes.append(f"launches: {old['launches']} -> not known: {reason}")
+    elif old["launches"] is not None:
+        worse.append(f"launches cannot be judged: {reason}")
+    before, now = ({(row["stage"], row["node"]): row for row in did["nodes"]} for did in (old, new))
     for key in dict.fromkeys([*before, *now]):
-        name = f"node {shown_text('name', key[1])} ({shown_text('name', key[0])})"
+        node = f"node {shown_text('name', key[1])} ({shown_text('name', key[0])})"
         if key not in now:
-            found.worse.append(f"{name}: it did not run, and is in the baseline")
+            worse.append(f"{node}: it did not run, and is in the baseline")
         elif key not in before:
-            found.worse.append(f"{name}: it ran, and is not in the baseline")
+            worse.append(f"{node}: it ran, and is not in the baseline")
         else:
             for what in ("count", "error_count"):
-                _judge_count(found, f"{what} of {name}", before[key][what], now[key][what])
+                judge_count(f"{what} of {node}", before[key][what], now[key][what])
+    _judge_times(found, series.of_test(old), series.of_test(new), rules, family, strict)
+    return found
 
 
 def _judge_times(
@@ -99,16 +86,15 @@ def _judge_times(
     strict: bool,
 ) -> None:
     for name, before in old.items():
-        if name not in new:
-            found.worse.append(f"times of {shown_text('name', name)}: they were not measured, and are in the baseline")
-            continue
-        for row in before.rows:
+        now = new.get(name)
+        rows = before.rows if now is not None else ("",)
+        for row in rows:
             what = f"times of {shown_text('name', name)}" + (f", node {shown_text('name', row)}" if row else "")
-            if row not in new[name].rows:
+            if now is None or row not in now.rows:
                 found.worse.append(f"{what}: they were not measured, and are in the baseline")
                 continue
             for rule in rules:
-                change = series.change(before, new[name], row, rule, family * len(rules))
+                change = series.change(before, now, row, rule, family * len(rules))
                 is_worse = change.verdict == "slower" or (strict and change.verdict in UNSURE)
                 (found.worse if is_worse else found.notes).append(f"{what}: {change.text}")
 
