@@ -24,7 +24,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.devices import cuda_probe, operations
 from cprofiling.devices.cupti import library_folders
 from cprofiling.devices.nsight import tools
-from cprofiling.devices.streams import CUDA
+from cprofiling.devices.operations import CUDA
 from cprofiling.nodes.own_cost import own_costs_ns
 
 FORMAT, FORMAT_VERSION = "cprofiling doctor", 1

@@ -13,10 +13,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from cprofiling._internal.text import shown_value
 from cprofiling.devices import events
 from cprofiling.devices.events import UNSUPPORTED, UNTOLD
-from cprofiling.devices.operations import in_use
-from cprofiling.devices.streams import CUDA, checked_stream, given_stream
+from cprofiling.devices.operations import CUDA, in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,20 +24,10 @@ if TYPE_CHECKING:
 
     from cprofiling.devices.events import DeviceMark, Missed
     from cprofiling.devices.operations import DeviceOperations
-    from cprofiling.devices.streams import GivenStream
 
     Place = tuple[int, int]  # a CUDA device's ordinal (-1: the current one), and a CUstream there
 
-__all__ = [
-    "checked_stream",
-    "cuda_device_of",
-    "cuda_stream_of",
-    "device_index",
-    "gpu_place",
-    "gpu_place_at_exit",
-    "index_of_call",
-]
-
+_HANDLES = 1 << 64
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
 
 # id(node) -> (node, its first parameter or buffer, a kind of device and the node's one): valid while the node still has
@@ -186,25 +176,21 @@ def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream
     if given is None:
         device = cuda.device_of(arguments)
         return device, cuda.raw_stream(device)
-    if given.kind != CUDA:
-        return _not_used(given)
-    return given.device if given.device >= 0 else cuda.device_of(arguments), given.handle
+    if given.kind == CUDA and given.device < 0:
+        return cuda.device_of(arguments), given.handle
+    return _place_of_handle(given)
 
 
 def _place_of_handle(given: GivenStream) -> Place | Missed:
-    """Return the place of a stream that is not known as PyTorch's."""
-    return (given.device, given.handle) if given.kind == CUDA else _not_used(given)
-
-
-def _not_used(given: GivenStream) -> Missed:
+    """Return the place of a stream as it says, which of another kind than CUDA has none."""
+    if given.kind == CUDA:
+        return given.device, given.handle
     return UNSUPPORTED, f"gpu_stream is one of {given.kind}, which PyTorch does not use in this process"
 
 
 def _device_of_first(arguments: tuple[Any, ...], kind: str) -> int | None:
-    return _device_of_module(arguments[0], kind) if arguments else None
-
-
-def _device_of_module(node: Any, kind: str) -> int | None:
+    """Return the index of the device of the first argument's parameters or buffers, or None."""
+    node = arguments[0] if arguments else None
     parameters, buffers = getattr(node, "parameters", None), getattr(node, "buffers", None)
     if not callable(parameters) or not callable(buffers):
         return None
@@ -246,3 +232,106 @@ def _device_of_tensors(arguments: Iterable[Any], kind: str) -> int | None:
         elif isinstance(value, (list, tuple)):
             waiting.extend(value)
     return None
+
+
+# ---- streams that the caller gives, of PyTorch, CuPy, numba and others
+
+
+class GivenStream:
+    """Stream handle, with the object that keeps it alive."""
+
+    __slots__ = ("device", "handle", "kind", "source")
+
+    def __init__(self, handle: int, device: int = -1, kind: str = CUDA, source: Any = None) -> None:
+        self.handle = handle  # a CUstream; 0 for streams of other kinds
+        self.device = device  # its index; -1: not known
+        self.kind = kind  # as in tensor.device.type
+        self.source = source
+
+
+def checked_stream(stream: object | None) -> object | None:
+    """Return a stream in the form asked for in each call.
+
+    Streams are None (the current one), handles (0 to 2**64 - 1), objects of PyTorch, CuPy, numba or others with
+    ``__cuda_stream__``, and callables without arguments that return one of these. Raises TypeError or ValueError
+    otherwise.
+    """
+    if stream is None or isinstance(stream, GivenStream):
+        return stream
+    if isinstance(stream, int) and not isinstance(stream, bool) and not _is_handle(stream):
+        raise ValueError(f"gpu_stream must be 0 to 2**64 - 1 where it is a handle, got {shown_value(stream)}")
+    try:
+        given = _stream_in(stream)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _refused(stream) from error
+    if given is not None:
+        return given
+    if callable(stream) and not isinstance(stream, type):
+        return stream
+    raise _refused(stream)
+
+
+def given_stream(stream: Any) -> GivenStream | None:
+    """Return the stream for a checked one, None for the current one.
+
+    Errors of a callable are passed on; TypeError for a wrong result.
+    """
+    if stream is None or isinstance(stream, GivenStream):
+        return stream
+    answer = stream()
+    if answer is None:
+        return None
+    given = _stream_in(answer)
+    if given is None:
+        raise _refused(answer, "gpu_stream must return")
+    return given
+
+
+def _refused(stream: object, what: str = "gpu_stream must be") -> TypeError:
+    can_be = "a stream, the handle of one (an int >= 0)"
+    others = ", or None" if what.endswith("return") else ", a callable that returns one of these, or None"
+    return TypeError(f"{what} {can_be}{others}; got {shown_value(stream)}")
+
+
+def _stream_in(value: Any) -> GivenStream | None:
+    """Return the stream that an object is or has; only a ``torch.cuda.Stream`` of PyTorch's has a CUDA handle."""
+    if isinstance(value, int):
+        return None if isinstance(value, bool) or not _is_handle(value) else GivenStream(int(value))
+    if isinstance(value, type):
+        return None
+    handle: Any = None
+    for name in ("cuda_stream", "ptr"):
+        if handle is None and _is_handle(each := getattr(value, name, None)):
+            handle = each
+    protocol = getattr(value, "__cuda_stream__", None)
+    if handle is None and protocol is not None:
+        _, handle = protocol()
+    elif handle is None:
+        handle = getattr(value, "handle", None)
+        if hasattr(handle, "value"):  # a c_void_p, which holds None for 0
+            handle = handle.value or 0
+    if _is_handle(handle):
+        return GivenStream(int(handle), _device_of(value), CUDA, value)
+    kind = getattr(getattr(value, "device", None), "type", None)
+    if not isinstance(kind, str) or not isinstance(getattr(value, "stream_id", None), int):
+        return None
+    if kind != CUDA:
+        return GivenStream(0, _device_of(value), kind, value)
+    same = sys.modules["torch"].cuda.Stream(
+        stream_id=value.stream_id, device_index=value.device_index, device_type=value.device_type
+    )
+    return GivenStream(same.cuda_stream, value.device_index, CUDA, same)
+
+
+def _is_handle(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _HANDLES
+
+
+def _device_of(value: Any) -> int:
+    for name in ("device_index", "device_id"):
+        index = getattr(value, name, None)
+        if isinstance(index, int):
+            return index
+    return -1

@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import sys
 from _thread import RLock
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_value
-from cprofiling.devices.streams import CUDA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 CPU = "cpu"
+CUDA = "cuda"
 ROCM = "rocm"
 XPU = "xpu"
 MPS = "mps"
@@ -31,6 +32,7 @@ _BUILT_IN = (CUDA, ROCM, XPU, MPS)
 OPERATIONS = ("synchronize", "new_event", "memory", "memory_peak", "memory_reset_peak", "memory_free_total")
 
 _UNNAMED = "privateuseone"  # PyTorch's place for a backend from outside, while none has given it its name
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _RSS_FILE = "/proc/self/statm"
 _STATUS_FILE = "/proc/self/status"
 
@@ -109,27 +111,24 @@ def in_use() -> DeviceOperations | str | None:
 
     There is one at a time: CUDA or ROCm before XPU, an external backend, and MPS.
     """
+    global _found  # noqa: PLW0603 asked in every call; a device that is in use once stays so
     torch, found = sys.modules.get("torch"), _found
     if found is not None and found[0] is torch:
         return found[1]
     if torch is None:
         return None
     with _lock:
-        return _find(torch)
-
-
-def _find(torch: Any) -> DeviceOperations | str | None:
-    global _found  # noqa: PLW0603 asked in every call; a device that is in use once stays so
-    if _found is not None and _found[0] is torch:
-        return _found[1]
-    try:
-        kind = _kind_in_use(torch)
-        row = None if kind is None else _row_of(torch, kind)
-    except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
-        return _said_by(error)
-    if row is not None:
-        _found = (torch, row)
-    return row
+        if _found is not None and _found[0] is torch:  # another thread was faster
+            return _found[1]
+        try:
+            for kind in (CUDA, XPU, _foreign_name(torch), MPS):
+                if kind is not None and _is_in_use(torch, kind):
+                    row = _row_of(torch, ROCM if kind == CUDA and _is_rocm(torch) else kind)
+                    _found = (torch, row)
+                    return row
+        except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
+            return _said_by(error)
+    return None
 
 
 def operations_of(device_type: str) -> DeviceOperations:
@@ -150,8 +149,11 @@ def present() -> list[DevicePresence]:
 
     Asking initialises nothing, not even to count devices.
     """
+    foreign = None
+    with suppress(Exception):  # the other rows say what is wrong
+        foreign = _foreign_name(sys.modules.get("torch"))
     found = []
-    for kind in (*KINDS, *_foreign_kind()):
+    for kind in KINDS if foreign is None or foreign in KINDS else (*KINDS, foreign):
         row, used = _row_and_use(kind)
         count = None
         if used and callable(row.count):
@@ -164,25 +166,15 @@ def present() -> list[DevicePresence]:
     return found
 
 
-def _foreign_kind() -> list[str]:
-    try:
-        name = _foreign_name(sys.modules.get("torch"))
-    except Exception:  # noqa: BLE001 the other rows say what is wrong
-        return []
-    return [] if name is None or name in KINDS else [name]
-
-
 def _row_and_use(kind: str) -> tuple[DeviceOperations, bool]:
     if kind == CPU:
-        return _cpu_row(), True
+        return _CPU_ROW, True
     torch = sys.modules.get("torch")
     if torch is None:
         return _without(kind, "PyTorch is not loaded"), False
     try:
         why_not = _why_not(torch, kind)
-        if why_not is not None:
-            return _without(kind, why_not), False
-        return _row_of(torch, kind), _is_in_use(torch, kind)
+        return (_without(kind, why_not), False) if why_not else (_row_of(torch, kind), _is_in_use(torch, kind))
     except Exception as error:  # noqa: BLE001 as above
         return _without(kind, _said_by(error)), False
 
@@ -194,19 +186,12 @@ def _said_by(error: Exception) -> str:
 # ---- what is there -------------------------------------------------------------------------------
 
 
-def _kind_in_use(torch: Any) -> str | None:
-    if torch.cuda.is_initialized():
-        return ROCM if _is_rocm(torch) else CUDA
-    foreign = _foreign_name(torch)
-    for kind in (XPU, foreign, MPS):
-        if kind is not None and _is_in_use(torch, kind):
-            return kind
-    return None
-
-
 def _is_in_use(torch: Any, kind: str) -> bool:
-    if kind == MPS:
-        return _mps_is_in_use(torch)
+    if kind == MPS:  # PyTorch does not tell whether it was started, but whether anything lies in its memory
+        if not getattr(torch._C, "_has_mps", False) or not torch.backends.mps.is_available():
+            return False
+        is_in_bad_fork = getattr(torch._C, "_mps_is_in_bad_fork", None)
+        return (is_in_bad_fork is None or not is_in_bad_fork()) and bool(torch.mps.current_allocated_memory() > 0)
     module = getattr(torch, _tensor_type(kind), None)
     if module is None:
         return False
@@ -217,19 +202,6 @@ def _is_in_use(torch: Any, kind: str) -> bool:
         return _names_accelerator(torch, kind) and bool(torch._C._accelerator_isAllocatorInitialized())
     except RuntimeError:  # a backend need not have that kind of allocator
         return False
-
-
-def _mps_is_in_use(torch: Any) -> bool:
-    """Return whether anything lies in MPS's memory.
-
-    PyTorch does not tell whether MPS was started.
-    """
-    if not getattr(torch._C, "_has_mps", False) or not torch.backends.mps.is_available():
-        return False
-    is_in_bad_fork = getattr(torch._C, "_mps_is_in_bad_fork", None)
-    if is_in_bad_fork is not None and is_in_bad_fork():
-        return False
-    return bool(torch.mps.current_allocated_memory() > 0)
 
 
 def _is_rocm(torch: Any) -> bool:
@@ -288,13 +260,19 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
     # A backend from outside may be registered without what the generic functions call.
     owners = (generic, module) if kind in _BUILT_IN else (module, generic)
     memory = _memory_of(torch, kind, module)
+    new_event: Callable[[int], Any] | str = f"PyTorch's {kind} has no events"
+    own = getattr(module.event if kind == MPS and hasattr(module, "event") else module, "Event", None)
+    if generic is not None and hasattr(torch, "Event") and (kind in _BUILT_IN or own is None):
+        new_event = lambda index: torch.Event(device=f"{_tensor_type(kind)}:{index}", enable_timing=True)  # noqa: E731
+    elif own is not None:
+        new_event = lambda _: own(enable_timing=True)  # noqa: E731
     row = DeviceOperations(
         device_type=kind,
         tensor_type=_tensor_type(kind),
         count=_first(kind, "count devices", owners, "device_count"),
         current_index=_first(kind, "name the current device", owners, "current_device_index", "current_device"),
         synchronize=_first(kind, "wait for a device", owners, "synchronize"),
-        new_event=_events_of(torch, kind, module, generic),
+        new_event=new_event,
         current_stream=_first(kind, "name its stream", owners, "current_stream"),
         is_capturing=_first(kind, "capture streams", (module,), "is_current_stream_capturing"),
         memory=memory,
@@ -304,7 +282,21 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
             kind, "tell how much memory is free", (module, generic), "mem_get_info", "get_memory_info"
         ),
     )
-    return _mps_row(module, row) if kind == MPS else row
+    if kind != MPS:
+        return row
+    no_peak = "PyTorch's mps does not keep the most bytes allocated"
+    return replace(
+        row,
+        count=lambda: 1,
+        current_index=lambda: 0,
+        synchronize=lambda _: module.synchronize(),
+        current_stream="mps has one queue",
+        is_capturing="mps captures no streams",
+        memory=lambda _: (module.current_allocated_memory(), -1),
+        memory_peak=no_peak,
+        memory_reset_peak=no_peak,
+        memory_free_total=lambda _: _free_total(module.recommended_max_memory(), module.driver_allocated_memory()),
+    )
 
 
 def _first(kind: str, ability: str, owners: tuple[Any, ...], *names: str) -> Callable[..., Any] | str:
@@ -315,13 +307,6 @@ def _first(kind: str, ability: str, owners: tuple[Any, ...], *names: str) -> Cal
                 found: Callable[..., Any] = function
                 return found
     return f"PyTorch's {kind} cannot {ability}"
-
-
-def _events_of(torch: Any, kind: str, module: Any, generic: Any) -> Callable[[int], Any] | str:
-    own = getattr(module.event if kind == MPS and hasattr(module, "event") else module, "Event", None)
-    if generic is not None and hasattr(torch, "Event") and (kind in _BUILT_IN or own is None):
-        return lambda index: torch.Event(device=f"{_tensor_type(kind)}:{index}", enable_timing=True)
-    return f"PyTorch's {kind} has no events" if own is None else lambda _: own(enable_timing=True)
 
 
 def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int, int]] | str:
@@ -344,6 +329,10 @@ def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int,
     return f"PyTorch's {kind} does not tell what it has allocated"
 
 
+def _free_total(total: int, used: int) -> tuple[int, int]:
+    return max(0, total - used), total
+
+
 def _two_of(nested: Callable[[int], Any], index: int) -> tuple[int, int]:
     figures = nested(index).get("allocated_bytes")
     if figures is None:  # nothing was allocated yet
@@ -352,49 +341,9 @@ def _two_of(nested: Callable[[int], Any], index: int) -> tuple[int, int]:
     return everything["current"], everything["peak"]
 
 
-def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
-    """Return operations of MPS, with one queue and no peak memory."""
-    no_peak = "PyTorch's mps does not keep the most bytes allocated"
-    return replace(
-        row,
-        count=lambda: 1,
-        current_index=lambda: 0,
-        synchronize=lambda _: mps.synchronize(),
-        current_stream="mps has one queue",
-        is_capturing="mps captures no streams",
-        memory=lambda _: (mps.current_allocated_memory(), -1),
-        memory_peak=no_peak,
-        memory_reset_peak=no_peak,
-        memory_free_total=lambda _: _mps_free_total(mps),
-    )
-
-
-def _mps_free_total(mps: Any) -> tuple[int, int]:
-    """Return free and total bytes of the memory that Metal recommends."""
-    total = mps.recommended_max_memory()
-    return max(0, total - mps.driver_allocated_memory()), total
-
-
-def _cpu_row() -> DeviceOperations:
-    return DeviceOperations(
-        device_type=CPU,
-        tensor_type=CPU,
-        count=lambda: 1,
-        current_index=lambda: 0,
-        synchronize=lambda _: None,
-        new_event="the CPU has no queue: its time is what every node has",
-        current_stream="the CPU has no queue",
-        is_capturing="the CPU has no queue",
-        memory=lambda _: (_resident_bytes(), _most_resident_bytes()),
-        memory_peak=lambda _: _most_resident_bytes(),
-        memory_reset_peak="the kernel keeps one mark for all who read it",
-        memory_free_total=lambda _: _host_free_total(),
-    )
-
-
 def _resident_bytes() -> int:
     with open(_RSS_FILE, "rb") as file:  # as text it would import the codec, perhaps amid a recording
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(file.read().split()[1]) * _PAGE
 
 
 def _most_resident_bytes() -> int:
@@ -405,6 +354,17 @@ def _most_resident_bytes() -> int:
     return -1
 
 
-def _host_free_total() -> tuple[int, int]:
-    page = os.sysconf("SC_PAGE_SIZE")
-    return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+_CPU_ROW = DeviceOperations(
+    device_type=CPU,
+    tensor_type=CPU,
+    count=lambda: 1,
+    current_index=lambda: 0,
+    synchronize=lambda _: None,
+    new_event="the CPU has no queue: its time is what every node has",
+    current_stream="the CPU has no queue",
+    is_capturing="the CPU has no queue",
+    memory=lambda _: (_resident_bytes(), _most_resident_bytes()),
+    memory_peak=lambda _: _most_resident_bytes(),
+    memory_reset_peak="the kernel keeps one mark for all who read it",
+    memory_free_total=lambda _: (_PAGE * os.sysconf("SC_AVPHYS_PAGES"), _PAGE * os.sysconf("SC_PHYS_PAGES")),
+)

@@ -11,8 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from cprofiling.devices.in_use import device_index, index_of_call
-from cprofiling.devices.operations import in_use
-from cprofiling.devices.streams import CUDA
+from cprofiling.devices.operations import CUDA, in_use
 
 if TYPE_CHECKING:
     from typing import Any

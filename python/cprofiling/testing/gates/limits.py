@@ -86,8 +86,8 @@ def complaints(limits: Limits, measured: Measured) -> list[str]:
             found += [f"{what} cannot be judged: {reason}"] if counts is None else _beyond(what, most, counts)
     if limits.launches is not None and measured.launches is None:
         # Without CUDA in the process there was no launch, which is no doubt, and no failure.
-        reason = measured.launches_reason
-        found += [] if reason == NO_CUDA else [f"launches cannot be judged: {reason}"]
+        if measured.launches_reason != NO_CUDA:
+            found.append(f"launches cannot be judged: {measured.launches_reason}")
     elif limits.launches is not None and (measured.launches or 0) > limits.launches:
         found.append(f"launches: {measured.launches}, the limit is {limits.launches}")
     if limits.p95_ms is not None:
