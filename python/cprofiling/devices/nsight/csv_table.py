@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import IO, NoReturn
 
 from cprofiling._core import FormatError
@@ -18,7 +19,8 @@ ID = "id"
 METRIC = "metric name"
 VALUES = ("metric value", "average")
 _STARTS = ('"ID"', '"Process ID"')  # of a header, perhaps behind a print without a line's end
-_TOOL = "=="  # what lines of ncu itself begin with
+_CELL = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
+_TOOL = b"=="  # what lines of ncu itself begin with
 _SHOWN = 200  # characters of such a line
 
 
@@ -54,9 +56,15 @@ class Source:
         while data := self._file.readline():
             self._number += 1
             self.is_ended = data.endswith(b"\n")
-            if self._is_between and self._is_foreign(data):
+            if self._is_between and not data.startswith(b'"'):
+                if data.strip() and not data.startswith(_TOOL):
+                    self.foreign += 1
                 continue
-            text = self._decoded(data)
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                column = len(data[: error.start].decode("utf-8", "replace")) + 1
+                self.refuse(column, f"byte 0x{data[error.start]:02x} is not UTF-8", line=self._number)
             if self._is_between:
                 self.record, self._first = [], self._number
             self.record.append(text)
@@ -66,21 +74,6 @@ class Source:
     def end_record(self) -> None:
         """Take note that the next line begins a record."""
         self._is_between = True
-
-    def _is_foreign(self, data: bytes) -> bool:
-        if data.startswith(_TOOL.encode()) or not data.strip():
-            return True
-        if not data.startswith(b'"'):
-            self.foreign += 1
-            return True
-        return False
-
-    def _decoded(self, data: bytes) -> str:
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            column = len(data[: error.start].decode("utf-8", "replace")) + 1
-            self.refuse(column, f"byte 0x{data[error.start]:02x} is not UTF-8", line=self._number)
 
     def refuse(self, column: int, problem: str, line: int | None = None) -> NoReturn:
         """Raise FormatError for a place in the file.
@@ -94,21 +87,12 @@ class Source:
 
         cell: -1 for the place behind its last character, -2 for the first malformed cell.
         """
-        line, column = _positions("".join(self.record))[cell]
-        self.refuse(column, problem, line=self._first + line)
-
-
-def _positions(text: str) -> list[tuple[int, int]]:
-    """Return line and column of each cell of a record, and of its end.
-
-    Lines count from 0. The cells end with the first malformed one.
-    """
-    text = text.rstrip("\r\n")
-    cell = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
-    places = [0]
-    while (match := cell.match(text, places[-1])) is not None and match[1]:
-        places.append(match.end())
-    return [(text.count("\n", 0, place), place - text.rfind("\n", 0, place)) for place in (*places, len(text))]
+        text = "".join(self.record).rstrip("\r\n")
+        places = [0]
+        while (match := _CELL.match(text, places[-1])) is not None and match[1]:
+            places.append(match.end())
+        place = [*places, len(text)][cell]
+        self.refuse(place - text.rfind("\n", 0, place), problem, line=self._first + text.count("\n", 0, place))
 
 
 class Table:
@@ -144,28 +128,21 @@ def find_table(source: Source) -> Table:
 
     Raises FormatError, naming what was looked for, if there is none.
     """
-    text, found = "", None
+    text = ""
+    found: Table | None = None
     while found is None and (line := source.plain_line()) is not None:
         text = line
-        found = _header_in(line)
+        for start in sorted(place for word in _STARTS if (place := line.find(word)) >= 0):
+            with suppress(csv.Error):
+                cells = next(csv.reader([line[start:].rstrip("\r\n")], strict=True), [])
+                if found is None and _is_header(cells):
+                    found = Table(cells)
     if found is None:
         problem = 'no header was found, a line with "ID" and "Kernel Name" as ncu --csv prints it'
         says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
         source.refuse(len(text.rstrip("\r\n")) + 1, problem + says)
     source.end_record()
     return found
-
-
-def _header_in(line: str) -> Table | None:
-    """Return the table of a header that a line is or ends in."""
-    for start in sorted(place for word in _STARTS if (place := line.find(word)) >= 0):
-        try:
-            cells = next(csv.reader([line[start:].rstrip("\r\n")], strict=True), [])
-        except csv.Error:
-            continue
-        if _is_header(cells):
-            return Table(cells)
-    return None
 
 
 def _is_header(cells: Sequence[str]) -> bool:
@@ -179,7 +156,14 @@ def rows(source: Source, table: Table) -> Iterator[tuple[Table, list[str]]]:
     Another header begins another table. Raises FormatError for a cut or damaged line.
     """
     reader = csv.reader(source, strict=True)
-    while (cells := _next_cells(reader, source)) is not None:
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # Where a cell is too long, csv does not say which one.
+            source.refuse_cell(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}")
         source.end_record()
         if _is_header(cells):
             table = Table(cells)
@@ -191,11 +175,3 @@ def rows(source: Source, table: Table) -> Iterator[tuple[Table, list[str]]]:
                 source.refuse_cell(-1 if missing > 0 else len(table.names), what)
             cells += [""] * missing
         yield table, cells
-
-
-def _next_cells(reader: Iterator[list[str]], source: Source) -> list[str] | None:
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        # Where a cell is too long, csv does not say which one.
-        source.refuse_cell(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}")

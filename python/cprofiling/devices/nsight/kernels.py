@@ -238,7 +238,23 @@ class NcuReport(Tabular, Sequence[NcuKernel]):
         for kernel in self.kernels:
             groups.setdefault(kernel.name, []).append(kernel)
         whole_ns = _total_ns(self.kernels)
-        averages = [_average(name, kernels, whole_ns) for name, kernels in groups.items()]
+        averages = []
+        for name, kernels in groups.items():
+            count, total_ns = sum(kernel.invocations for kernel in kernels), _total_ns(kernels)
+            weights: dict[str | None, float] = {}
+            for kernel in kernels:
+                weight = kernel.invocations * (1.0 if total_ns is None else kernel.duration_ns or 0.0)
+                weights[kernel.verdict] = weights.get(kernel.verdict, 0.0) + weight
+            verdict = max(weights, key=weights.__getitem__)
+            alike = [kernel for kernel in kernels if kernel.verdict == verdict]
+            longest = max(alike, key=lambda kernel: kernel.duration_ns or 0.0).judge()
+            averages.append(NcuAverage(
+                name, count,
+                total_us=None if total_ns is None else total_ns / 1000,
+                mean_us=None if total_ns is None or not count else total_ns / count / 1000,
+                share_percent=None if total_ns is None or not whole_ns else total_ns * 100 / whole_ns,
+                verdict=verdict, limiter=longest.limiter, at_limit=longest.at_limit,
+            ))  # fmt: skip
         return Figures(NcuAverage, sorted(averages, key=lambda each: -(each.total_us or 0.0)), self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -270,25 +286,3 @@ def _total_ns(kernels: Sequence[NcuKernel]) -> float | None:
     durations = [(kernel.duration_ns, kernel.invocations) for kernel in kernels]
     known = [duration_ns * count for duration_ns, count in durations if duration_ns is not None]
     return math.fsum(known) if len(known) == len(kernels) else None
-
-
-def _average(name: str, kernels: Sequence[NcuKernel], whole_ns: float | None) -> NcuAverage:
-    count = sum(kernel.invocations for kernel in kernels)
-    total_ns = _total_ns(kernels)
-    weights: dict[str | None, float] = {}
-    for kernel in kernels:
-        weight = kernel.invocations * (1.0 if total_ns is None else kernel.duration_ns or 0.0)
-        weights[kernel.verdict] = weights.get(kernel.verdict, 0.0) + weight
-    verdict = max(weights, key=weights.__getitem__)
-    alike = [kernel for kernel in kernels if kernel.verdict == verdict]
-    longest = max(alike, key=lambda kernel: kernel.duration_ns or 0.0).judge()
-    return NcuAverage(
-        name,
-        count,
-        total_us=None if total_ns is None else total_ns / 1000,
-        mean_us=None if total_ns is None or not count else total_ns / count / 1000,
-        share_percent=None if total_ns is None or not whole_ns else total_ns * 100 / whole_ns,
-        verdict=verdict,
-        limiter=longest.limiter,
-        at_limit=longest.at_limit,
-    )

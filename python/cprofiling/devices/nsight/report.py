@@ -10,8 +10,6 @@ from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
-    from typing import IO
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling.devices.nsight.kernels import NcuReport
@@ -62,6 +60,7 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
 
 def _imported(name: str, timeout_s: float) -> NcuReport:
     """Return the contents of a report in ncu's own format."""
+    import subprocess
     import tempfile
 
     from cprofiling.devices.nsight import reader, tools
@@ -69,18 +68,9 @@ def _imported(name: str, timeout_s: float) -> NcuReport:
     tool = tools.find_tool("ncu")
     if tool is None:
         raise FileNotFoundError(f"ncu is needed to read {name}: {tools.missing('ncu')}")
-    with tempfile.TemporaryFile() as output:
-        command = [tool, "--import", os.path.abspath(name), "--csv", "--page", "raw", "--print-units", "base"]
-        _run_import(command, name, output, timeout_s)
-        return reader.read(output, f"what ncu prints of {name}")
-
-
-def _run_import(command: list[str], name: str, output: IO[bytes], timeout_s: float) -> None:
-    import subprocess
-    import tempfile
-
+    command = [tool, "--import", os.path.abspath(name), "--csv", "--page", "raw", "--print-units", "base"]
     environment = {**os.environ, "LC_ALL": "C"}  # the numbers of one locale
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints, env=environment, check=False,
@@ -89,10 +79,11 @@ def _run_import(command: list[str], name: str, output: IO[bytes], timeout_s: flo
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"ncu took more than {timeout_s:g} s to read {name}") from None
         output.seek(0)
+        complaints.seek(0)
         if done.returncode:
-            complaints.seek(0)
             said = _said(complaints.read(1 << 16)) or _said(output.read(1 << 16)) or "nothing"
             raise FormatError(f"{name}: ncu cannot read it (exit status {done.returncode}), and says: {said}")
+        return reader.read(output, f"what ncu prints of {name}")
 
 
 def _said(data: bytes) -> str:

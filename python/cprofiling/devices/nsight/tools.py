@@ -138,26 +138,18 @@ def quoted(text: str, encoding: str = "utf-8") -> str:
 
     Unprintable text uses ``$'...'``, which bash, zsh and ksh read, and POSIX since 2024.
     """
-    if text.isprintable() and _fits(text, encoding):
+    if text.isprintable() and text.encode(encoding, "replace").decode(encoding) == text:
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
-
-
-def _fits(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _escaped(character: str) -> str:
-    if character in "\\'":
-        return f"\\{character}"
-    if character.isascii() and character.isprintable():
-        return character
-    errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
-    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", errors))
+    word = ""
+    for character in text:
+        if character in "\\'":
+            word += f"\\{character}"
+        elif character.isascii() and character.isprintable():
+            word += character
+        else:
+            errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+            word += "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", errors))
+    return f"$'{word}'"
 
 
 def execute(name: str, environment: Mapping[str, str], command: Sequence[str]) -> None:

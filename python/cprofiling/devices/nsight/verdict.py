@@ -107,26 +107,29 @@ def verdict_of(metrics: Metrics, blocks: float | None = None) -> Verdict:
         where = "" if waves is None else f", with a {_grid_text(metrics, blocks, waves)}"
         return _judged(LAUNCH_BOUND, f"{duration_ns / 1000:.1f} µs in all{where}", "launch")
     if compute is None or memory is None:
-        return _unknown(compute, memory)
+        known = {ncu_metrics.COMPUTE[0]: compute, ncu_metrics.MEMORY[0]: memory}
+        missing = [name for name, value in known.items() if value is None]
+        reason = f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no value in the report"
+        return Verdict(None, reason, None, "Profile with ncu --set basic, or with its section SpeedOfLight.")
     if most < _GOOD:
         limiter, why = _latency(metrics, blocks, waves, (compute, memory))
         return _judged(LATENCY_BOUND, limiter, why)
-    kind = MEMORY_BOUND if memory >= compute else COMPUTE_BOUND
-    limiter, why = _busiest_memory(metrics, memory) if kind == MEMORY_BOUND else _busiest_compute(metrics, compute)
-    return _judged(kind, limiter, why, at_limit=most > _LIMIT)
+    at_limit = most > _LIMIT
+    if memory >= compute:
+        values = {level: metrics.first(names) or 0.0 for level, names in _LEVELS.items()}
+        level = max(values, key=values.__getitem__)
+        if values[level] < memory * _NEAR:
+            return _judged(MEMORY_BOUND, f"memory {memory:.0f} % of peak", "memory", at_limit)
+        return _judged(MEMORY_BOUND, f"{level} bandwidth {values[level]:.0f} % of peak", level, at_limit)
+    tensor = metrics.first(ncu_metrics.TENSOR) or 0.0
+    if tensor >= compute * _NEAR:
+        return _judged(COMPUTE_BOUND, f"tensor pipe {tensor:.0f} % of peak", "tensor pipe", at_limit)
+    return _judged(COMPUTE_BOUND, f"SM throughput {compute:.0f} % of peak", "SM", at_limit)
 
 
-def _judged(kind: str, limiter: str, why: str, *, at_limit: bool = False) -> Verdict:
+def _judged(kind: str, limiter: str, why: str, at_limit: bool = False) -> Verdict:
     recommendation = _RECOMMENDATIONS[why]
     return Verdict(kind, None, limiter, f"At its limit. {recommendation}" if at_limit else recommendation, at_limit)
-
-
-def _unknown(compute: float | None, memory: float | None) -> Verdict:
-    known = {ncu_metrics.COMPUTE[0]: compute, ncu_metrics.MEMORY[0]: memory}
-    missing = [name for name, value in known.items() if value is None]
-    verb = "has" if len(missing) == 1 else "have"
-    reason = f"{' and '.join(missing)} {verb} no value in the report"
-    return Verdict(None, reason, None, "Profile with ncu --set basic, or with its section SpeedOfLight.")
 
 
 def _latency(metrics: Metrics, blocks: float | None, waves: float | None, used: tuple[float, float]) -> tuple[str, str]:
@@ -134,8 +137,9 @@ def _latency(metrics: Metrics, blocks: float | None, waves: float | None, used: 
     if waves is not None and waves < 1:
         return _grid_text(metrics, blocks, waves), "waves"
     achieved, possible = metrics.first(ncu_metrics.OCCUPANCY), metrics.first(ncu_metrics.MOST_OCCUPANCY)
-    limit = _occupancy_limit(metrics)
-    if limit is not None and (possible is None or possible < _FULL_OCCUPANCY):
+    limits = _limits(metrics)
+    limit = min(limits, key=limits.__getitem__, default="")
+    if limits.get(limit, 0.0) < limits.get("warps", 0.0) and (possible is None or possible < _FULL_OCCUPANCY):
         to = "" if possible is None else f" to {possible:.0f} %"
         verb = "limit" if limit.endswith("s") else "limits"
         return f"{limit} {verb} occupancy{to}", limit
@@ -161,27 +165,3 @@ def _limits(metrics: Metrics) -> dict[str, float]:
     """Return the number of blocks that an SM holds at once, by limit."""
     values = {what: metrics.first(names) for what, names in ncu_metrics.LIMITS.items()}
     return {what: value for what, value in values.items() if value is not None}
-
-
-def _occupancy_limit(metrics: Metrics) -> str | None:
-    """Return the limit of the occupancy below the SM's warps, or None."""
-    limits = _limits(metrics)
-    if "warps" not in limits:
-        return None
-    least = min(limits, key=limits.__getitem__)
-    return least if limits[least] < limits["warps"] else None
-
-
-def _busiest_memory(metrics: Metrics, memory: float) -> tuple[str, str]:
-    values = {level: metrics.first(names) or 0.0 for level, names in _LEVELS.items()}
-    level = max(values, key=values.__getitem__)
-    if values[level] < memory * _NEAR:
-        return f"memory {memory:.0f} % of peak", "memory"
-    return f"{level} bandwidth {values[level]:.0f} % of peak", level
-
-
-def _busiest_compute(metrics: Metrics, compute: float) -> tuple[str, str]:
-    tensor = metrics.first(ncu_metrics.TENSOR) or 0.0
-    if tensor >= compute * _NEAR:
-        return f"tensor pipe {tensor:.0f} % of peak", "tensor pipe"
-    return f"SM throughput {compute:.0f} % of peak", "SM"
