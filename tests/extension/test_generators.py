@@ -720,7 +720,8 @@ def test_an_asynchronous_generator_is_its_consumers_child(p: cp.Profiler) -> Non
 # ---- never finished, and other shutdowns (A9) ----------------------------------------------------
 
 UNFINISHED = """
-import asyncio, cprofiling as cp, gc, sys
+import asyncio, cprofiling as cp, gc, logging, sys
+logging.getLogger("asyncio").setLevel("ERROR")  # no warnings of callbacks that a busy machine makes slow
 cp.set_profiling(True)
 
 @cp.profile_node

@@ -474,7 +474,8 @@ def test_development_mode_is_silent(environment: dict[str, str]) -> None:
         for thread in threads: thread.start()
         for thread in threads: thread.join()
         gc.collect()
-        import asyncio
+        import asyncio, logging
+        logging.getLogger("asyncio").setLevel("ERROR")  # no warnings of callbacks that a busy machine makes slow
         async def main():
             await asyncio.gather(*[coroutine() for _ in range(10)])
             async for _ in agenerator():

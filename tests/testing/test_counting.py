@@ -56,7 +56,7 @@ class Filter:
     def of(cls, value: int) -> tuple[type, int]:
         return cls, value
 
-    native = len  # a function that does not bind
+    native = math.isqrt  # does not bind, and no other thread calls it
     again = forward
 
     def _hidden(self) -> None: ...
@@ -171,7 +171,7 @@ def test_methods_bind_as_they_did() -> None:
         assert Special().forward(1) == Filter().forward(1) == 1
         assert Filter.still(2) == Filter().still(2) == 2
         assert Special.of(3) == (Special, 3)
-        assert vars_of(Filter()).native([1, 2]) == 2
+        assert vars_of(Filter()).native(4) == 2
     assert {name.rpartition(".")[2]: count for name, count in calls.items()} == {
         "forward": 2, "still": 2, "of": 1, "native": 1,
     }  # fmt: skip
