@@ -295,7 +295,7 @@ assert (d.cuda_launches, d.cuda_launches_reason) == (0, None)
 
 
 def test_launches_are_not_known_where_cuda_came_while_they_were_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.testing.counting import launches
+    from cprofiling.testing.counting import dispatches as launches
 
     count = launches.LaunchCount()
     with count:

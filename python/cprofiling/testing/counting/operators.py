@@ -127,9 +127,25 @@ class _Counting:
         self._flags = _mode(None)
         self._flags.__enter__()
         dispatch._pop_mode()
-        self._start, self._submit = threading.Thread.start, ThreadPoolExecutor.submit
-        threading.Thread.start = _starting(self._start)  # type: ignore[method-assign]
-        ThreadPoolExecutor.submit = _submitting(self._submit)  # type: ignore[method-assign]
+        start: Callable[..., Any] = threading.Thread.start
+        submit: Callable[..., Any] = ThreadPoolExecutor.submit
+        self._start, self._submit = start, submit
+
+        @functools.wraps(start)
+        def counted_start(thread: threading.Thread) -> Any:
+            target = getattr(thread, "_target", None)
+            if getattr(target, "__module__", None) != _SERVING:
+                thread.run = self.counted(thread.run)  # type: ignore[method-assign]
+            return start(thread)
+
+        @functools.wraps(submit)
+        def counted_submit(
+            executor: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+        ) -> Any:
+            return submit(executor, self.counted(function), *args, **kwargs)
+
+        threading.Thread.start = counted_start  # type: ignore[method-assign, assignment]
+        ThreadPoolExecutor.submit = counted_submit  # type: ignore[method-assign, assignment]
 
     def _end(self) -> None:
         from torch.utils import _python_dispatch as dispatch
@@ -159,22 +175,3 @@ class _Counting:
 
 _counting = _Counting()
 os.register_at_fork(after_in_child=_counting.after_fork_in_child)
-
-
-def _starting(start: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(start)
-    def counted_start(thread: threading.Thread) -> Any:
-        target = getattr(thread, "_target", None)
-        if getattr(target, "__module__", None) != _SERVING:
-            thread.run = _counting.counted(thread.run)  # type: ignore[method-assign]
-        return start(thread)
-
-    return counted_start
-
-
-def _submitting(submit: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(submit)
-    def counted_submit(executor: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return submit(executor, _counting.counted(function), *args, **kwargs)
-
-    return counted_submit
