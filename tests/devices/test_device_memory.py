@@ -30,40 +30,6 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
 # ---- PyTorch -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu", "mps"])
-def test_what_a_node_allocates(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind)
-    torch.allocate(100)
-    key, allocated, highest = memory_at_entry((), False) or (-1, -1, -1)
-    torch.allocate(300)
-    torch.allocate(-250)
-    assert (allocated, highest) == (100, UNKNOWN if kind == "mps" else 100)
-    assert memory_at_exit(key, False) == (150, UNKNOWN if kind == "mps" else 400)
-    assert memory_reason() is None
-    assert torch.calls("reset") == 0, "the program's own peak is not disturbed"
-    assert torch.violations == []
-
-
-@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu"])
-def test_the_peak_is_reset_when_asked(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind)
-    torch.allocate(500)
-    torch.allocate(-400)
-    assert memory_at_entry((), True) == (0, 100, 500)
-    torch.allocate(50)
-    torch.allocate(-50)
-    assert memory_at_exit(0, True) == (100, 150)
-    assert memory_at_exit(0, False) == (100, 100)
-    assert torch.calls("reset") == 2
-
-
-def test_a_peak_that_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
-    torch = use("mps")
-    torch.allocate(10)
-    assert memory_at_entry((), True) == (0, 10, UNKNOWN)
-    assert peak_reason() == "PyTorch's mps does not keep the most bytes allocated"
-
-
 def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
     """What the most was since the start of the process is not what it was in the call."""
     torch = use("xpu", accelerator=False)
@@ -85,27 +51,6 @@ def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) 
     assert memory_at_entry((), True) == (0, 10, 10)
     assert peak_reason() is None
     assert memory_reason() is None
-
-
-def test_the_device_of_the_node_among_several(use: Callable[..., FakeTorch]) -> None:
-    for kind in ("cuda", "xpu"):
-        torch = use(kind, devices=3)
-        torch.allocate(7, device=1)
-        torch.allocate(9, device=2)
-        torch.current = 1
-        assert memory_at_entry((torch.tensor(2),), False) == (2, 9, 9)
-        assert memory_at_entry((), False) == (1, 7, 7)
-        assert memory_at_entry((torch.tensor(0), torch.tensor(2)), False) == (0, 0, 0)
-        assert memory_at_exit(2, False) == (9, 9)
-
-
-@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu", "mps"])
-def test_a_device_that_nobody_uses_is_not_asked(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind, begun=False)
-    assert memory_at_entry((), True) is None
-    assert memory_reason() == "PyTorch uses no device in this process"
-    assert memory_at_exit(0, True) is None
-    assert (torch.log, torch.violations) == ([], [])
 
 
 def test_no_framework() -> None:

@@ -14,10 +14,8 @@ import pytest
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on
 from cprofiling.devices import events
-from cprofiling.devices import memory as device_memory
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes import profiler as control
-from cprofiling.nodes.resources import MemoryFigures
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 pytestmark = pytest.mark.native
@@ -166,28 +164,37 @@ def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> Non
     assert (stats(p).cancelled_count, len(events._waiting)) == (1, 0)
 
 
+@pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize(
-    ("at_end", "reason"),
+    ("what", "reason"),
     [
         ("captured", "the stream was being captured (1 call)"),
         ("full", "too many calls waited for the device (1 call)"),
         ("failing", "the device refused (1 call)"),
     ],
 )
-def test_why_a_time_is_missing(use: UseTorch, monkeypatch: pytest.MonkeyPatch, at_end: str, reason: str) -> None:
+def test_why_a_time_is_missing(
+    use: UseTorch, monkeypatch: pytest.MonkeyPatch, at_end: bool, what: str, reason: str
+) -> None:
+    """H2, H4."""
     torch, p = use("xpu"), profiler_on(gpu_time=True)
 
-    def work() -> str:
-        torch.capturing = at_end == "captured"
-        torch.failing = {"record": RuntimeError("planned")} if at_end == "failing" else {}
-        if at_end == "full":
+    def happen() -> str:
+        torch.capturing = what == "captured"
+        torch.failing = {"record": RuntimeError("planned")} if what == "failing" else {}
+        if what == "full":
             monkeypatch.setattr(events, "MOST_WAITING", 0)
         return "result"
 
-    assert call(p, work) == "result"
+    if at_end:
+        assert call(p, happen) == "result"
+    else:
+        happen()
+        call(p, lambda: None)
     torch.capturing = False
     assert (stats(p).count, stats(p).gpu_count, stats(p).gpu_reason) == (1, 0, reason)
-    assert ("planned" in str(p.get_profiling_summary().reasons)) == (at_end == "failing")
+    assert ("xpu:0: RuntimeError: planned" in p.get_profiling_summary().reasons) == (what == "failing")
+    assert (p._device_note is None) == (what != "failing")
 
 
 def test_a_device_that_cannot_tell_says_why(use: UseTorch) -> None:
@@ -196,26 +203,6 @@ def test_a_device_that_cannot_tell_says_why(use: UseTorch) -> None:
     assert call(p, lambda: "result") == "result"
     assert stats(p).gpu_reason == "the device cannot tell (1 call)"
     assert "PyTorch's mps has no events" in p.get_profiling_summary().reasons
-
-
-@pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
-def test_a_stream_that_is_captured_at_the_beginning_is_told_as_such(use: UseTorch, kind: str) -> None:
-    """H4."""
-    torch, p = use(kind), profiler_on(gpu_time=True)
-    torch.capturing = True
-    call(p, lambda: None)
-    torch.capturing = False
-    assert stats(p).gpu_reason == "the stream was being captured (1 call)"
-    assert p._device_note is None
-
-
-def test_a_device_that_refuses_at_the_beginning_is_told_as_such(use: UseTorch) -> None:
-    """H2."""
-    torch, p = use("xpu"), profiler_on(gpu_time=True)
-    torch.failing = {"record": RuntimeError("planned")}
-    call(p, lambda: None)
-    assert stats(p).gpu_reason == "the device refused (1 call)"
-    assert "xpu:0: RuntimeError: planned" in p.get_profiling_summary().reasons
 
 
 def test_a_callable_that_tells_no_stream_is_told_as_such(use: UseTorch) -> None:
@@ -364,75 +351,6 @@ def test_a_device_that_is_not_there_is_asked_for_now_and_then(replace: Callable[
     call(p, lambda: None)
     assert len(asked) == 4
     assert stats(p).gpu_reason == f"no device was in use ({calls + 1} calls)"
-
-
-# ---- memory --------------------------------------------------------------------------------------
-
-
-def test_peaks_of_nested_nodes(use: UseTorch) -> None:
-    torch, p = use("xpu"), profiler_on(memory="peak")
-    torch.allocate(99)
-
-    def inner() -> None:
-        torch.allocate(50)
-
-    def outer() -> None:
-        torch.allocate(500)
-        torch.allocate(-500)
-        call(p, inner, "inner")
-        torch.allocate(-20)
-
-    call(p, outer, "outer")
-    outer_memory, inner_memory = stats(p, "outer").memory, stats(p, "inner").memory
-    assert outer_memory is not None
-    assert inner_memory is not None
-    assert outer_memory.device == MemoryFigures(calls=1, entry=100, exit=130, change=30, peak=600)
-    assert inner_memory.device == MemoryFigures(calls=1, entry=100, exit=150, change=50, peak=150)
-    assert outer_memory.reason is None
-    assert outer_memory.host is not None
-    assert "600 B" in p.format_profiling_summary()
-
-
-def test_a_peak_that_nobody_resets_is_told_where_it_rose(use: UseTorch) -> None:
-    torch, p = use("xpu"), profiler_on(memory=True)
-    torch.allocate(499)
-    torch.allocate(-400)
-    call(p, lambda: torch.allocate(50))
-    first = stats(p).memory
-    assert first is not None
-    assert first.device == MemoryFigures(calls=1, entry=100, exit=150, change=50, peak=None)
-    call(p, lambda: torch.allocate(400))
-    call(p, lambda: torch.allocate(-550))
-    second = stats(p).memory
-    assert second is not None
-    assert second.device == MemoryFigures(calls=3, entry=550, exit=0, change=-100, peak=550)
-    assert torch.calls("reset") == 0
-
-
-def test_an_allocator_that_keeps_no_peak_has_none(use: UseTorch) -> None:
-    torch, p = use("mps"), profiler_on(memory="peak")
-    call(p, lambda: torch.allocate(50))
-    memory = stats(p).memory
-    assert memory is not None
-    assert memory.device == MemoryFigures(calls=1, entry=1, exit=51, change=50, peak=None)
-
-
-def test_memory_where_no_framework_is() -> None:
-    p = profiler_on(memory=True)
-    call(p, lambda: None)
-    memory = stats(p).memory
-    assert memory is not None
-    assert memory.device is None
-    assert memory.reason is not None
-    assert device_memory.NO_FRAMEWORK in p.get_profiling_summary().reasons
-    assert memory.host is not None
-    assert memory.host.entry > 0
-    kept: list[bytes] = []
-    call(p, lambda: kept.append(b"x" * (64 << 20)), "grows")
-    grown = stats(p, "grows").memory
-    assert grown is not None
-    assert grown.host is not None
-    assert grown.host.change > 32 << 20
 
 
 # ---- counters ------------------------------------------------------------------------------------
