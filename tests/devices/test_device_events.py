@@ -13,30 +13,35 @@ import pytest
 
 from cprofiling.devices import events, in_use, operations
 from cprofiling.devices.events import MOST_WAITING, DeviceMark
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
-Told = list[tuple[Any, ...]]
+Use = Callable[..., FakeTorch]
+
+
+class Told(list[tuple[Any, ...]]):
+    """What a mark's receiver is told."""
+
+    def __call__(self, *answer: Any) -> None:
+        self.append(answer)
 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(operations, "_found", None)
-    monkeypatch.setattr(in_use, "_cuda", None)
+    forget_devices(monkeypatch)
     events.forget()
     yield
     events.forget()
 
 
 @pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        torch.allocate(1)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    return torch_loader(monkeypatch, in_use=True)
 
-    return put
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
 
 
 def begun(*arguments: Any, stream: object | None = None) -> DeviceMark:
@@ -48,7 +53,7 @@ def begun(*arguments: Any, stream: object | None = None) -> DeviceMark:
 def timed(torch: FakeTorch, ms: float, told: Told) -> None:
     mark = begun()
     torch.launch(ms)
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
 
 
 # ---- times ---------------------------------------------------------------------------------------
@@ -56,9 +61,8 @@ def timed(torch: FakeTorch, ms: float, told: Told) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("accelerator", [True, False])
-def test_the_time_of_a_node(use: Callable[..., FakeTorch], kind: str, accelerator: bool) -> None:
+def test_the_time_of_a_node(use: Use, told: Told, kind: str, accelerator: bool) -> None:
     torch = use(kind, accelerator=accelerator)
-    told: Told = []
     torch.launch(3)
     timed(torch, 8, told)
     events.poll()
@@ -74,10 +78,9 @@ def test_the_time_of_a_node(use: Callable[..., FakeTorch], kind: str, accelerato
     assert torch.calls("synchronize") == 0
 
 
-def test_a_thousand_nodes(use: Callable[..., FakeTorch]) -> None:
+def test_a_thousand_nodes(use: Use, told: Told) -> None:
     """Exact times, in order, with no more events than are waiting at a time."""
     torch = use("xpu")
-    told: Told = []
     for number in range(1000):
         timed(torch, number, told)
         torch.advance(number / 2)
@@ -88,9 +91,8 @@ def test_a_thousand_nodes(use: Callable[..., FakeTorch]) -> None:
     assert torch.events < 1500
 
 
-def test_events_are_used_again(use: Callable[..., FakeTorch]) -> None:
+def test_events_are_used_again(use: Use, told: Told) -> None:
     torch = use("xpu")
-    told: Told = []
     for _ in range(100):
         timed(torch, 1, told)
         torch.advance(5)
@@ -98,28 +100,26 @@ def test_events_are_used_again(use: Callable[..., FakeTorch]) -> None:
     assert torch.events <= 4
 
 
-def test_nodes_in_nodes(use: Callable[..., FakeTorch]) -> None:
+def test_nodes_in_nodes(use: Use, told: Told) -> None:
     torch = use("npu")
-    told: Told = []
     outer = begun()
     torch.launch(1)
     timed(torch, 2, told)
     torch.launch(4)
-    outer.end(lambda *answer: told.append(answer))
+    outer.end(told)
     torch.advance(7)
     events.poll()
     assert told == [(2, None), (7, None)]
 
 
 @pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
-def test_the_device_of_a_call_among_several(use: Callable[..., FakeTorch], kind: str) -> None:
+def test_the_device_of_a_call_among_several(use: Use, told: Told, kind: str) -> None:
     """H6: each is timed on its own device, whichever is current."""
     torch = use(kind, devices=3)
-    told: Told = []
     for index in (2, 0, None):
         mark = begun(*([] if index is None else [torch.tensor(index)]))
         torch.launch(10 + (index or 0), torch.stream(index or 0))
-        mark.end(lambda *answer: told.append(answer))
+        mark.end(told)
         torch.current = 1
         torch.advance(20)
         events.poll()
@@ -127,34 +127,32 @@ def test_the_device_of_a_call_among_several(use: Callable[..., FakeTorch], kind:
     assert told == [(12, None), (10, None), (10, None)]
 
 
-def test_a_stream_that_is_given(use: Callable[..., FakeTorch]) -> None:
+def test_a_stream_that_is_given(use: Use, told: Told) -> None:
     torch = use("xpu", devices=2)
-    told: Told = []
     side = torch.stream(1, 5)
     mark = begun(stream=in_use.checked_stream(side))
     torch.launch(100)
     torch.launch(6, side)
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     torch.advance(6)
     events.poll()
     assert told == [(6, None)]
     rocm = use("rocm", devices=2)
     mark = begun(stream=in_use.checked_stream(rocm.stream(0, 3)))
     rocm.launch(2, rocm.stream(0, 3))
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     rocm.advance(2)
     events.poll()
     assert told[1:] == [(2, None)]
 
 
-def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> None:
+def test_a_stream_that_changes_within_a_node(use: Use, told: Told) -> None:
     """The end of one stream says nothing of the other: both events must have been passed."""
     torch = use("xpu")
-    told: Told = []
     torch.launch(9)
     mark = begun()
     torch.use(torch.stream(0, 1))
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     events.poll()
     assert told == []
     torch.advance(9)
@@ -165,27 +163,25 @@ def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> N
 # ---- what is left out ----------------------------------------------------------------------------
 
 
-def test_marks_that_do_not_count(use: Callable[..., FakeTorch]) -> None:
+def test_marks_that_do_not_count(use: Use, told: Told) -> None:
     torch = use("xpu")
-    told: Told = []
     mark = begun()
     mark.cancel()
     mark.cancel()
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     timed(torch, 1, told)
     torch.advance(1)
     events.poll()
     assert told == [(1, None)]
     mark = begun()
-    mark.end(lambda *answer: told.append(answer))
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
+    mark.end(told)
     events.poll()
     assert len(told) == 2
 
 
-def test_no_more_than_a_number_wait(use: Callable[..., FakeTorch]) -> None:
+def test_no_more_than_a_number_wait(use: Use, told: Told) -> None:
     torch = use("xpu")
-    told: Told = []
     torch.launch(1)
     for _ in range(MOST_WAITING + 3):
         timed(torch, 0, told)
@@ -199,10 +195,9 @@ def test_no_more_than_a_number_wait(use: Callable[..., FakeTorch]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
-def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> None:
+def test_a_stream_that_is_captured(use: Use, told: Told, kind: str) -> None:
     """H4: no event is recorded and none is asked for meanwhile; the fake would not have it."""
     torch = use(kind)
-    told: Told = []
     timed(torch, 1, told)
     torch.advance(1)
     torch.capturing = True
@@ -212,65 +207,52 @@ def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> 
     torch.capturing = False
     mark = begun()
     torch.capturing = True
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     assert told == [(None, "captured")]
     torch.capturing = False
     events.poll()
     assert told == [(None, "captured"), (1, None)]
 
 
-@pytest.mark.parametrize("name", ["event", "record", "query", "elapsed", "is_capturing", "current_stream"])
-def test_every_call_may_fail(use: Callable[..., FakeTorch], name: str) -> None:
-    """H2, H3: at each place the node goes on without a time, the reason is kept, and what comes later is timed."""
-    for when in ("begin", "end", "poll"):
-        torch = use("xpu", devices=2)
-        told: Told = []
-        events.forget()
-        error: dict[str, Exception] = {name: RuntimeError("lost device")}
-        torch.failing = error if when == "begin" else {}
-        mark = in_use.gpu_place(())
-        torch.failing = error if when == "end" else {}
-        if isinstance(mark, DeviceMark):
-            torch.launch(2)
-            mark.end(lambda *answer, told=told: told.append(answer))
-        torch.advance(2)
-        torch.failing = error if when == "poll" else {}
-        events.poll()
-        torch.failing = {}
-        events.poll()
-        if isinstance(mark, tuple):
-            told.append((None, *mark))
-        assert told in ([(None, "failed", "xpu:0: RuntimeError: lost device")], [(2, None)])
-        assert len(told) == 1
-        timed(torch, 1, told)
-        torch.advance(1)
-        events.poll()
-        assert told[1:] == [(1, None)]
-
-
 @pytest.mark.parametrize(
-    ("name", "when"),
-    [("record", "begin"), ("event", "begin"), ("current_stream", "end"), ("query", "poll"), ("elapsed", "poll")],
+    ("name", "fails"),
+    [
+        ("event", ("begin", "end")),
+        ("record", ("begin", "end")),
+        ("current_stream", ("begin", "end")),
+        ("is_capturing", ("begin", "end", "poll")),
+        ("query", ("poll",)),
+        ("elapsed", ("poll",)),
+    ],
 )
-def test_failures_are_told(use: Callable[..., FakeTorch], name: str, when: str) -> None:
+@pytest.mark.parametrize("when", ["begin", "end", "poll"])
+def test_every_call_may_fail(use: Use, told: Told, name: str, fails: tuple[str, ...], when: str) -> None:
+    """H2, H3: at each place the node goes on without a time, the reason is kept, and what comes later is timed."""
     torch = use("xpu", devices=2)
-    told: Told = []
-    torch.failing = {name: RuntimeError("lost")} if when == "begin" else {}
+    error: dict[str, Exception] = {name: RuntimeError("lost device")}
+    torch.failing = error if when == "begin" else {}
     mark = in_use.gpu_place(())
-    if when == "begin":
-        assert mark == ("failed", "xpu:0: RuntimeError: lost")
-        return
-    assert isinstance(mark, DeviceMark)
-    torch.failing = {name: RuntimeError("lost")}
-    mark.end(lambda *answer: told.append(answer))
+    torch.failing = error if when == "end" else {}
+    if isinstance(mark, DeviceMark):
+        torch.launch(2)
+        mark.end(told)
+    torch.advance(2)
+    torch.failing = error if when == "poll" else {}
     events.poll()
-    assert told == [(None, "failed", "xpu:0: RuntimeError: lost")]
+    torch.failing = {}
+    events.poll()
+    if isinstance(mark, tuple):
+        told(None, *mark)
+    assert told == [(None, "failed", "xpu:0: RuntimeError: lost device") if when in fails else (2, None)]
+    timed(torch, 1, told)
+    torch.advance(1)
+    events.poll()
+    assert told[1:] == [(1, None)]
 
 
-def test_an_error_that_stays_turns_the_device_off(use: Callable[..., FakeTorch]) -> None:
+def test_an_error_that_stays_turns_the_device_off(use: Use, told: Told) -> None:
     """H2: it is not asked any more; another device goes on."""
     torch = use("xpu", devices=2)
-    told: Told = []
     torch.failing = {"event": RuntimeError("lost")}
     for _ in range(16):
         assert in_use.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost")
@@ -280,24 +262,22 @@ def test_an_error_that_stays_turns_the_device_off(use: Callable[..., FakeTorch])
         assert in_use.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost: no GPU time from there any more")
     assert torch.calls("event") == torch.calls("record") == 0
     mark = begun(torch.tensor(1))
-    mark.end(lambda *answer: told.append(answer))
+    mark.end(told)
     events.poll()
     assert told == [(0, None)]
 
 
 @pytest.mark.parametrize("answer", [math.nan, math.inf, -0.5, None, "2"])
-def test_times_that_are_none(use: Callable[..., FakeTorch], answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_that_are_none(use: Use, told: Told, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = use("xpu")
-    told: Told = []
     monkeypatch.setattr("fakes.fake_torch.FakeEvent.elapsed_time", lambda *_: answer)
     timed(torch, 0, told)
     events.poll()
     assert [each[:2] for each in told] == ([(None, "failed")] if answer != "2" else [(2, None)])
 
 
-def test_a_receiver_that_fails(use: Callable[..., FakeTorch]) -> None:
+def test_a_receiver_that_fails(use: Use, told: Told) -> None:
     torch = use("xpu")
-    told: Told = []
 
     def receive(*_: object) -> None:
         raise RuntimeError("not now")
@@ -308,10 +288,9 @@ def test_a_receiver_that_fails(use: Callable[..., FakeTorch]) -> None:
     assert told == [(0, None)]
 
 
-def test_a_receiver_that_comes_back(use: Callable[..., FakeTorch]) -> None:
+def test_a_receiver_that_comes_back(use: Use, told: Told) -> None:
     """B5: nothing is locked while it is called."""
     torch = use("xpu")
-    told: Told = []
 
     def receive(*answer: Any) -> None:
         told.append(answer)
@@ -327,7 +306,7 @@ def test_a_receiver_that_comes_back(use: Callable[..., FakeTorch]) -> None:
     assert torch.violations == []
 
 
-def test_a_device_without_events(use: Callable[..., FakeTorch]) -> None:
+def test_a_device_without_events(use: Use) -> None:
     torch = use("mps", accelerator=False)
     del torch.mps.event
     assert in_use.gpu_place(()) == ("unsupported", "PyTorch's mps has no events")
@@ -336,9 +315,8 @@ def test_a_device_without_events(use: Callable[..., FakeTorch]) -> None:
     assert in_use.gpu_place(()) == ("unsupported", "PyTorch's brand has no events")
 
 
-def test_a_device_that_cannot_be_counted(use: Callable[..., FakeTorch]) -> None:
+def test_a_device_that_cannot_be_counted(use: Use, told: Told) -> None:
     torch = use("xpu")
-    told: Told = []
     del torch.xpu.device_count
     timed(torch, 0, told)
     events.poll()
@@ -353,7 +331,7 @@ def test_a_device_that_cannot_be_counted(use: Callable[..., FakeTorch]) -> None:
 # ---- threads and processes -----------------------------------------------------------------------
 
 
-def test_many_threads(use: Callable[..., FakeTorch]) -> None:
+def test_many_threads(use: Use) -> None:
     """Each pair is told once, while all add and all resolve."""
     use("xpu")
     told: list[int] = []
@@ -378,10 +356,9 @@ def test_many_threads(use: Callable[..., FakeTorch]) -> None:
     assert sorted(told) == list(range(1600))
 
 
-def test_a_pair_that_another_thread_takes_meanwhile(use: Callable[..., FakeTorch]) -> None:
+def test_a_pair_that_another_thread_takes_meanwhile(use: Use, told: Told) -> None:
     """The one that resolves finds fewer pairs than there were."""
     torch = use("xpu")
-    told: Told = []
     torch.launch(1)
     timed(torch, 0, told)
     timed(torch, 0, told)
@@ -394,17 +371,16 @@ def test_a_pair_that_another_thread_takes_meanwhile(use: Callable[..., FakeTorch
 
 
 @pytest.mark.parametrize("kind", ["xpu", "mps"])
-def test_the_child_of_a_fork_forgets_all(use: Callable[..., FakeTorch], kind: str) -> None:
+def test_the_child_of_a_fork_forgets_all(use: Use, told: Told, kind: str) -> None:
     """H5: no call of the parent's device, neither for pairs that wait nor for marks that are open."""
     torch = use(kind)
-    told: Told = []
     timed(torch, 1, told)
     ended, cancelled = begun(), begun()
     torch.advance(1)
     child = os.fork()
     if child == 0:
         torch.log.clear()
-        ended.end(lambda *answer: told.append(answer))
+        ended.end(told)
         cancelled.cancel()
         events.poll()
         kept = len(events._of_the_parent)
@@ -415,20 +391,19 @@ def test_the_child_of_a_fork_forgets_all(use: Callable[..., FakeTorch], kind: st
     assert os.waitpid(child, 0)[1] == 0
     events.poll()
     assert told == [(1, None)]
-    ended.end(lambda *answer: told.append(answer))
+    ended.end(told)
     events.poll()
     assert len(told) == 2
 
 
-def test_marks_from_before_all_was_forgotten(use: Callable[..., FakeTorch]) -> None:
+def test_marks_from_before_all_was_forgotten(use: Use, told: Told) -> None:
     """H5: as in a child, an event is neither recorded nor given up."""
     torch = use("xpu")
-    told: Told = []
     ended, cancelled = begun(), begun()
     kept = len(events._of_the_parent)
     events.forget()
     torch.log.clear()
-    ended.end(lambda *answer: told.append(answer))
+    ended.end(told)
     cancelled.cancel()
     events.poll()
     assert (told, torch.log) == ([], [])

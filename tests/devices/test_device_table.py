@@ -18,25 +18,19 @@ import pytest
 from calls import run_python
 from cprofiling.devices import operations
 from cprofiling.devices.operations import KINDS, OPERATIONS, DeviceOperations, in_use, operations_of, present
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS_OF_TORCH = ("cuda", "rocm", "xpu", "mps", "npu", "brand")
 
 
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
-
-
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "_found", None)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    forget_devices(monkeypatch)
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
+    return torch_loader(monkeypatch, in_use=False)
 
 
 def begun(use: Callable[..., FakeTorch], kind: str, **keywords: Any) -> FakeTorch:

@@ -16,7 +16,7 @@ import pytest
 
 from cprofiling.devices import events, in_use, operations
 from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 
 class Tensor:
@@ -213,15 +213,8 @@ def test_a_torch_that_has_not_begun_is_not_asked(torch: types.SimpleNamespace) -
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
     """Puts a torch with virtual devices in the place of the other fake."""
-    monkeypatch.setattr(operations, "_found", None)
-    monkeypatch.setattr(in_use, "_cuda", None)
-
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
+    forget_devices(monkeypatch)
+    return torch_loader(monkeypatch, in_use=False)
 
 
 def placed(*arguments: Any, stream: Any = None) -> Any:
@@ -281,7 +274,6 @@ def test_no_torch_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_torch_is_asked(use: Callable[..., FakeTorch]) -> None:
-    assert placed() is not None
     use("cuda")
     assert placed() == (0, 0)
     torch = use("cuda", devices=2)
