@@ -13,6 +13,7 @@ import pytest
 
 import cprofiling
 from calls import profiler_on
+from fakes import build
 
 # The folder cprofiling/ of a checkout holds the C core: imported in place of the package, it is an empty namespace.
 assert cprofiling.__file__ is not None, "the package is not installed or built: see README.md, Developing"
@@ -65,6 +66,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which a driver of CUDA and a CUPTI are found that are fakes."""
+    return build.fake_cuda_and_cupti(tmp_path_factory.mktemp("fakes"))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import WATCH_DOG, run_python
+from calls import WATCH_DOG, check_script
 from cprofiling import _core
 from cprofiling.analysis.top_kernels import NodeKernel
 from cprofiling.devices import cuda_toolkits
@@ -36,7 +36,7 @@ import cprofiling as cp
 from cprofiling import _core; from cprofiling.devices import cupti as device_activity
 
 US = 1000
-fake = ctypes.CDLL(os.environ["FAKE_CUPTI"])
+fake = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
 for name in "launch", "upload", "now", "open_buffers":
     getattr(fake, "fake_cupti_" + name).restype = ctypes.c_int64
 for name in "calls", "violations", "total_calls", "stamp":
@@ -70,31 +70,8 @@ warnings.simplefilter("error")
 )
 
 
-def built(folder: Path, source: str, soname: str) -> Path:
-    """A fake library."""
-    library = folder / soname
-    command = [
-        os.environ.get("CC", "cc"), "-std=c11", f"-I{ROOT}", "-shared", "-fPIC", "-pthread", f"-Wl,-soname,{soname}",
-        "-o", str(library), str(ROOT / "tests" / "fakes" / source),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return library
-
-
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which both fakes are found."""
-    folder = tmp_path_factory.mktemp("fakes")
-    cuda, cupti = built(folder, "fake_cuda.c", "libcuda.so.1"), built(folder, "fake_cupti.c", "libcupti.so.13")
-    return {"CPROFILING_LIBCUDA": str(cuda), "CPROFILING_LIBCUPTI": str(cupti), "FAKE_CUPTI": str(cupti)}
-
-
 def check(script: str, environment: dict[str, str]) -> None:
-    """Run the script; its assertions, and its silence, are the test."""
-    done = run_python(PREAMBLE + textwrap.dedent(script) + "\nfinish()\n", "-X", "dev", **environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout == ""
+    check_script(PREAMBLE + textwrap.dedent(script) + "\nfinish()\n", **environment)
 
 
 def test_a_recording_has_kernels_copies_and_their_calls(libraries: dict[str, str]) -> None:
@@ -258,7 +235,7 @@ def test_losses_are_in_the_trace(libraries: dict[str, str]) -> None:
             "records that CUPTI had no room for: 3; records without times: 1")
         status = _core.cupti_status()
         assert (status["dropped"], status["untimed"], status["recording"]) == (3, 1, 0)
-        assert status["library"] == os.environ["FAKE_CUPTI"]
+        assert status["library"] == os.environ["CPROFILING_LIBCUPTI"]
         """,
         libraries,
     )
@@ -333,8 +310,7 @@ def test_without_cuda_no_library_is_opened() -> None:
         with open("/proc/self/maps") as maps:
             assert "libcu" not in maps.read()
         """
-    done = run_python(textwrap.dedent(script))
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    check_script(textwrap.dedent(script))
 
 
 def test_why_cuda_is_missing_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

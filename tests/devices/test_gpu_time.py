@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calls import WATCH_DOG, run_python
+from calls import WATCH_DOG, check_script
 from fakes import build
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
@@ -56,23 +56,15 @@ def finish(**counts):
 """
 
 
-@pytest.fixture(scope="module")
-def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake driver, built."""
-    return build.fake_driver(tmp_path_factory.mktemp("fake"))
-
-
-def check(script: str, **environment: str) -> None:
-    """Run the script; its assertions, and its silence, are the test."""
-    done = run_python(PREAMBLE + script, "-X", "dev", **environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout == ""
+@pytest.fixture
+def libcuda(libraries: dict[str, str]) -> str:
+    return libraries["CPROFILING_LIBCUDA"]
 
 
 @pytest.fixture
-def run(libcuda: Path) -> Run:
+def run(libcuda: str) -> Run:
     """Run a script with the fake driver."""
-    return lambda script: check(START + textwrap.dedent(script), CPROFILING_LIBCUDA=str(libcuda))
+    return lambda script: check_script(PREAMBLE + START + textwrap.dedent(script), CPROFILING_LIBCUDA=libcuda)
 
 
 # ---- figures -------------------------------------------------------------------------------------
@@ -570,12 +562,13 @@ void *dlopen(const char *name, int flags)
 """
 
 
-def test_without_cuda_nothing_is_loaded(libcuda: Path, tmp_path: Path) -> None:
+def test_without_cuda_nothing_is_loaded(libcuda: str, tmp_path: Path) -> None:
     """H1: not even where the loader would find a driver; and nodes are counted as ever."""
     (tmp_path / "watch.c").write_text(NO_LOADING)
     library = build.library(tmp_path / "watch.so", tmp_path / "watch.c")
-    check(
-        """
+    check_script(
+        PREAMBLE
+        + """
 import ctypes
 cp.set_profiling(True, gpu_time=True, gpu_stream=5, kernels=True, nvtx=True, memory="peak", counters=("cpu_time",),
                  synchronize_cuda=True)
@@ -599,7 +592,7 @@ with open("/proc/self/maps") as maps:
 assert "libcuda" not in mapped and "libcupti" not in mapped
         """,
         LD_PRELOAD=" ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)])),
-        LD_LIBRARY_PATH=str(libcuda.parent),
+        LD_LIBRARY_PATH=str(Path(libcuda).parent),
         CPROFILING_LIBCUDA="",
     )
 
@@ -798,6 +791,6 @@ assert set(failed.values()) == {len(CODES) * MOST}, failed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [APART, TOGETHER], ids=["apart", "together"])
-def test_every_call_of_the_driver_may_fail(libcuda: Path, how: str) -> None:
+def test_every_call_of_the_driver_may_fail(libcuda: str, how: str) -> None:
     """H1 to H3: no crash, nothing raised, the nodes counted, their other times right, and a reason."""
-    check(FAULTS % (CODES,) + how, CPROFILING_LIBCUDA=str(libcuda))
+    check_script(PREAMBLE + FAULTS % (CODES,) + how, CPROFILING_LIBCUDA=libcuda)

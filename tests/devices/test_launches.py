@@ -1,6 +1,6 @@
 """set_profiling(kernels=True): what each node gives to devices, from Python to a CUPTI that is a fake (H1, H5, H8).
 
-Each test that has CUDA is a process of its own. The usual case is in test_node_tools.py.
+Each test that has CUDA is a process of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import WATCH_DOG, by_name, profiler_on, run_python
+from calls import WATCH_DOG, by_name, check_script, profiler_on, run_python
 from cprofiling import _core
 from cprofiling.nodes import probe_callbacks
 from fakes import build
@@ -81,17 +81,8 @@ use_torch()
 """
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which both fakes are found."""
-    return build.fake_cuda_and_cupti(tmp_path_factory.mktemp("fakes"))
-
-
 def check(script: str, environment: dict[str, str]) -> None:
-    """Run the script; its assertions, and its silence, are the test."""
-    done = run_python(PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout == ""
+    check_script(PREAMBLE + textwrap.dedent(script), **environment)
 
 
 # ---- figures -------------------------------------------------------------------------------------
@@ -415,6 +406,22 @@ def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
     )
 
 
+def test_cuda_that_comes_later_is_found(libraries: dict[str, str]) -> None:
+    script = """
+        cp.set_profiling(True, kernels=True)
+        node = cp.profile_node("node")(kernel)
+        node()
+        fake.reset()                       # loads the driver
+        end = time.monotonic() + 60
+        while launches() is None and time.monotonic() < end:
+            node()
+            time.sleep(0.01)
+        assert launches().launches > 0
+        """
+    later = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
+    check_script(PREAMBLE.replace("use_torch()\n", "import time\n") + textwrap.dedent(script), **later)
+
+
 def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
     without = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
     script = """
@@ -437,8 +444,7 @@ def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str
         assert launches() is None
         """
     preamble = PREAMBLE.replace("use_torch()\n", "import time\n")
-    done = run_python(preamble + textwrap.dedent(script), "-X", "dev", **without)
-    assert (done.returncode, done.stderr) == (0, "")
+    check_script(preamble + textwrap.dedent(script), **without)
 
 
 # ---- what may go wrong ---------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Ranges for NVIDIA's tools, and the capture window, from Python to fakes of a tool and of the driver.
 
-Each test is a process of its own. The usual cases are in test_node_tools.py, and what the environment may say of a
-window in test_capture.py.
+Each test is a process of its own. What the environment may say of a window is in test_capture.py.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calls import WATCH_DOG, run_python
+from calls import WATCH_DOG, check_script
 from cprofiling import _core
 from fakes import build
 from nvtx_headers import nvtx_include
@@ -60,30 +59,57 @@ tool = Tool() if "NVTX_INJECTION64_PATH" in os.environ else None
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fakes")
-
-
-@pytest.fixture(scope="module")
-def tool(folder: Path) -> str:
+def tool(tmp_path_factory: pytest.TempPathFactory) -> str:
     include = nvtx_include()
     assert include, "NVTX's headers were there when this was built"
-    return str(build.fake_nvtx(folder, include))
+    return str(build.fake_nvtx(tmp_path_factory.mktemp("fakes"), include))
 
 
-@pytest.fixture(scope="module")
-def libcuda(folder: Path) -> str:
-    return str(build.fake_driver(folder))
+@pytest.fixture
+def libcuda(libraries: dict[str, str]) -> str:
+    return libraries["CPROFILING_LIBCUDA"]
 
 
 def check(script: str, told: str = "", **environment: str) -> None:
-    """Run the script; its assertions, and what it says at its end, are the test."""
-    done = run_python(PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
-    assert (done.returncode, done.stderr) == (0, told), done.stderr
-    assert done.stdout == ""
+    check_script(PREAMBLE + textwrap.dedent(script), told=told, **environment)
 
 
 # ---- ranges --------------------------------------------------------------------------------------
+
+
+@needs_headers
+def test_nodes_are_ranges(tool: str) -> None:
+    check(
+        """
+        cp.set_profiling(True, nvtx=True)
+        inner = cp.profile_node("inner")(lambda: None)
+        outer = cp.profile_node("outer")(lambda: inner())
+        @cp.profile_node("generator")
+        def generator():
+            with cp.profile_node("block"):
+                yield
+        outer()
+        said = tool.news()
+        assert said == ["name outer", "push outer 0", "name inner", "push inner 0", "pop inner", "pop outer"], said
+        made = generator()
+        next(made)
+        assert tool.library.fake_nvtx_open() == 0          # it is suspended
+        inner()
+        assert list(made) == []
+        said = tool.news()
+        assert said == [
+            "name generator", "push generator 0", "name block", "push block 0", "pop block", "pop generator",
+            "push inner 1", "pop inner", "push generator 1", "push block 1", "pop block", "pop generator"], said
+        cp.set_profiling(True, nvtx=True, skip_first_n=9, reset=True)
+        outer()                                    # skipped, but shown
+        assert "push outer 1" in tool.news()
+        cp.set_profiling(False)
+        outer()
+        assert tool.news() == []
+        tool.finish()
+        """,
+        NVTX_INJECTION64_PATH=tool,
+    )
 
 
 @needs_headers
@@ -372,6 +398,25 @@ def test_calls_that_overlap_share_a_start_and_a_stop(libcuda: str) -> None:
         """,
         CPROFILING_LIBCUDA=libcuda,
         CPROFILING_CAPTURE="node:1:6",
+    )
+
+
+def test_blocks_of_tasks_that_overlap_share_a_start_and_a_stop(libcuda: str) -> None:
+    check(
+        """
+        use_torch()
+        cp.set_profiling(True, gpu_time=True)
+        async def work():
+            async with cp.profile_node("block"):
+                await asyncio.sleep(0)
+        async def main():
+            await asyncio.gather(work(), work())
+        asyncio.run(main())
+        assert profiler_calls() == [1, 0]
+        assert [s.count for s in cp.get_profiling_summary()] == [2]
+        """,
+        CPROFILING_LIBCUDA=libcuda,
+        CPROFILING_CAPTURE="block:0:2",
     )
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from calls import WATCH_DOG, run_python
-from fakes import build
+from calls import WATCH_DOG, check_script
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
@@ -71,23 +70,14 @@ def waits():
 """
 
 
-@pytest.fixture(scope="module")
-def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake driver, built."""
-    return build.fake_driver(tmp_path_factory.mktemp("fake"))
-
-
 def check(script: str, **environment: str) -> None:
-    """Run the script; its assertions, and its silence, are the test."""
-    done = run_python(IMPORTS + PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout == ""
+    check_script(IMPORTS + PREAMBLE + textwrap.dedent(script), **environment)
 
 
 @pytest.fixture
-def run(libcuda: Path) -> Run:
+def run(libraries: dict[str, str]) -> Run:
     """Run a script with the fake driver."""
-    return lambda script: check(script, CPROFILING_LIBCUDA=str(libcuda))
+    return lambda script: check(script, CPROFILING_LIBCUDA=libraries["CPROFILING_LIBCUDA"])
 
 
 # ---- waiting -------------------------------------------------------------------------------------
@@ -600,7 +590,7 @@ def test_torch_is_never_imported(tmp_path: Path, run: Run) -> None:
     """)
 
 
-def test_a_driver_that_is_loaded_later_is_noticed(libcuda: Path) -> None:
+def test_a_driver_that_is_loaded_later_is_noticed(libraries: dict[str, str]) -> None:
     check(
         """
         cp.set_profiling(True, synchronize_cuda=True)
@@ -615,7 +605,7 @@ def test_a_driver_that_is_loaded_later_is_noticed(libcuda: Path) -> None:
         assert waits() > 0
         """,
         CPROFILING_LIBCUDA="",
-        FAKE_LIBCUDA=str(libcuda),
+        FAKE_LIBCUDA=libraries["CPROFILING_LIBCUDA"],
     )
 
 

@@ -184,6 +184,13 @@ def run_python(script: str, *options: str, **environment: str) -> subprocess.Com
     return _run(script, options, os.environ | environment)
 
 
+def check_script(script: str, *, told: str = "", **environment: str) -> None:
+    """Run a script in development mode: its assertions, and what it says on stderr, are the test."""
+    done = run_python(script, "-X", "dev", **environment)
+    assert (done.returncode, done.stderr) == (0, told), done.stderr
+    assert done.stdout == ""
+
+
 def run_unwatched(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     """As ``run_python``, in an ``unwatched`` process."""
     return _run(script, options, unwatched())

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_python
+from calls import check_script, run_python
 from cprofiling.counting import count_dispatches
-from fakes import build
 
 TESTS = Path(__file__).parents[1]
 THREADS = 8
@@ -229,14 +228,8 @@ use_torch()
 """
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return build.fake_cuda_and_cupti(tmp_path_factory.mktemp("fakes"))
-
-
 def check(script: str, environment: dict[str, str]) -> None:
-    done = run_python(LAUNCHING + script, **environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    check_script(LAUNCHING + script, **environment)
 
 
 def test_launches_of_all_threads_are_counted(libraries: dict[str, str]) -> None:
