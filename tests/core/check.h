@@ -22,9 +22,11 @@
 /* Both are doubles; `tolerance` is relative to `expected`, and 0 asks for the same value. */
 #define CHECK_NEAR(value, expected, tolerance) check_near(#value, value, expected, tolerance, __FILE__, __LINE__)
 
+static const char *check_case = ""; /* the row of a table that is being tested, for the messages */
+
 static inline _Noreturn void check_failed(const char *condition, const char *file, int line)
 {
-    (void)fprintf(stderr, "%s:%d: CHECK failed: %s\n", file, line, condition);
+    (void)fprintf(stderr, "%s:%d: CHECK failed: %s %s\n", file, line, condition, check_case);
     exit(EXIT_FAILURE);
 }
 
