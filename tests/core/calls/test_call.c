@@ -174,7 +174,7 @@ static void play_word(const char *word)
         return;
     }
     char letter = word[word[0] == '=' ? 1 : 0];
-    int node = letter == 'o' ? NODES : letter - 'a';
+    int node = letter == 'o' ? NODES : letter == '-' ? 0 : letter - 'a';
     cprof_span **span = &spans[node];
     cprof_resumable *call = &calls[node];
     cprof_accum *accum = node < NODES ? nodes[node] : NULL;

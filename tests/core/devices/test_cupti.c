@@ -143,8 +143,23 @@ static cprof_ticks read_fake_clock(void)
 /* One registry with a few nodes, and all else as at the start of a process. */
 static cprof_registry *registry;
 
+static void end(void)
+{
+    if (registry == NULL) {
+        return;
+    }
+    CHECK_EQUAL(fake.open_buffers_(), 0);
+    if (fake.violations_() != 0) {
+        (void)fprintf(stderr, "%s\n", fake.violation_());
+    }
+    CHECK_EQUAL(fake.violations_(), 0);
+    cprof_process_end_registry(registry);
+    registry = NULL;
+}
+
 static void begin(void)
 {
+    end();
     fake.reset_();
     fake.set_time_(start_ns);
     cprof_cupti_reset_for_test();
@@ -152,16 +167,6 @@ static void begin(void)
     gpu_fault = NULL;
     registry = cprof_registry_create(1);
     CHECK(registry != NULL);
-}
-
-static void end(void)
-{
-    CHECK_EQUAL(fake.open_buffers_(), 0);
-    if (fake.violations_() != 0) {
-        (void)fprintf(stderr, "%s\n", fake.violation_());
-    }
-    CHECK_EQUAL(fake.violations_(), 0);
-    cprof_process_end_registry(registry);
 }
 
 static cprof_cupti_node node_of(const char *name)
@@ -234,7 +239,6 @@ static cprof_cupti_state state(void)
 
 TEST(counts_per_node_are_exact)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node outside = enter_node("outer");
     CHECK(outside.accum == NULL);
@@ -263,7 +267,6 @@ TEST(counts_per_node_are_exact)
     CHECK_EQUAL(seen.users[CPROF_CUPTI_COUNTS], 1);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK(!fake.is_subscribed_());
-    end();
 }
 
 TEST(all_directions_and_kinds_are_told_apart)
@@ -273,7 +276,6 @@ TEST(all_directions_and_kinds_are_told_apart)
         uint64_t to_device, to_host, on_device;
     } kinds[] = {{1, 10, 0, 0}, {2, 0, 10, 0}, {3, 10, 0, 0}, {4, 0, 10, 0},  {5, 0, 0, 10}, {6, 0, 0, 10},
                  {7, 0, 0, 10}, {8, 0, 0, 10}, {9, 0, 0, 0},  {10, 0, 0, 10}, {0, 0, 0, 0},  {200, 0, 0, 0}};
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         char name[16];
@@ -304,13 +306,11 @@ TEST(all_directions_and_kinds_are_told_apart)
     check_launched("fills", (cprof_launch_counts){.copies = 1, .bytes_on_device = 77, .fills = 1});
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_reason("");
-    end();
 }
 
 /* A graph's kernels share one number; a call inside another may have a number of its own. */
 TEST(graphs_and_nested_calls_count_once)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("graph");
     int64_t graph = fake.correlation_();
@@ -333,7 +333,6 @@ TEST(graphs_and_nested_calls_count_once)
     cprof_cupti_flush();
     check_launched("graph", (cprof_launch_counts){.launches = 2, .kernels = 4, .kernel_ns = 115});
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    end();
 }
 
 /* The numbers of cudaLaunchKernel as old compilers and nvcc 13 call it, and of what came before it. */
@@ -342,7 +341,6 @@ TEST(launches_of_all_ages_count)
     static const int numbers[][2] = {{RUNTIME, 13},  {RUNTIME, 211}, {RUNTIME, 213}, {RUNTIME, 214}, {RUNTIME, 505},
                                      {RUNTIME, 506}, {DRIVER, 115},  {DRIVER, 116},  {DRIVER, 117},  {DRIVER, 307}};
     enum { AGES = COUNT_OF(numbers) };
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
     for (int i = 0; i < AGES; i++) {
@@ -360,12 +358,10 @@ TEST(launches_of_all_ages_count)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = AGES, .kernels = AGES, .kernel_ns = 5 * AGES});
     check_reason("");
-    end();
 }
 
 TEST(what_is_not_known_is_counted)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
     int64_t call = fake.launch_("zero stamps", 0);
@@ -387,12 +383,10 @@ TEST(what_is_not_known_is_counted)
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 7, .kernel_ns = MS / 2});
     check_reason("records that CUPTI had no room for: 3; records of work whose launch is not known: 2; "
                  "records without times: 5");
-    end();
 }
 
 TEST(numbers_that_come_again_forget_the_old_ones)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
     uint64_t now = fake.stamp_(fake.now_());
@@ -412,13 +406,11 @@ TEST(numbers_that_come_again_forget_the_old_ones)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 3, .kernels = 1});
     check_reason("records of work whose launch is not known: 2");
-    end();
 }
 
 /* A clock of ticks that another profiler has set for the process. */
 TEST(a_foreign_clock_is_scaled)
 {
-    begin();
     fake.set_clock_(INT64_C(-4000000000000000000), 5, 2);
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.advance_(MS);
@@ -431,13 +423,11 @@ TEST(a_foreign_clock_is_scaled)
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 300 * US});
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_reason("");
-    end();
 }
 
 /* A profiler that sets a clock of its own: until both are read again, nothing is known of its ticks. */
 TEST(a_clock_that_changes_is_noticed)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.advance_(10 * MS);
     cprof_cupti_flush();
@@ -456,7 +446,6 @@ TEST(a_clock_that_changes_is_noticed)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 2, .kernels = 2, .kernel_ns = 300 * US});
     check_reason("records without times: 1");
-    end();
 }
 
 TEST(records_may_come_in_another_thread_and_in_old_sizes)
@@ -521,7 +510,6 @@ static void run_worker(worker own)
 TEST(a_backward_pass_is_that_of_the_only_thread_with_a_node)
 {
     pthread_barrier_t entered, leaving;
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     run_worker((worker){.thread_name = "pt_autograd_0"}); /* nobody has a node */
     cprof_cupti_node before = enter_node("train");
@@ -546,7 +534,6 @@ TEST(a_backward_pass_is_that_of_the_only_thread_with_a_node)
     CHECK_EQUAL(state().outside, 1);
     CHECK_EQUAL(state().launched, 6);
     CHECK(pthread_barrier_destroy(&entered) == 0 && pthread_barrier_destroy(&leaving) == 0);
-    end();
 }
 
 /* A thread whose end nobody would notice lends its node to nobody. */
@@ -564,14 +551,12 @@ static void *lend_unnoticed(void *argument)
 
 TEST(a_thread_that_cannot_be_watched_counts_for_itself)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     pthread_t thread = check_thread(lend_unnoticed, NULL);
     check_join(thread);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("unnoticed").launches, 1);
     CHECK_EQUAL(state().unknown_node, 1);
-    end();
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -603,7 +588,6 @@ static void *end_in_a_node(void *rounds)
 TEST(a_thread_that_ends_lends_nothing)
 {
     int rounds = ROUNDS;
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     leave_node(enter_node("which makes the core's key"));
     CHECK(pthread_key_create(&late_key, enter_late) == 0);
@@ -615,7 +599,6 @@ TEST(a_thread_that_ends_lends_nothing)
     CHECK_EQUAL(launched("at its end").launches, 0);
     CHECK_EQUAL(state().unknown_node, 1);
     CHECK(pthread_key_delete(late_key) == 0);
-    end();
 }
 
 enum { CHANGES = 2000000 };
@@ -646,7 +629,6 @@ TEST(nodes_that_change_while_they_are_borrowed)
 {
     atomic_bool done = false;
     pthread_t changing, launching;
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     launching = check_thread(launch_until, &done);
     changing = check_thread(come_into_nodes_and_go, &done);
@@ -654,7 +636,6 @@ TEST(nodes_that_change_while_they_are_borrowed)
     check_join(launching);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("on and off").launches + state().unknown_node, state().launched);
-    end();
 }
 
 enum { THREADS = 4, LAUNCHES = 300 };
@@ -702,7 +683,6 @@ TEST(many_threads_at_once)
 {
     pthread_t threads[THREADS + 2];
     int numbers[THREADS + 1];
-    begin();
     fake.use_thread_(1);
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     for (int i = 0; i <= THREADS; i++) {
@@ -729,14 +709,12 @@ TEST(many_threads_at_once)
     CHECK_EQUAL(all.kernel_ns, 3 * all.launches);
     CHECK_EQUAL(state().records, (THREADS + 1) * LAUNCHES);
     CHECK_EQUAL(state().unknown_launch + state().untimed, 0);
-    end();
 }
 
 /* ---- Lives of others ---- */
 
 TEST(a_registry_may_go_before_its_records_come)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_registry *gone = registry;
     cprof_cupti_node before = enter_node("node");
@@ -751,13 +729,11 @@ TEST(a_registry_may_go_before_its_records_come)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 6});
     check_reason("");
-    end();
 }
 
 /* A node that was left set, by blocks that ended out of order, does not outlive its registry. */
 TEST(a_registry_takes_its_nodes_along)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     (void)enter_node("left open");
     cprof_process_end_registry(registry);
@@ -771,12 +747,10 @@ TEST(a_registry_takes_its_nodes_along)
     leave_node(kept);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("node").launches, 1);
-    end();
 }
 
 TEST(a_reset_of_statistics_discards_what_comes_later)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
     fake.launch_("kernel", 5);
@@ -788,14 +762,12 @@ TEST(a_reset_of_statistics_discards_what_comes_later)
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 7});
-    end();
 }
 
 /* ---- What can go wrong ---- */
 
 TEST(without_cuda_nothing_is_called)
 {
-    begin();
     has_cuda = false;
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("no CUDA in the process");
@@ -810,12 +782,10 @@ TEST(without_cuda_nothing_is_called)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS)); /* which came meanwhile */
     check_reason("");
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    end();
 }
 
 TEST(another_client_keeps_it_and_may_give_it_back)
 {
-    begin();
     fake.hold_(1);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("another profiler (torch.profiler, Nsight) holds CUPTI: CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39) "
@@ -828,22 +798,18 @@ TEST(another_client_keeps_it_and_may_give_it_back)
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("");
     cprof_cupti_stop(CPROF_CUPTI_TRACE);
-    end();
 }
 
 TEST(a_cupti_that_is_too_old_is_left_alone)
 {
-    begin();
     fake.set_version_(12);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("this CUPTI (version 12) is older than that of CUDA 11");
     CHECK(!fake.is_subscribed_());
-    end();
 }
 
 TEST(calls_that_it_does_not_know_are_left_out)
 {
-    begin();
     fake.fail_("cuptiEnableCallback", 1, 1);
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("");
@@ -857,7 +823,6 @@ TEST(calls_that_it_does_not_know_are_left_out)
     fake.fail_("cuptiEnableCallback", 1, 0); /* none of them: that is something else */
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("CUPTI_ERROR_SOMETHING (1) from cuptiEnableCallback");
-    end();
 }
 
 /* A whole life, with a node in it; every part may find CUPTI broken. */
@@ -931,7 +896,6 @@ static void fail_once(const char *function, int code, uint64_t nth)
 TEST(each_call_may_fail_with_each_code)
 {
     static const uint64_t at[] = {1, 2, 3, 4, 8, 165};
-    begin();
     CHECK(live());
     check_reason("");
     for (size_t f = 0; f < COUNT_OF(functions); f++) {
@@ -949,13 +913,11 @@ TEST(each_call_may_fail_with_each_code)
     fake.set_time_(start_ns);
     CHECK(live()); /* and then it can be had again */
     check_reason("");
-    end();
 }
 
 /* Without a driver, some versions answer this to everything. */
 TEST(all_calls_may_fail)
 {
-    begin();
     fake.break_(999);
     CHECK(!live());
     check_reason("CUPTI error (999) from cuptiSubscribe");
@@ -971,12 +933,10 @@ TEST(all_calls_may_fail)
     check_reason_has("CUPTI error (999) from cuptiGetTimestamp");
     fake.break_(0);
     fake.reset_();
-    end();
 }
 
 TEST(any_allocation_may_fail)
 {
-    begin();
     uint64_t nth = 1;
     bool failed = true;
     uint64_t samples = 0;
@@ -1007,7 +967,6 @@ TEST(any_allocation_may_fail)
     }
     CHECK(nth > 5);
     CHECK_EQUAL(node_of("node").accum->figures.count, samples);
-    end();
 }
 
 static void *refuse_buffers(void)
@@ -1032,7 +991,6 @@ static void *refuse_buffers(void)
 /* Buffers come and go also when nobody wants them any more. */
 TEST(there_is_a_buffer_to_spare)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     uint8_t *late = refuse_buffers();
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -1043,13 +1001,11 @@ TEST(there_is_a_buffer_to_spare)
     cprof_cupti_events_call(NULL, RUNTIME, 3, data); /* not one of ours */
     CHECK_EQUAL(state().launched, 0);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    end();
 }
 
 /* Who was in a call when the subscriber went is in none when it is taken again. */
 TEST(calls_that_never_end_are_forgotten)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.enter_(RUNTIME, LAUNCH, fake.correlation_());
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -1060,7 +1016,6 @@ TEST(calls_that_never_end_are_forgotten)
     leave_node(before);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("node").launches, 1);
-    end();
 }
 
 /* ---- Finding the library ---- */
@@ -1068,7 +1023,6 @@ TEST(calls_that_never_end_are_forgotten)
 TEST(libraries_that_are_no_use_say_so)
 {
     char *path = strdup(environment("CPROFILING_LIBCUPTI"));
-    begin();
     CHECK(setenv("CPROFILING_LIBCUPTI", "/no/such/libcupti.so", 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("the library in CPROFILING_LIBCUPTI cannot be loaded");
@@ -1081,7 +1035,6 @@ TEST(libraries_that_are_no_use_say_so)
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
     CHECK_EQUAL(fake.total_calls_(), 0);
     free(path);
-    end();
 }
 
 /* The one that the process has loaded is taken, wherever else one may be, and no second one is loaded. */
@@ -1089,7 +1042,6 @@ TEST(what_is_loaded_is_taken)
 {
     char *path = strdup(environment("CPROFILING_LIBCUPTI"));
     const char *const folders[] = {"", "/no/such/folder"};
-    begin();
     CHECK(unsetenv("CPROFILING_LIBCUPTI") == 0);
     CHECK(cprof_cupti_set_folders(folders, 2));
     CHECK(setenv("CUDA_HOME", "/no/such/home", 1) == 0);
@@ -1100,14 +1052,12 @@ TEST(what_is_loaded_is_taken)
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
     CHECK(unsetenv("CUDA_HOME") == 0);
     free(path);
-    end();
 }
 
 /* ---- Fork ---- */
 
 TEST(a_child_never_calls_it)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_cupti_node before = enter_node("node");
@@ -1135,13 +1085,11 @@ TEST(a_child_never_calls_it)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 5});
-    end();
 }
 
 /* What a thread that is not there any more was in the middle of is left alone. */
 TEST(a_child_leaves_what_is_half_written)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_lock_acquire(&cprof_cupti_events.trace.lock);
     pid_t child = fork();
@@ -1153,12 +1101,10 @@ TEST(a_child_leaves_what_is_half_written)
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     cprof_cupti_stop(CPROF_CUPTI_TRACE);
-    end();
 }
 
 TEST(a_child_of_a_process_without_it_may_use_it)
 {
-    begin();
     IN_CHILD
     {
         fake.reset_();
@@ -1166,7 +1112,6 @@ TEST(a_child_of_a_process_without_it_may_use_it)
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         CHECK_EQUAL(fake.violations_(), 0);
     }
-    end();
 }
 
 static const char *const folders_before[] = {"/before"};
@@ -1185,12 +1130,10 @@ static void fork_and_set_folders(void)
 
 TEST(a_child_that_is_forked_while_folders_are_set)
 {
-    begin();
     CHECK(cprof_cupti_set_folders(folders_before, 1));
     after_release = fork_and_set_folders;
     CHECK(cprof_cupti_set_folders(folders_after, 2));
     CHECK(has_child);
-    end();
 }
 
 /* ---- Recordings ---- */
@@ -1217,7 +1160,6 @@ static void check_row(const cprof_table *table, size_t row, const char *cat, con
 
 TEST(the_rows_of_a_recording_are_exact)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     int64_t at = fake.now_();
     fake.launch_("a kernel", 30 * US);
@@ -1277,13 +1219,11 @@ TEST(the_rows_of_a_recording_are_exact)
     CHECK_EQUAL(table->dropped, 0);
     CHECK(cprof_table_finish(table) == CPROF_OK);
     cprof_table_destroy(table);
-    end();
 }
 
 /* A recording has what ran in it, and of several stretches each by its own times; what others count is no part of it. */
 TEST(a_recording_has_its_stretches)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.launch_("before", 10);
     fake.launch_("from before into it", 10 * MS);
@@ -1316,14 +1256,12 @@ TEST(a_recording_has_its_stretches)
     CHECK_EQUAL(table->count, 0); /* it was forgotten */
     cprof_table_destroy(table);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    end();
 }
 
 /* That the time of day is set hides when a kernel ran that came meanwhile, but not how long; and what came before and comes
  * after stays where it was. */
 TEST(a_step_of_the_time_of_day_costs_one_place)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS) && cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_cupti_node before = enter_node("node");
     fake.launch_("known", 100 * US);
@@ -1351,13 +1289,11 @@ TEST(a_step_of_the_time_of_day_costs_one_place)
     check_row(table, 4, "kernel", "later", base + 12 * MS, base + 12 * MS + 50 * US);
     CHECK_EQUAL(table->dropped, 1);
     cprof_table_destroy(table);
-    end();
 }
 
 /* What is in a call when a recording begins or ends is no part of it. */
 TEST(calls_across_an_end_of_a_recording_are_left_out)
 {
-    begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     int64_t first = fake.correlation_();
     fake.enter_(RUNTIME, LAUNCH, first);
@@ -1371,12 +1307,10 @@ TEST(calls_across_an_end_of_a_recording_are_left_out)
     CHECK_EQUAL(table->count, 0);
     cprof_table_destroy(table);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    end();
 }
 
 TEST(a_full_recording_counts_what_is_missing)
 {
-    begin();
     cprof_cupti_events.trace.capacity = 3;
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     for (int i = 0; i < 5; i++) {
@@ -1389,7 +1323,6 @@ TEST(a_full_recording_counts_what_is_missing)
     CHECK_EQUAL(table->count, 6);
     CHECK_EQUAL(table->dropped, 5);
     cprof_table_destroy(table);
-    end();
 }
 
 int main(int argc, char **argv)
@@ -1399,7 +1332,7 @@ int main(int argc, char **argv)
     load_fake(getenv("CPROFILING_LIBCUPTI"));
     cprof_clock_set_test(read_fake_clock);
     fake_alloc_install();
-    check_run(NULL, NULL);
+    check_run(begin, end);
     cprof_cupti_reset_for_test();
     return EXIT_SUCCESS;
 }

@@ -111,7 +111,6 @@ TEST(the_places_come_in_their_order)
         "libcupti.so.11.8",
         "libcupti.so",
     };
-    begin();
     CHECK(!find(&everywhere, "no libcupti is installed where it is looked for"));
     CHECK_EQUAL(asked_count, COUNT_OF(expected));
     for (int i = 0; i < asked_count; i++) {
@@ -158,7 +157,6 @@ TEST(no_second_one_is_loaded)
 
 TEST(one_that_is_named_is_the_only_one)
 {
-    begin();
     installed = "libcupti.so.13";
     CHECK(!find(&(cprof_cupti_places){.path = "/mine.so"}, "the library in CPROFILING_LIBCUPTI cannot be loaded"));
     installed = "/mine.so";
@@ -173,7 +171,6 @@ TEST(all_functions_are_needed)
         CPROF_CUPTI_FUNCTIONS(NAME)
 #undef NAME
     };
-    begin();
     installed = "/mine.so";
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char expected[100];
@@ -188,7 +185,6 @@ TEST(paths_that_are_too_long_are_passed_over)
 {
     static char folders[5002];
     static char home[5001];
-    begin();
     memset(folders, 'x', 5000);
     memset(home, 'x', 5000);
     CHECK(!find(&(cprof_cupti_places){.folders = folders, .home = home}, "no libcupti is installed where it is looked for"));
@@ -202,7 +198,6 @@ TEST(what_it_says_of_itself)
 {
     char reason[100];
     cprof_cupti_library library;
-    begin();
     installed = "/mine.so";
     CHECK(cprof_cupti_library_find(&(cprof_cupti_places){.path = "/mine.so"}, &library, reason, sizeof reason));
     has_info = true;
@@ -216,7 +211,6 @@ TEST(what_it_says_of_itself)
 
 TEST(names_of_cxx_are_read_where_it_is)
 {
-    begin();
     asked_count = 0;
     CHECK(cprof_cupti_library_demangler() == NULL);
     loaded = "libstdc++.so.6";
@@ -226,4 +220,4 @@ TEST(names_of_cxx_are_read_where_it_is)
     CHECK(cprof_cupti_library_demangler() == NULL);
 }
 
-TEST_MAIN(NULL, NULL)
+TEST_MAIN(begin, NULL)

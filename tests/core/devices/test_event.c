@@ -52,9 +52,20 @@ static cprof_registry *make_registry(cprof_accum **accums)
     return made;
 }
 
+static void end_test(void)
+{
+    if (registry == NULL) {
+        return;
+    }
+    cprof_process_end_registry(registry);
+    CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
+    registry = NULL;
+}
+
 /* A fresh driver with two devices in use, the first one current. */
 static void start_test(void)
 {
+    end_test();
     fake.reset();
     cprof_wait_reset_for_test();
     cprof_event_reset_for_test();
@@ -64,13 +75,6 @@ static void start_test(void)
     fake.bind(0);
     registry = make_registry(nodes);
     memset(asked, 0, sizeof asked);
-}
-
-static void end_test(void)
-{
-    cprof_process_end_registry(registry);
-    CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
-    registry = NULL;
 }
 
 static const cprof_resources_figures *figures(int node)
@@ -179,7 +183,6 @@ TEST(a_thousand_nodes)
     uint64_t counts[6] = {0};
     cprof_gpu_place places[6];
     uint64_t random = 1;
-    start_test();
     for (int i = 0; i < 6; i++) {
         places[i] = place(i / 3, fake.new_stream(i / 3, i % 2));
     }
@@ -203,12 +206,10 @@ TEST(a_thousand_nodes)
     CHECK(fake.references(0) == 1 && fake.references(1) == 1 && fake.current_device() == 0);
     check_reason("");
     check_rules();
-    end_test();
 }
 
 TEST(nothing_waits_and_little_is_asked)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < 100; i++) {
         call(0, here(stream), MS);
@@ -227,12 +228,10 @@ TEST(nothing_waits_and_little_is_asked)
     CHECK(fake.calls("cuEventCreate") <= 202);
     check_gpu(0, 200, 200 * MS);
     check_rules();
-    end_test();
 }
 
 TEST(nested_calls_and_two_streams)
 {
-    start_test();
     uint64_t one = fake.new_stream(0, 1);
     uint64_t other = fake.new_stream(0, 1);
     cprof_gpu_mark *outer = begin(0, here(one));
@@ -252,12 +251,10 @@ TEST(nested_calls_and_two_streams)
     CHECK_EQUAL(figures(1)->multi_stream, 0);
     check_miss(2, CPROF_GPU_FAILED, 1); /* a time below 0 */
     check_rules();
-    end_test();
 }
 
 TEST(default_stream)
 {
-    start_test();
     cprof_gpu_mark *mark = begin(0, here(0));
     fake.launch_default(0, 5 * MS);
     finish(0, mark, place(0, 1)); /* by its other name */
@@ -269,13 +266,11 @@ TEST(default_stream)
     check_gpu(1, 1, 7 * MS);
     CHECK_EQUAL(figures(0)->multi_stream, 0);
     check_rules();
-    end_test();
 }
 
 TEST(odd_times)
 {
     static const char *const odd[] = {"nan", "-1", "inf", "-inf", "1e20"};
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS);
@@ -291,12 +286,10 @@ TEST(odd_times)
     check_gpu(0, 2, 2 * MS);
     check_reason("an impossible time (nan ms) from cuEventElapsedTime: no GPU time of that call");
     check_rules();
-    end_test();
 }
 
 TEST(cancelled_marks_come_back)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < 10; i++) {
         cprof_event_cancel(begin(0, here(stream)));
@@ -307,7 +300,6 @@ TEST(cancelled_marks_come_back)
     advance_and_poll(MS);
     check_gpu(0, 0, 0);
     check_gpu(1, 1, MS);
-    end_test();
 }
 
 /* Conversion and queue delays. */
@@ -348,7 +340,6 @@ TEST(delays_are_relative_to_the_least)
 
 TEST(queue_delays)
 {
-    start_test();
     cprof_wait_set_clock_for_test(read_device_time);
     uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);        /* passed at once */
@@ -365,7 +356,6 @@ TEST(queue_delays)
     CHECK_EQUAL(figures(1)->queue_ns, 3008 * MS);
     CHECK_EQUAL(figures(2)->queue_ns, MS);
     cprof_wait_set_clock_for_test(NULL);
-    end_test();
 }
 
 /* The pair itself has its time, whatever becomes of the time since the base. */
@@ -396,7 +386,6 @@ TEST(base_that_fails)
 
 TEST(no_cuda)
 {
-    start_test();
     fake.set_initialized(0);
     CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
     CHECK(refused(here(0)) == CPROF_GPU_NO_CUDA);
@@ -411,16 +400,13 @@ TEST(no_cuda)
     CHECK(fake.calls("cuEventCreate") == 0);
     check_reason("");
     check_rules();
-    end_test();
 }
 
 TEST(no_use_of_a_library)
 {
-    start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
     CHECK(refused(place(0, 0)) == CPROF_GPU_FAILED);
     check_reason("the library in CPROFILING_LIBCUDA cannot be loaded: no GPU time");
-    end_test();
 }
 
 /* Waiting goes on without what only events need, and events without what they can do without. */
@@ -467,7 +453,6 @@ TEST(functions_that_a_driver_lacks)
 
 TEST(captured_streams_are_left_alone)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     uint64_t blocking = fake.new_stream(0, 0);
     call(0, here(stream), MS);
@@ -488,12 +473,10 @@ TEST(captured_streams_are_left_alone)
     check_gpu(0, 1, MS);
     check_reason("");
     check_rules();
-    end_test();
 }
 
 TEST(capture_that_begins_inside_a_call)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *mark = begin(0, here(stream));
     fake.begin_capture(stream);
@@ -505,13 +488,11 @@ TEST(capture_that_begins_inside_a_call)
     advance_and_poll(MS);
     check_gpu(0, 1, MS);
     check_rules();
-    end_test();
 }
 
 /* Queries are allowed in the relaxed mode, and the thread has its own mode afterwards. */
 TEST(capture_of_a_stream_that_nobody_knows)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     uint64_t unknown = fake.new_stream(0, 1);
     fake.begin_capture(unknown);
@@ -526,12 +507,10 @@ TEST(capture_of_a_stream_that_nobody_knows)
     CHECK(fake.end_capture(unknown) == 1);
     CHECK(fake.capture_mode() == 0);
     check_rules();
-    end_test();
 }
 
 TEST(event_that_a_capture_took)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     call(1, here(stream), MS);
@@ -540,14 +519,12 @@ TEST(event_that_a_capture_took)
     cprof_event_poll();
     check_miss(0, CPROF_GPU_CAPTURED, 1);
     check_gpu(1, 1, MS);
-    end_test();
 }
 
 /* Contexts (H6). */
 
 TEST(end_elsewhere)
 {
-    start_test();
     uint64_t one = fake.new_stream(0, 1);
     uint64_t other = fake.new_stream(1, 1);
     finish(0, begin(0, place(0, one)), place(1, other));
@@ -570,13 +547,11 @@ TEST(end_elsewhere)
     CHECK(fake.references(0) == 1 && fake.references(1) == 1);
     check_reason("");
     check_rules();
-    end_test();
 }
 
 /* That a stream is none, or one of another context, costs the call its time, and no other. */
 TEST(wrong_stream)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     uint64_t foreign = fake.new_stream(1, 1);
     call(0, here(stream), MS);
@@ -587,7 +562,6 @@ TEST(wrong_stream)
     check_gpu(0, 1, MS);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
     check_rules();
-    end_test();
 }
 
 enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
@@ -652,7 +626,6 @@ TEST(records_that_fail_with_an_old_driver)
     if (!fake.is_old_driver()) {
         return;
     }
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *mark = begin(0, here(stream));
     fake.fail("cuEventRecord", 400, 1);
@@ -666,13 +639,11 @@ TEST(records_that_fail_with_an_old_driver)
     check_miss(1, CPROF_GPU_FAILED, 1);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
     check_rules();
-    end_test();
 }
 
 /* H6, H7: its handle comes back, its events do not. */
 TEST(device_that_was_reset)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     uint64_t other = fake.new_stream(1, 1);
     call(0, here(stream), MS);
@@ -695,12 +666,10 @@ TEST(device_that_was_reset)
     CHECK(fake.calls("cuEventDestroy") == 0);
     check_reason("");
     check_rules();
-    end_test();
 }
 
 TEST(device_that_was_reset_unnoticed)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS);
@@ -717,13 +686,11 @@ TEST(device_that_was_reset_unnoticed)
     advance_and_poll(2 * MS);
     check_gpu(3, 2, 2 * MS);
     check_reason("");
-    end_test();
 }
 
 /* Found by the one who polls, from the outside. */
 TEST(contexts_that_have_gone)
 {
-    start_test();
     uint64_t stream = fake.new_stream(1, 1);
     call(0, place(1, stream), MS);
     fake.bind_own(1);
@@ -746,13 +713,11 @@ TEST(contexts_that_have_gone)
     check_gpu(3, 1, 0);
     CHECK(fake.references(1) == 1);
     CHECK(fake.violations() == 0 || fake.is_old_driver());
-    end_test();
 }
 
 /* One primary context follows another: there is never more than one of a device. */
 TEST(many_contexts)
 {
-    start_test();
     fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
     for (int device = 0; device < FAKE_CUDA_MAX_DEVICES; device++) {
         if (device > 1) {
@@ -773,7 +738,6 @@ TEST(many_contexts)
     CHECK(figures(1)->gpu_count >= 1);
     CHECK_EQUAL(figures(0)->gpu_count + missed(0), FAKE_CUDA_MAX_DEVICES);
     check_rules();
-    end_test();
 }
 
 /* A fault of one context leaves the times of another alone (H2). */
@@ -810,7 +774,6 @@ TEST(sticky_error_of_one_context)
 
 TEST(sticky_error_while_a_call_is_open)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *open = begin(0, here(stream));
     cprof_gpu_mark *cancelled = begin(1, here(stream));
@@ -829,13 +792,11 @@ TEST(sticky_error_while_a_call_is_open)
         advance_and_poll(MS);
         check_gpu(3, 1, MS);
     }
-    end_test();
 }
 
 /* H3. */
 TEST(no_more_events)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     fake.set_event_limit(3);
     call(0, here(stream), MS);
@@ -849,12 +810,10 @@ TEST(no_more_events)
     CHECK(fake.open_events() == 3);
     check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
     check_rules();
-    end_test();
 }
 
 TEST(most_pairs)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < CPROF_EVENT_MOST_PENDING; i++) {
         call(0, here(stream), 1000);
@@ -872,13 +831,11 @@ TEST(most_pairs)
     check_gpu(2, 1, MS);
     CHECK(fake.open_events() <= CPROF_EVENT_POOL_IDLE + 1); /* and the base */
     check_rules();
-    end_test();
 }
 
 TEST(most_streams)
 {
     uint64_t streams[CPROF_EVENT_POOL_STREAMS + 1];
-    start_test();
     for (int i = 0; i <= CPROF_EVENT_POOL_STREAMS; i++) {
         streams[i] = fake.new_stream(0, 1);
         call(i < CPROF_EVENT_POOL_STREAMS ? 0 : 1, here(streams[i]), 100 * MS);
@@ -895,7 +852,6 @@ TEST(most_streams)
     CHECK_EQUAL(figures(3)->queue_ns, 0);
     fake.destroy_stream(streams[0]);
     check_rules();
-    end_test();
 }
 
 TEST(no_memory)
@@ -919,7 +875,6 @@ TEST(no_memory)
 TEST(registry_that_is_destroyed)
 {
     cprof_accum *others[NODES];
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     cprof_registry *other = make_registry(others);
     for (int i = 0; i < 3; i++) {
@@ -943,14 +898,12 @@ TEST(registry_that_is_destroyed)
     check_gpu(0, 3, 3 * MS);
     CHECK_EQUAL(missed(0) + missed(1), 0);
     check_rules();
-    end_test();
 }
 
 /* Shutting down (H8). */
 
 TEST(driver_that_shuts_down)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(0, place(0, stream), MS);
     call(1, place(1, 0), MS);
@@ -977,17 +930,14 @@ TEST(driver_that_shuts_down)
     char reason[200];
     CHECK(cprof_wait_reason(reason, sizeof reason));
     check_text(reason, "CUDA has shut down: synchronisation is off");
-    end_test();
 }
 
 TEST(shut_down_that_others_saw)
 {
-    start_test();
     fake.fail("cuProfilerStop", 4, 1);
     CHECK(cprof_wait_profiler_stop() == 4);
     CHECK(refused(here(0)) == CPROF_GPU_FAILED);
     check_reason("CUDA has shut down: no GPU time");
-    end_test();
 }
 
 /* Fork (H5). */
@@ -1013,7 +963,6 @@ static void expect_no_call(void)
 
 TEST(fork_inside_a_call)
 {
-    start_test();
     uint64_t stream = fake.new_stream(0, 1);
     call(1, here(stream), MS);
     mark_of_the_parent = begin(0, here(stream));
@@ -1027,7 +976,6 @@ TEST(fork_inside_a_call)
     check_gpu(1, 1, MS);
     check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
     check_rules();
-    end_test();
 }
 
 /* Threads. */
@@ -1107,12 +1055,10 @@ static void work_together(void)
 
 TEST(threads)
 {
-    start_test();
     work_together();
     for (int i = 0; i < THREADS; i++) {
         CHECK_EQUAL(missed(i), 0);
     }
-    end_test();
 }
 
 /* Contexts are said to be destroyed, or broken, again and again. */
@@ -1144,7 +1090,6 @@ static void *record_and_count(void *unused)
 /* A queue that is full lets its own thread wait, and nobody else. */
 TEST(no_lock_is_held_while_recording)
 {
-    start_test();
     call(0, place(0, fake.new_stream(0, 1)), MS);
     fake.advance(MS);
     fake.hold_records(1);
@@ -1159,7 +1104,6 @@ TEST(no_lock_is_held_while_recording)
     fake.hold_records(0);
     check_join(thread);
     CHECK(atomic_load(&recorded) == 1);
-    end_test();
 }
 
 /* Every call fails once (H1, H2). */
@@ -1321,7 +1265,7 @@ int main(int count, char **arguments)
     check_no_driver();
     cprof_wait_reset_for_test();
     load_fake();
-    check_run(NULL, NULL);
+    check_run(start_test, end_test);
     test_every_call_fails_once(check_argument(count, arguments, 12)); /* calls of one function */
     cprof_event_reset_for_test();
     CHECK(fake_alloc_live() == 0);

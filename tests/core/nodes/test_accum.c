@@ -1,55 +1,18 @@
 /* accum.h */
 #include "cprofiling/nodes/accum.h"
 
-#include "cprofiling/nodes/registry.h"
-#include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
-
-#include <pthread.h>
-#include <string.h>
+#include "tests/core/node.h"
 
 enum { THREADS = 8, CALLS = 5000, SKIPS = 1000, ROW = CPROF_HISTOGRAM_ROW, ZEROS = 1000000 };
 
 #define MS INT64_C(1000000) /* in ns */
 
-static cprof_registry *registry;
-static cprof_accum *accum;
-static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-
-static void set_up(uint64_t skip_first_n)
-{
-    registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
-    cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
-    accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});
-    CHECK(accum != NULL);
-}
-
-static void tear_down(void)
-{
-    cprof_registry_destroy(registry);
-}
-
-static uint64_t generation(void)
-{
-    return cprof_epoch_present(&registry->epoch).generation;
-}
-
-/* The figures of now, with the histogram in `counts`. */
-static cprof_figures figures_now(void)
-{
-    cprof_figures figures;
-    uint64_t order;
-    memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
-    return figures;
-}
-
 static bool has_figures(void)
 {
     cprof_figures figures;
     uint64_t order;
-    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK;
+    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK;
 }
 
 static void finish(cprof_outcome outcome, cprof_ns elapsed_ns)
@@ -67,7 +30,7 @@ static uint64_t histogram_sum(void)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
-        sum += counts[i];
+        sum += all_counts[i];
     }
     return sum;
 }
@@ -82,15 +45,13 @@ static uint32_t *low_of(unsigned index)
 static double quantile_ms(const cprof_figures *figures, double fraction)
 {
     double value_ms;
-    cprof_figures_quantiles_ms(figures, counts, &fraction, 1, &value_ms);
+    cprof_figures_quantiles_ms(figures, all_counts, &fraction, 1, &value_ms);
     return value_ms;
 }
 
 TEST(nothing)
 {
-    set_up(0);
     CHECK(!has_figures());
-    tear_down();
     cprof_figures none = {.count = 0};
     CHECK(quantile_ms(&none, 0.5) == 0.0);
     CHECK(cprof_figures_self_ms(&none) < 0.0);
@@ -99,7 +60,6 @@ TEST(nothing)
 
 TEST(samples)
 {
-    set_up(0);
     succeed(3 * MS);
     succeed(1 * MS);
     succeed(2 * MS);
@@ -116,13 +76,11 @@ TEST(samples)
     CHECK_NEAR(quantile_ms(&figures, 0.5), 2.0, 0.01);
     CHECK(cprof_figures_self_ms(&figures) == 6.0);
     CHECK(cprof_figures_active_ms(&figures) == 6.0);
-    tear_down();
 }
 
 TEST(parts_of_the_time)
 {
     static const cprof_sample samples[] = {{5 * MS, 2 * MS, 1 * MS}, {7 * MS, 7 * MS, 0}, {1 * MS, 0, 1 * MS}};
-    set_up(0);
     for (size_t i = 0; i < 3; i++) {
         cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &samples[i]);
     }
@@ -140,13 +98,11 @@ TEST(parts_of_the_time)
     figures = figures_now();
     CHECK_EQUAL(figures.active_unknown, 1);
     CHECK(cprof_figures_active_ms(&figures) < 0.0);
-    tear_down();
 }
 
 /* An error or a cancellation is counted, and is nothing else: no sample, no first call. */
 TEST(calls_that_do_not_succeed)
 {
-    set_up(0);
     finish(CPROF_OUTCOME_ERROR, 5 * MS);
     finish(CPROF_OUTCOME_CANCELLED, 5 * MS);
     finish(CPROF_OUTCOME_ERROR, 5 * MS);
@@ -163,13 +119,12 @@ TEST(calls_that_do_not_succeed)
     CHECK_EQUAL(figures.count, 1);
     CHECK_EQUAL(figures.error_count, 3);
     CHECK(figures.first_ms == 2.0 && figures.last_ms == 2.0 && figures.max_ms == 2.0);
-    tear_down();
 }
 
 /* E14: the first n that succeed; failures use up none. */
 TEST(skips)
 {
-    set_up(3);
+    skip_first(3);
     finish(CPROF_OUTCOME_ERROR, MS);
     succeed(9 * MS);
     finish(CPROF_OUTCOME_CANCELLED, MS);
@@ -190,24 +145,21 @@ TEST(skips)
     succeed(4 * MS);
     CHECK_EQUAL(figures_now().skipped_count, 1);
     CHECK_EQUAL(figures_now().count, 0);
-    tear_down();
 }
 
 TEST(largest_number_of_skips)
 {
-    set_up(INT64_MAX);
+    skip_first(INT64_MAX);
     succeed(MS);
     succeed(MS);
     CHECK_EQUAL(figures_now().skipped_count, 2);
     CHECK_EQUAL(accum->skips_left, INT64_MAX - 2);
-    tear_down();
 }
 
 /* B3: what began before a reset is dropped after it, however it ends; and is the first that the new statistics know. */
 TEST(drops)
 {
     static const cprof_sample sample = {MS, 0, 0};
-    set_up(0);
     uint64_t before = generation();
     succeed(MS);
     cprof_registry_reset(registry);
@@ -224,13 +176,11 @@ TEST(drops)
     CHECK_EQUAL(figures.dropped_count, 4);
     CHECK_EQUAL(figures.count, 1);
     CHECK(figures.first_ms == 2.0);
-    tear_down();
 }
 
 /* Discarded is everything: also the histogram with its high halves, and the estimate of the median. */
 TEST(reset_discards_everything)
 {
-    set_up(0);
     uint64_t live = fake_alloc_live();
     for (cprof_ns elapsed_ns = 1; elapsed_ns < INT64_MAX / 4; elapsed_ns *= 3) {
         succeed(elapsed_ns);
@@ -249,27 +199,23 @@ TEST(reset_discards_everything)
     CHECK(figures.median_ms == 5.0 && figures.min_ms == 5.0 && figures.max_ms == 5.0 && figures.first_ms == 5.0);
     CHECK(figures.moments.total_ns == 5 * MS && figures.moments.total_ms.high == 0.0);
     CHECK_EQUAL(figures.self_unknown, 0);
-    cprof_histogram_copy(&accum->histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
+    cprof_histogram_copy(&accum->histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, all_counts);
     CHECK_EQUAL(histogram_sum(), 1);
-    tear_down();
 }
 
 TEST(other_generations_have_no_figures)
 {
     cprof_figures figures;
     uint64_t order;
-    set_up(0);
     succeed(MS);
-    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
-    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
+    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
+    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
     CHECK(has_figures());
-    tear_down();
 }
 
 /* E4 */
 TEST(calls_of_no_duration)
 {
-    set_up(0);
     for (int i = 0; i < ZEROS; i++) {
         succeed(0);
     }
@@ -279,25 +225,22 @@ TEST(calls_of_no_duration)
     CHECK(cprof_moments_mean_ms(&figures.moments, ZEROS) == 0.0);
     CHECK(cprof_moments_std_ms(&figures.moments, ZEROS) == 0.0);
     CHECK(quantile_ms(&figures, 0.5) == 0.0 && quantile_ms(&figures, 0.999) == 0.0);
-    CHECK_EQUAL(counts[0], ZEROS);
-    tear_down();
+    CHECK_EQUAL(all_counts[0], ZEROS);
 }
 
 /* E5 */
 TEST(longest_calls)
 {
     static const cprof_ns lengths_ns[] = {(INT64_C(1) << 47) - 1, INT64_C(1) << 47, INT64_MAX};
-    set_up(0);
     for (size_t i = 0; i < 3; i++) {
         succeed(lengths_ns[i]);
     }
     cprof_figures figures = figures_now();
-    CHECK_EQUAL(counts[CPROF_HISTOGRAM_BUCKETS - 1], 3);
+    CHECK_EQUAL(all_counts[CPROF_HISTOGRAM_BUCKETS - 1], 3);
     CHECK(figures.min_ms == (double)lengths_ns[0] / 1e6);
     CHECK(figures.max_ms == (double)INT64_MAX / 1e6);
     CHECK(figures.moments.total_ns == (cprof_u128)INT64_MAX + ((cprof_u128)1 << 48) - 1);
     CHECK(quantile_ms(&figures, 0.5) >= figures.min_ms && quantile_ms(&figures, 0.5) <= figures.max_ms);
-    tear_down();
 }
 
 /* Whatever the histogram's resolution, a quantile is no value that was not there. */
@@ -305,22 +248,19 @@ TEST(quantiles_stay_within_the_samples)
 {
     static const double fractions[] = {0.0, 0.5, 0.999, 1.0};
     double quantiles_ms[4];
-    set_up(0);
     for (int i = 0; i < 100; i++) {
         succeed(1048575);
     }
     cprof_figures figures = figures_now();
-    cprof_figures_quantiles_ms(&figures, counts, fractions, 4, quantiles_ms);
+    cprof_figures_quantiles_ms(&figures, all_counts, fractions, 4, quantiles_ms);
     for (int i = 0; i < 4; i++) {
         CHECK(quantiles_ms[i] == 1.048575);
     }
-    tear_down();
 }
 
 TEST(recorded_values_are_taken_unchanged)
 {
     static const double values_ms[] = {0.1, 1e12, 0x1p-1074, 0.0, 1.0 / 3.0};
-    set_up(0);
     for (size_t i = 0; i < 5; i++) {
         cprof_accum_record_ms(accum, values_ms[i]);
         CHECK(figures_now().last_ms == values_ms[i]);
@@ -331,28 +271,24 @@ TEST(recorded_values_are_taken_unchanged)
     CHECK_EQUAL(figures.self_unknown, 5);
     CHECK_EQUAL(figures.active_unknown, 5);
     CHECK(cprof_figures_self_ms(&figures) < 0.0 && cprof_figures_active_ms(&figures) < 0.0);
-    CHECK_EQUAL(counts[CPROF_HISTOGRAM_BUCKETS - 1], 1);
-    CHECK_EQUAL(counts[0], 2);
+    CHECK_EQUAL(all_counts[CPROF_HISTOGRAM_BUCKETS - 1], 1);
+    CHECK_EQUAL(all_counts[0], 2);
     CHECK_NEAR(cprof_moments_total_ms(&figures.moments), 1000000000000.4333, 1e-15);
-    tear_down();
 }
 
 TEST(records_after_a_reset)
 {
-    set_up(0);
     cprof_accum_record_ms(accum, 1.0);
     cprof_registry_reset(registry);
     CHECK(!has_figures());
     cprof_accum_record_ms(accum, 2.0);
     CHECK_EQUAL(figures_now().count, 1);
     CHECK(figures_now().min_ms == 2.0);
-    tear_down();
 }
 
 /* G7: what the histogram cannot keep without memory is counted; all other figures are exact. */
 TEST(full_bucket_without_memory)
 {
-    set_up(0);
     succeed(1);
     *low_of(cprof_histogram_index(ROW)) = UINT32_MAX; /* 1 ns is ROW units */
     accum->figures.count = UINT32_MAX;
@@ -364,13 +300,11 @@ TEST(full_bucket_without_memory)
     CHECK_EQUAL(figures.histogram_lost, 1);
     CHECK_EQUAL(histogram_sum(), figures.count - figures.histogram_lost);
     CHECK(quantile_ms(&figures, 0.5) == 1e-6);
-    tear_down();
 }
 
 /* G7 */
 TEST(first_sample_without_memory)
 {
-    set_up(0);
     fake_alloc_fail(1);
     succeed(3);
     CHECK(fake_alloc_has_failed());
@@ -384,13 +318,11 @@ TEST(first_sample_without_memory)
     figures = figures_now();
     CHECK_EQUAL(histogram_sum(), 1);
     CHECK(quantile_ms(&figures, 0.5) >= 3e-6 && quantile_ms(&figures, 0.5) <= 5e-6);
-    tear_down();
 }
 
-/* E5: counts beyond 2^53 are exact. */
+/* E5: all_counts beyond 2^53 are exact. */
 TEST(counts_beyond_doubles)
 {
-    set_up(0);
     succeed(1);
     finish(CPROF_OUTCOME_ERROR, 1);
     accum->figures.count = accum->figures.error_count = UINT64_C(1) << 53;
@@ -398,7 +330,6 @@ TEST(counts_beyond_doubles)
     finish(CPROF_OUTCOME_ERROR, 1);
     CHECK_EQUAL(figures_now().count, (UINT64_C(1) << 53) + 1);
     CHECK_EQUAL(figures_now().error_count, (UINT64_C(1) << 53) + 1);
-    tear_down();
 }
 
 /* E11: 0 for none, for one, and for equal samples, whatever the rounding. */
@@ -406,7 +337,6 @@ TEST(deviation)
 {
     cprof_figures none = {.count = 0};
     CHECK(cprof_figures_std_ms(&none) == 0.0);
-    set_up(0);
     for (int i = 0; i < 7; i++) {
         cprof_accum_record_ms(accum, 0.1);
         cprof_figures figures = figures_now();
@@ -417,27 +347,23 @@ TEST(deviation)
     succeed(3 * MS);
     cprof_figures figures = figures_now();
     CHECK(cprof_figures_std_ms(&figures) == 1.0);
-    tear_down();
 }
 
 TEST(order_of_first_calls)
 {
     cprof_figures figures;
     uint64_t first, second;
-    set_up(0);
     cprof_accum *other = cprof_registry_accum(registry, (cprof_names){{"val", 3}, {"node", 4}});
     cprof_accum_record_ms(other, 1.0);
     succeed(MS);
     cprof_accum_record_ms(other, 1.0);
-    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, counts, &first, NULL) == CPROF_OK);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &second, NULL) == CPROF_OK);
+    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, all_counts, &first, NULL) == CPROF_OK);
+    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, all_counts, &second, NULL) == CPROF_OK);
     CHECK(first < second);
-    tear_down();
 }
 
 TEST(dispose_gives_everything_back)
 {
-    set_up(0);
     uint64_t live = fake_alloc_live();
     succeed(0);
     *low_of(0) = UINT32_MAX;
@@ -446,7 +372,6 @@ TEST(dispose_gives_everything_back)
     cprof_accum_dispose(accum);
     CHECK_EQUAL(fake_alloc_live(), live);
     cprof_accum_dispose(accum);
-    tear_down();
 }
 
 static void *finish_many(void *unused)
@@ -467,7 +392,7 @@ static void *finish_many(void *unused)
 TEST(threads)
 {
     pthread_t threads[THREADS];
-    set_up(SKIPS);
+    skip_first(SKIPS);
     for (int i = 0; i < THREADS; i++) {
         threads[i] = check_thread(finish_many, NULL);
     }
@@ -480,7 +405,6 @@ TEST(threads)
     CHECK_EQUAL(figures.count, THREADS * CALLS / 10 * 9 - SKIPS);
     CHECK_EQUAL(histogram_sum(), figures.count);
     CHECK_EQUAL(figures.dropped_count, 0);
-    tear_down();
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)

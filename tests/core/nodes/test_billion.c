@@ -2,11 +2,7 @@
  * many, a million by default; a billion takes some minutes.
  *
  * The reference knows each sample as `base` plus something small, and sums only that, in 128 bits: exactly. */
-#include "cprofiling/nodes/registry.h"
-
-#include "tests/core/check.h"
-
-#include <string.h>
+#include "tests/core/node.h"
 
 enum { MOST_VARIED = 1000 };
 
@@ -14,9 +10,6 @@ enum { MOST_VARIED = 1000 };
 #define MOST (UINT64_C(1) << 32) /* samples that the reference can sum */
 
 static uint64_t samples = 1000000;
-static cprof_registry *registry;
-static cprof_accum *accum;
-static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
 
 /* What is added to the base: below 2^32. */
 typedef uint64_t (*variation)(uint64_t *random, uint64_t index);
@@ -55,21 +48,6 @@ static uint64_t rarely_very_much(uint64_t *random, uint64_t index)
 {
     (void)index;
     return check_random(random) % 100000 == 0 ? UINT32_MAX : 0;
-}
-
-static cprof_figures figures_now(void)
-{
-    cprof_figures figures;
-    uint64_t order;
-    memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_epoch_present(&registry->epoch).generation, INT64_MAX, &figures, counts, &order,
-                           NULL) == CPROF_OK);
-    CHECK_EQUAL(figures.count, samples);
-    for (size_t i = 1; i < CPROF_HISTOGRAM_BUCKETS; i++) {
-        counts[0] += counts[i];
-    }
-    CHECK_EQUAL(counts[0], samples);
-    return figures;
 }
 
 static void check_spans(uint64_t base_ns, variation vary)
@@ -150,12 +128,6 @@ int main(int count, char **arguments)
 {
     samples = check_argument(count, arguments, samples);
     CHECK(samples <= MOST);
-    registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
-    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
-    accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});
-    CHECK(accum != NULL);
-    check_run(NULL, NULL);
-    cprof_registry_destroy(registry);
+    check_run(set_up, tear_down);
     return EXIT_SUCCESS;
 }

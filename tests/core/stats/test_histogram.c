@@ -27,6 +27,11 @@ static void set_up(void)
     lost = 0;
 }
 
+static void tear_down(void)
+{
+    cprof_histogram_dispose(&histogram);
+}
+
 static void copy_all(void)
 {
     memset(counts, 0xff, sizeof counts);
@@ -135,7 +140,6 @@ TEST(every_bucket_counts_for_itself)
 
 TEST(empty_histogram)
 {
-    set_up();
     copy_all();
     CHECK_EQUAL(sum_of_counts(), 0);
     cprof_histogram_clear(&histogram);
@@ -145,7 +149,6 @@ TEST(empty_histogram)
 
 TEST(only_the_named_rows_are_copied)
 {
-    set_up();
     for (unsigned i = 4 * ROW; i < 7 * ROW; i++) {
         add(i);
     }
@@ -155,13 +158,11 @@ TEST(only_the_named_rows_are_copied)
         unsigned row = i / ROW;
         CHECK_EQUAL(counts[i], row < 5 || row > 8 ? UINT64_MAX : row < 7);
     }
-    cprof_histogram_dispose(&histogram);
 }
 
 /* A node whose times span a decade keeps four or five rows. */
 TEST(only_rows_in_use_take_memory)
 {
-    set_up();
     add(20 * ROW);
     CHECK_EQUAL(histogram.rows->count, 1);
     add(23 * ROW + 63);
@@ -178,7 +179,6 @@ TEST(only_rows_in_use_take_memory)
     add(19 * ROW);
     add(23 * ROW);
     CHECK_EQUAL(fake_alloc_made(), made); /* the rows stay */
-    cprof_histogram_dispose(&histogram);
 }
 
 /* The histogram's own 32 bits of a bucket in use. */
@@ -198,7 +198,6 @@ static void fill(unsigned index, uint32_t count)
 TEST(carry)
 {
     unsigned index = 20 * ROW + 5;
-    set_up();
     fill(index, UINT32_MAX - 2);
     for (uint64_t i = 1; i <= 6; i++) {
         add(index);
@@ -212,12 +211,10 @@ TEST(carry)
     copy_all();
     CHECK_EQUAL(counts[index], UINT64_C(2) << 32);
     CHECK_EQUAL(lost, 0);
-    cprof_histogram_dispose(&histogram);
 }
 
 TEST(carry_of_two_buckets)
 {
-    set_up();
     fill(0, UINT32_MAX);
     add(0);
     uint32_t *high = histogram.high;
@@ -228,12 +225,10 @@ TEST(carry_of_two_buckets)
     CHECK_EQUAL(counts[0], UINT64_C(1) << 32);
     CHECK_EQUAL(counts[BUCKETS - 1], UINT64_C(1) << 32);
     CHECK_EQUAL(sum_of_counts(), UINT64_C(2) << 32);
-    cprof_histogram_dispose(&histogram);
 }
 
 TEST(clear_gives_the_high_halves_back)
 {
-    set_up();
     fill(ROW, UINT32_MAX);
     uint64_t live = fake_alloc_live();
     add(ROW);
@@ -250,7 +245,6 @@ TEST(clear_gives_the_high_halves_back)
 /* G7, C12: without memory the bucket stays full, what it lost is counted, and it counts on when there is memory again. */
 TEST(carry_without_memory)
 {
-    set_up();
     fill(ROW, UINT32_MAX);
     for (uint64_t i = 1; i <= 3; i++) {
         fake_alloc_fail(1);
@@ -264,14 +258,12 @@ TEST(carry_without_memory)
     copy_all();
     CHECK_EQUAL(counts[ROW], UINT64_C(1) << 32);
     CHECK_EQUAL(lost, 3);
-    cprof_histogram_dispose(&histogram);
 }
 
 /* G7: a value whose row cannot be made is lost, and nothing else. */
 TEST(rows_without_memory)
 {
     static const unsigned rows[] = {10, 20, 5, 12};
-    set_up();
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         bool exists = i == 3;
         fake_alloc_fail(1);
@@ -283,7 +275,6 @@ TEST(rows_without_memory)
         CHECK_EQUAL(counts[rows[i] * ROW], exists ? 2 : 1);
         CHECK_EQUAL(sum_of_counts(), i + (exists ? 2 : 1));
     }
-    cprof_histogram_dispose(&histogram);
 }
 
 TEST(quantile_of_nothing)
@@ -335,7 +326,6 @@ TEST(quantiles_of_a_sample)
     static uint64_t values[COUNT];
     static const double fractions[] = {0.01, 0.25, 0.5, 0.9, 0.95, 0.99, 0.999};
     uint64_t random = 7;
-    set_up();
     for (size_t i = 0; i < COUNT; i++) {
         values[i] = (uint64_t)(1000.0 * ROW / pow(1.0 - check_random_unit(&random), 0.8));
         add(cprof_histogram_index(values[i]));
@@ -346,7 +336,6 @@ TEST(quantiles_of_a_sample)
         double exact_ns = (double)values[(size_t)ceil(fractions[i] * COUNT) - 1] / ROW;
         CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, COUNT, fractions[i]), exact_ns, 0.01);
     }
-    cprof_histogram_dispose(&histogram);
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)

@@ -1,11 +1,8 @@
 /* resources.h, and what accum.h says of such figures */
 #include "cprofiling/stats/resources.h"
 
-#include "cprofiling/nodes/registry.h"
-#include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
-
-#include <string.h>
+#include "tests/core/node.h"
 
 #define US INT64_C(1000) /* in ns */
 #define MS INT64_C(1000000)
@@ -15,15 +12,20 @@ static cprof_resources extra;
 
 static void begin(void)
 {
-    cprof_histogram_dispose(&extra.gpu_histogram);
+    set_up();
     cprof_resources_begin(&extra, 1);
+}
+
+static void end(void)
+{
+    tear_down();
+    cprof_histogram_dispose(&extra.gpu_histogram);
 }
 
 /* GPU times */
 
 TEST(nothing)
 {
-    begin();
     const cprof_resources_figures *figures = &extra.figures;
     CHECK_EQUAL(extra.generation, 1);
     CHECK(figures->asked == 0 && figures->gpu_count == 0 && figures->gpu_rows == 0);
@@ -34,7 +36,6 @@ TEST(nothing)
 
 TEST(gpu_times)
 {
-    begin();
     cprof_resources_add_gpu(&extra, 300 * US, 20 * US, false);
     cprof_resources_add_gpu(&extra, 100 * US, -1, true);
     cprof_resources_add_gpu(&extra, 200 * US, 0, false);
@@ -60,7 +61,6 @@ TEST(gpu_times)
 
 TEST(longest_gpu_times_add_up)
 {
-    begin();
     for (int i = 0; i < 4; i++) {
         cprof_resources_add_gpu(&extra, LONGEST, LONGEST, false);
     }
@@ -80,7 +80,6 @@ TEST(quantiles)
     static const double fractions[] = {0.0, 0.5, 0.99, 1.0};
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     double ms[4];
-    begin();
     cprof_resources_copy copy = copy_of(counts);
     cprof_resources_gpu_quantiles_ms(&copy, fractions, 4, ms);
     for (int i = 0; i < 4; i++) {
@@ -99,22 +98,29 @@ TEST(quantiles)
 }
 
 /* The middle of a bucket may be outside of what was measured. */
-static void test_quantiles_are_within_the_samples(cprof_ns gpu_ns)
+static void check_quantile(cprof_ns gpu_ns)
 {
+    cprof_resources_begin(&extra, 1);
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     double ms;
-    begin();
     cprof_resources_add_gpu(&extra, gpu_ns, -1, false);
     cprof_resources_copy copy = copy_of(counts);
     cprof_resources_gpu_quantiles_ms(&copy, (const double[]){0.5}, 1, &ms);
     CHECK(ms == (double)gpu_ns / 1e6);
 }
 
+TEST(quantiles_are_within_the_samples)
+{
+    check_quantile(1);
+    check_quantile(1000001);
+    check_quantile(1000000);
+    check_quantile(1048575);
+}
+
 TEST(quantiles_of_lost_samples)
 {
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     double ms;
-    begin();
     fake_alloc_fail(1);
     cprof_resources_add_gpu(&extra, 1 * MS, -1, false);
     CHECK(fake_alloc_has_failed() && extra.figures.gpu_lost == 1 && extra.figures.gpu_count == 1);
@@ -142,7 +148,6 @@ static void expect_launches(const cprof_launch_counts *got, uint64_t times)
 
 TEST(launches)
 {
-    begin();
     cprof_resources_add_launches(&extra.figures, &one_of_each);
     cprof_resources_add_launches(&extra.figures, &one_of_each);
     CHECK_EQUAL(extra.figures.asked, CPROF_RESOURCES_LAUNCHES);
@@ -152,7 +157,6 @@ TEST(launches)
 TEST(launches_stay_below_their_end)
 {
     const cprof_launch_counts many = {.launches = UINT64_MAX, .bytes_to_device = LONGEST, .fills = LONGEST - 1};
-    begin();
     cprof_resources_add_launches(&extra.figures, &many);
     cprof_resources_add_launches(&extra.figures, &one_of_each);
     const cprof_launch_counts *all = &extra.figures.launched;
@@ -167,7 +171,6 @@ TEST(launches_stay_below_their_end)
 TEST(counters)
 {
     cprof_resources_sample sample = {.asked = CPROF_RESOURCES_COUNTERS};
-    begin();
     for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
         sample.counters.values[i] = UINT64_MAX - i;
     }
@@ -205,7 +208,6 @@ static void expect_memory(const cprof_resources_memory *got, cprof_resources_mem
 TEST(memory)
 {
     const cprof_resources_memory *device = &extra.figures.device_memory;
-    begin();
     add_memory((cprof_resources_memory_sample){.known = false, .entry = 5, .exit = 6, .peak = 7});
     expect_memory(device, (cprof_resources_memory){.peak = -1});
     add_memory((cprof_resources_memory_sample){true, 100, 150, -1});
@@ -227,11 +229,10 @@ TEST(memory)
 
 TEST(changes_stay_at_their_end)
 {
-    begin();
     add_memory((cprof_resources_memory_sample){true, 0, INT64_MAX, -1});
     add_memory((cprof_resources_memory_sample){true, 0, 1, -1});
     CHECK_EQUAL(extra.figures.device_memory.change, INT64_MAX);
-    begin();
+    cprof_resources_begin(&extra, 1);
     add_memory((cprof_resources_memory_sample){true, INT64_MAX, 0, -1});
     add_memory((cprof_resources_memory_sample){true, 2, 0, -1});
     CHECK_EQUAL(extra.figures.device_memory.change, INT64_MIN);
@@ -240,7 +241,6 @@ TEST(changes_stay_at_their_end)
 TEST(waits)
 {
     cprof_resources_sample sample = {.asked = CPROF_RESOURCES_WAITS, .waits = 2, .wait_ns = LONGEST};
-    begin();
     cprof_resources_add_sample(&extra.figures, &sample);
     cprof_resources_add_sample(&extra.figures, &sample);
     cprof_resources_add_sample(&extra.figures, &sample);
@@ -254,7 +254,7 @@ TEST(waits)
 /* Figures in which no two fields are equal. */
 static cprof_resources_figures distinct(uint64_t number)
 {
-    begin();
+    cprof_resources_begin(&extra, 1);
     cprof_resources_sample sample = {
         .asked = CPROF_RESOURCES_COUNTERS,
         .counters = {.known = CPROF_COUNTER_BIT(CPROF_COUNTER_COUNT) - 1, .estimated = true},
@@ -321,7 +321,7 @@ TEST(merging_with_nothing)
 {
     cprof_resources_figures figures = distinct(2);
     cprof_resources_figures whole = figures;
-    begin();
+    cprof_resources_begin(&extra, 1);
     cprof_resources_figures nothing = extra.figures;
     nothing.asked = CPROF_RESOURCES_WAITS;
     cprof_resources_merge(&figures, &nothing, true);
@@ -334,23 +334,6 @@ TEST(merging_with_nothing)
 }
 
 /* Of an accumulator */
-
-static cprof_registry *registry;
-static cprof_accum *accum;
-
-static void set_up(uint64_t skip_first_n)
-{
-    registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
-    cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
-    accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});
-    CHECK(accum != NULL);
-}
-
-static uint64_t generation(void)
-{
-    return cprof_epoch_present(&registry->epoch).generation;
-}
 
 static bool finish(void)
 {
@@ -405,7 +388,6 @@ static void add_all_kinds(uint64_t of_generation)
 
 TEST(an_accumulator_keeps_what_is_asked_for)
 {
-    set_up(0);
     CHECK(finish());
     seen key = see();
     CHECK(key.keys == 1 && !key.has_extra && accum->extra == NULL); /* no memory for what nobody asks for */
@@ -417,36 +399,30 @@ TEST(an_accumulator_keeps_what_is_asked_for)
     CHECK(key.figures.gpu_count == 2 && key.figures.multi_stream == 2 && key.figures.missed[CPROF_GPU_CAPTURED] == 2);
     CHECK(key.figures.waits == 6 && key.figures.wait_ns == 8);
     expect_launches(&key.figures.launched, 2);
-    cprof_registry_destroy(registry);
 }
 
 TEST(what_is_missed_alone_is_asked_for)
 {
-    set_up(0);
     CHECK(finish());
     cprof_accum_miss_gpu(accum, generation(), CPROF_GPU_NO_CUDA);
     seen key = see();
     CHECK_EQUAL(key.figures.asked, CPROF_RESOURCES_GPU);
     CHECK(key.figures.missed[CPROF_GPU_NO_CUDA] == 1 && key.gpu_median_ms < 0.0 && key.figures.gpu_rows == 0);
-    cprof_registry_destroy(registry);
 }
 
 /* Launches come before the call that makes them has finished, perhaps with an exception. */
 TEST(launches_of_an_open_call)
 {
-    set_up(0);
     cprof_accum_add_launches(accum, generation(), &one_of_each);
     CHECK_EQUAL(see().keys, 0);
     cprof_sample sample = {1 * MS, 0, 0};
     CHECK(!cprof_accum_finish(accum, generation(), CPROF_OUTCOME_ERROR, &sample));
     seen key = see();
     CHECK(key.keys == 1 && key.has_extra && key.figures.launched.kernels == 2);
-    cprof_registry_destroy(registry);
 }
 
 TEST(figures_of_another_generation)
 {
-    set_up(0);
     uint64_t old = generation();
     CHECK(finish());
     add_all_kinds(old);
@@ -461,7 +437,6 @@ TEST(figures_of_another_generation)
     CHECK(key.has_extra && key.figures.gpu_count == 1 && key.gpu_sum == 1 && key.figures.waits == 3);
     CHECK(key.figures.missed[CPROF_GPU_CAPTURED] == 1);
     expect_launches(&key.figures.launched, 1);
-    cprof_registry_destroy(registry);
 }
 
 TEST(a_copy_without_what_is_not_wanted)
@@ -469,18 +444,14 @@ TEST(a_copy_without_what_is_not_wanted)
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures figures;
     uint64_t order;
-    set_up(0);
     CHECK(finish());
     add_all_kinds(generation());
     CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
     CHECK(figures.extra == NULL && figures.count == 1);
-    cprof_registry_destroy(registry);
 }
 
 TEST(without_memory)
 {
-    uint64_t live = fake_alloc_live();
-    set_up(0);
     CHECK(finish());
     uint64_t now = generation();
     cprof_resources_sample sample = {.asked = CPROF_RESOURCES_WAITS, .waits = 1};
@@ -502,15 +473,13 @@ TEST(without_memory)
     seen key = see();
     CHECK(fake_alloc_has_failed() && key.figures.gpu_count == 1 && key.figures.gpu_lost == 1);
     CHECK(key.gpu_sum == 0 && key.gpu_median_ms < 0.0);
-    cprof_registry_destroy(registry);
-    CHECK_EQUAL(fake_alloc_live(), live);
 }
 
 /* Skips */
 
 TEST(skipping)
 {
-    set_up(2);
+    skip_first(2);
     uint64_t first = generation();
     CHECK(cprof_accum_is_skipping(accum, first)); /* its first call of all */
     CHECK(!cprof_accum_is_skipping(accum, first + 1));
@@ -520,22 +489,9 @@ TEST(skipping)
     cprof_registry_reset(registry);
     CHECK(!cprof_accum_is_skipping(accum, first)); /* the call is dropped */
     CHECK(cprof_accum_is_skipping(accum, first + 1));
-    cprof_registry_destroy(registry);
-    set_up(0);
+    skip_first(0);
     CHECK(!cprof_accum_is_skipping(accum, generation()));
     CHECK(finish() && !cprof_accum_is_skipping(accum, generation()));
-    cprof_registry_destroy(registry);
 }
 
-int main(void)
-{
-    fake_alloc_install();
-    check_run(NULL, NULL);
-    test_quantiles_are_within_the_samples(1);
-    test_quantiles_are_within_the_samples(1000001);
-    test_quantiles_are_within_the_samples(1000000);
-    test_quantiles_are_within_the_samples(1048575);
-    cprof_histogram_dispose(&extra.gpu_histogram);
-    CHECK_EQUAL(fake_alloc_live(), 0);
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(begin, end)

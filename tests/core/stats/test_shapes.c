@@ -3,12 +3,8 @@
 #include "cprofiling/stats/shapes.h"
 
 #include "cprofiling/calls/probe.h"
-#include "cprofiling/nodes/registry.h"
-#include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
-
-#include <pthread.h>
-#include <string.h>
+#include "tests/core/node.h"
 
 enum { THREADS = 8, SIGNATURES = 40, CALLS = 4000 };
 
@@ -16,22 +12,10 @@ enum { THREADS = 8, SIGNATURES = 40, CALLS = 4000 };
 #define MS INT64_C(1000000)
 #define NAME(text) ((cprof_name){text, sizeof(text) - 1})
 
-static cprof_registry *registry;
-static cprof_accum *accum;
-static const cprof_names names = {{"inference", 9}, {"node", 4}};
-
-static void set_up(uint64_t skip_first_n)
+static void begin(void)
 {
-    registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
-    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SHAPES, skip_first_n, false);
-    accum = cprof_registry_accum(registry, names);
-    CHECK(accum != NULL);
-}
-
-static uint64_t generation(void)
-{
-    return cprof_epoch_present(&registry->epoch).generation;
+    set_up();
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SHAPES, 0, false);
 }
 
 static bool finish_as(cprof_outcome outcome, const char *signature, cprof_ns elapsed_ns)
@@ -103,7 +87,6 @@ static seen see(void)
 
 TEST(each_signature_has_its_calls)
 {
-    set_up(0);
     CHECK(finish("a", 1 * MS) && finish("b", 5 * MS) && finish("a", 3 * MS) && finish("", 7));
     CHECK(!finish_as(CPROF_OUTCOME_ERROR, "b", 1) && !finish_as(CPROF_OUTCOME_CANCELLED, "c", 1));
     seen key = see();
@@ -119,12 +102,10 @@ TEST(each_signature_has_its_calls)
     CHECK_NEAR(key.quantiles_ms[0][1], 3.0, 0.01);
     CHECK_NEAR(key.quantiles_ms[1][1], 5.0, 0); /* within the samples, exactly */
     CHECK(key.quantiles_ms[3][0] < 0 && key.quantiles_ms[3][1] < 0);
-    cprof_registry_destroy(registry);
 }
 
 TEST(sixteen_are_kept_and_one_for_the_rest)
 {
-    set_up(0);
     char signature[16];
     for (int i = 0; i < SIGNATURES; i++) {
         (void)snprintf(signature, sizeof signature, "s%d", i);
@@ -141,12 +122,11 @@ TEST(sixteen_are_kept_and_one_for_the_rest)
     CHECK(strcmp(key.signatures[16], CPROF_SHAPES_REST) == 0);
     CHECK_EQUAL(key.figures[16].count, SIGNATURES - CPROF_SHAPES_KEPT + 2);
     CHECK_EQUAL(key.in_buckets, key.count);
-    cprof_registry_destroy(registry);
 }
 
 TEST(skips_drops_and_records_have_none)
 {
-    set_up(2);
+    skip_first(2);
     CHECK(!finish("cold", 9 * MS) && !finish_as(CPROF_OUTCOME_ERROR, "bad", 1) && !finish("cold", 9 * MS) && finish("warm", 1));
     cprof_accum_record_ms(accum, 3.0);
     seen key = see();
@@ -161,13 +141,10 @@ TEST(skips_drops_and_records_have_none)
     CHECK(!finish("x", 1) && !finish("x", 1) && finish("x", 1)); /* skips again */
     key = see();
     CHECK(key.count == 1 && key.shapes == 1 && key.figures[0].count == 1);
-    cprof_registry_destroy(registry);
 }
 
 TEST(all_of_a_generation_goes_with_it)
 {
-    uint64_t live = fake_alloc_live();
-    set_up(0);
     char signature[16];
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < SIGNATURES; i++) {
@@ -180,26 +157,21 @@ TEST(all_of_a_generation_goes_with_it)
         CHECK_EQUAL(key.figures[16].most_ns, SIGNATURES * MS);
         cprof_registry_reset(registry);
     }
-    cprof_registry_destroy(registry);
-    CHECK_EQUAL(fake_alloc_live(), live);
 }
 
 TEST(what_was_not_asked_for_takes_nothing)
 {
-    set_up(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     cprof_sample sample = {1, 0, 0};
     CHECK(cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &sample));
     CHECK(accum->shapes == NULL && !see().has_shapes);
     CHECK(finish("a", 1)); /* of a call that began before */
     CHECK(see().count == 2 && see().shapes == 1);
-    cprof_registry_destroy(registry);
 }
 
 /* The slowest: one in a hundred, ten at least, by buckets. */
 TEST(who_makes_the_tail)
 {
-    set_up(0);
     for (int i = 0; i < 1960; i++) {
         CHECK(finish("even", 1 * MS + i)); /* a bucket or two */
     }
@@ -222,12 +194,10 @@ TEST(who_makes_the_tail)
     cprof_registry_reset(registry);
     CHECK(!finish_as(CPROF_OUTCOME_ERROR, "a", 1));
     CHECK(see().slowest == 0 && see().tails[0] == 0);
-    cprof_registry_destroy(registry);
 }
 
 TEST(without_memory)
 {
-    set_up(0);
     for (uint64_t nth = 1; nth <= 2; nth++) {
         fake_alloc_fail(nth); /* all signatures; the first of them */
         cprof_accum_finish_shaped(accum, generation(), CPROF_OUTCOME_ERROR, NULL, NAME("a"));
@@ -251,12 +221,10 @@ TEST(without_memory)
         CHECK(cprof_registry_visit(registry, look, &nothing, &epoch) == CPROF_NO_MEMORY);
         CHECK(fake_alloc_has_failed());
     }
-    cprof_registry_destroy(registry);
 }
 
 TEST(probes_carry_signatures)
 {
-    set_up(0);
     cprof_thread *thread = cprof_thread_get();
     cprof_chain chain = {.moment = 1};
     static char longest[5000];
@@ -288,7 +256,6 @@ TEST(probes_carry_signatures)
     cprof_shapes *shapes = accum->shapes;
     CHECK(shapes->count == 4 && shapes->rest.figures.count == 1 && shapes->kept[1]->signature.length == 4096);
     CHECK(accum->figures.count == 5);
-    cprof_registry_destroy(registry);
 }
 
 static void *record_many(void *argument)
@@ -305,7 +272,6 @@ static void *record_many(void *argument)
 /* Under threads that race for places, sixteen are kept, and at each moment the key has exactly the calls of all. */
 TEST(threads)
 {
-    set_up(0);
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) {
         threads[i] = check_thread(record_many, (void *)(i + 1));
@@ -326,12 +292,11 @@ TEST(threads)
     }
     CHECK_EQUAL(key.shapes, CPROF_SHAPES_MOST);
     CHECK_EQUAL(key.errors, (uint64_t)THREADS * ((CALLS + 6) / 7));
-    cprof_registry_destroy(registry);
 }
 
 int main(void)
 {
     fake_alloc_install();
-    check_run(NULL, NULL);
+    check_run(begin, tear_down);
     return EXIT_SUCCESS;
 }

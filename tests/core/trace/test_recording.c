@@ -38,13 +38,19 @@ static cprof_names key(const char *stage, const char *node)
     return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
 }
 
-static void use_test_clock(void)
+static void tear_down(void)
 {
-    cprof_clock_set_test(read_clock);
+    if (registry == NULL) {
+        return;
+    }
+    CHECK(!cprof_chain_busy(&chain));
+    cprof_registry_destroy(registry);
+    registry = NULL;
 }
 
 static void set_up(void)
 {
+    tear_down();
     registry = cprof_registry_create(OWNER);
     CHECK(registry != NULL);
     outer = cprof_registry_accum(registry, key("train", "outer"));
@@ -55,10 +61,10 @@ static void set_up(void)
     now = 1000;
 }
 
-static void tear_down(void)
+static void begin(void)
 {
-    CHECK(!cprof_chain_busy(&chain));
-    cprof_registry_destroy(registry);
+    cprof_clock_set_test(read_clock);
+    set_up();
 }
 
 static cprof_recording_session *start(uint64_t capacity, bool drop_newest, bool details)
@@ -125,7 +131,6 @@ static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row
 
 TEST(what_an_event_says)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *first = open_node(outer);
     now += 5;
@@ -162,12 +167,10 @@ TEST(what_an_event_says)
     }
     CHECK_EQUAL(cprof_epoch_present(&registry->epoch).generation, 1); /* and nothing was counted */
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(times_are_those_of_the_day)
 {
-    set_up();
     struct timespec before;
     CHECK(clock_gettime(CLOCK_REALTIME, &before) == 0);
     cprof_recording_session *session = start(100, false, false);
@@ -176,7 +179,6 @@ TEST(times_are_those_of_the_day)
     int64_t since_ns = table->start_ns[0] - ((int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
     CHECK(since_ns >= -1000000 && since_ns < INT64_C(60000000000));
     cprof_table_destroy(table);
-    tear_down();
 }
 
 static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
@@ -230,7 +232,6 @@ TEST(which_events_go)
 /* Open before, inside and after: each of the cases that pause() states. */
 TEST(pausing)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *across = open_node(outer);
     cprof_span *cut = open_node(outer);
@@ -258,12 +259,10 @@ TEST(pausing)
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
     CHECK(has_text(table, table->name, 2, "inner"));
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(the_end_while_paused)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *span = open_node(outer);
     now += 7;
@@ -275,12 +274,10 @@ TEST(the_end_while_paused)
     CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
     close_span(span);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(what_is_open_at_the_end)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *first = open_node(outer);
     cprof_span *second = open_label("never seen before");
@@ -310,12 +307,10 @@ TEST(what_is_open_at_the_end)
     CHECK_EQUAL(table->count, 1);
     CHECK_EQUAL(AT(table, parent_span, 0), 0);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(suspended_calls)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_resumable call_object = {.span = NULL};
     CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
@@ -347,13 +342,11 @@ TEST(suspended_calls)
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
     CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
 TEST(suspended_calls_that_are_cut)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_resumable calls[3];
     for (int i = 0; i < 3; i++) {
@@ -386,7 +379,6 @@ TEST(suspended_calls_that_are_cut)
     CHECK_EQUAL(table->end_ns[2] - table->start_ns[2], 1170);
     CHECK_EQUAL(AT(table, suspended_ns, 2), 1160);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
@@ -421,7 +413,6 @@ TEST(suspended_calls_that_run_on)
 
 TEST(nothing_inside_a_muted_span)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *warm = open_label("warm up");
     cprof_recording_mute(warm);
@@ -443,7 +434,6 @@ TEST(nothing_inside_a_muted_span)
     CHECK_EQUAL(unrecorded->trace, 0);
     close_span(unrecorded);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* The row of the event that began so many ticks after the first one. */
@@ -557,7 +547,6 @@ TEST(many_children_of_such_a_call)
 
 TEST(such_calls_that_nobody_tells_of)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
         note_at((cprof_ticks)i, i);
@@ -569,12 +558,10 @@ TEST(such_calls_that_nobody_tells_of)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, CPROF_THREAD_NOTES);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(such_calls_and_pauses)
 {
-    set_up();
     note_at(0, 1); /* nothing is recorded yet */
     cprof_recording_session *session = start(100, false, false);
     end_noted_at(10, 1, inner);
@@ -602,12 +589,10 @@ TEST(such_calls_and_pauses)
     CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
     CHECK_EQUAL(table->parent[1], 0);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(steps)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     char name[32];
     for (int i = 0; i < 40; i++) {
@@ -623,12 +608,10 @@ TEST(steps)
     CHECK_EQUAL(table->end_ns[38] - table->start_ns[38], 10);
     CHECK_EQUAL(table->end_ns[39] - table->start_ns[39], 15);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(beyond_times)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, true);
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
     uint32_t serial = atomic_load(&cprof_recording.serial);
@@ -674,12 +657,10 @@ TEST(beyond_times)
     cprof_memory present = cprof_memory_now();
     CHECK(present.memory > 0 && present.memory_peak >= present.memory / 2);
     CHECK_EQUAL(present.device_memory, CPROF_TABLE_UNKNOWN);
-    tear_down();
 }
 
 TEST(one_at_a_time)
 {
-    set_up();
     cprof_recording_options options = {.owner = OWNER, .capacity = 10, .hosts = true};
     cprof_recording_session *session = start(10, false, false);
     cprof_recording_session *second = NULL;
@@ -704,7 +685,6 @@ TEST(one_at_a_time)
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
     CHECK_EQUAL(cprof_recording_finish(session, NULL, false), CPROF_OK);
     CHECK_EQUAL(cprof_recording_label(1, key("", "x")), 0);
-    tear_down();
 }
 
 /* Statistics are the same beside a recording, also where record() blocks lie between nodes. */
@@ -813,7 +793,6 @@ TEST(labels_that_outlive_nodes_change_no_figure)
 /* Labels and texts that were asked for in one recording mean nothing in the next. */
 TEST(texts_of_an_earlier_recording)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, true);
     uint32_t serial = atomic_load(&cprof_recording.serial);
     uint32_t label = 0;
@@ -838,13 +817,11 @@ TEST(texts_of_an_earlier_recording)
     CHECK(has_text(table, table->name, 0, "outer"));
     CHECK(table->shapes == NULL && table->types == NULL && table->stack == NULL);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* Of a span that was given up from outside nobody looked at the end: it has no figures of memory. */
 TEST(memory_at_an_end_that_nobody_saw)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, true);
     struct cprof_recording_detail detail = {.memory = {1000, 2000, 10, 20}};
     cprof_span *span = open_node(outer);
@@ -855,12 +832,10 @@ TEST(memory_at_an_end_that_nobody_saw)
     CHECK(table->memory_change == NULL && table->memory_peak == NULL);
     CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(what_is_muted)
 {
-    set_up();
     CHECK(!cprof_recording_is_muted(NULL));
     cprof_recording_session *session = start(100, false, false);
     cprof_span *warm = open_record("warm up");
@@ -874,13 +849,11 @@ TEST(what_is_muted)
     close_span(marker);
     close_span(warm);
     CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
-    tear_down();
 }
 
 /* A thread for which there is no memory loses its spans, which are counted. */
 TEST(spans_that_cannot_take_part)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     for (uint64_t nth = 1; nth <= 2; nth++) { /* the list of threads; the ring */
         fake_alloc_fail(nth);
@@ -905,7 +878,6 @@ TEST(spans_that_cannot_take_part)
     CHECK_EQUAL(table->count, 16);
     CHECK_EQUAL(table->dropped, 4);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(every_allocation_may_fail)
@@ -944,7 +916,6 @@ TEST(every_allocation_may_fail)
 
 TEST(a_child_has_no_part_in_it)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_span *span = open_node(outer);
     IN_CHILD
@@ -965,7 +936,6 @@ TEST(a_child_has_no_part_in_it)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 TEST(labels_have_a_limit)
@@ -973,7 +943,6 @@ TEST(labels_have_a_limit)
     if (events_of_each < EVENTS_OF_EACH) {
         return; /* a million labels take long where a program is slow */
     }
-    set_up();
     cprof_recording_session *session = start(10, false, false);
     uint32_t serial = atomic_load(&cprof_recording.serial);
     char name[16];
@@ -995,14 +964,12 @@ TEST(labels_have_a_limit)
     CHECK_EQUAL(table->count, 2);
     CHECK(has_text(table, table->name, 0, "__overflow__") && has_text(table, table->name, 1, "__overflow__"));
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* However long labels are, they take no more memory than that; what is known by then goes on. */
 TEST(labels_have_so_many_bytes)
 {
     enum { LABEL = 1 << 20, ALL = CPROF_RECORDING_MAX_LABEL_BYTES / LABEL };
-    set_up();
     cprof_recording_session *session = start(10, false, false);
     uint32_t serial = atomic_load(&cprof_recording.serial);
     char *name = calloc(1, LABEL);
@@ -1022,13 +989,11 @@ TEST(labels_have_so_many_bytes)
     CHECK(table->count == 1 && has_text(table, table->name, 0, "__overflow__"));
     cprof_table_destroy(table);
     free(name);
-    tear_down();
 }
 
 /* Another thread was in the middle of an event when the process was forked: its ring may be anything, and is left alone. */
 TEST(a_fork_while_others_write)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, true);
     call(inner);
     atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
@@ -1043,7 +1008,6 @@ TEST(a_fork_while_others_write)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 /* ---- Threads */
@@ -1141,7 +1105,6 @@ TEST(what_is_kept_and_what_is_dropped_are_all)
 TEST(ends_while_threads_go_on)
 {
     cprof_clock_set_test(NULL);
-    set_up();
     pthread_t threads[THREADS];
     atomic_store(&go_on, true);
     run_threads(threads, make_events_on);
@@ -1161,13 +1124,11 @@ TEST(ends_while_threads_go_on)
     }
     atomic_store(&go_on, false);
     join_threads(threads);
-    tear_down();
 }
 
 /* A thread that has stopped in the middle of an event holds nobody up for long; its events count as dropped (C10). */
 TEST(a_thread_that_stopped_while_writing)
 {
-    set_up();
     cprof_recording_session *session = start(100, false, false);
     call(inner);
     call(inner);
@@ -1183,7 +1144,6 @@ TEST(a_thread_that_stopped_while_writing)
     session = start(100, false, false);
     CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
     CHECK(fake_alloc_live() < live); /* what was left to it is free */
-    tear_down();
 }
 
 /* What membarrier() answers; 0: what the system says. */
@@ -1211,7 +1171,6 @@ static void record_one_call(void)
 
 TEST(without_membarrier)
 {
-    set_up();
     membarrier_error = ENOSYS;
     record_one_call();
     CHECK(atomic_load(&cprof_recording.fenced));
@@ -1226,7 +1185,6 @@ TEST(without_membarrier)
     cprof_table_destroy(table);
     membarrier_error = 0;
     record_one_call();
-    tear_down();
 }
 
 static void *call_once(void *number)
@@ -1242,7 +1200,6 @@ static void *call_once(void *number)
 TEST(threads_that_come_and_go)
 {
     cprof_clock_set_test(NULL);
-    set_up();
     fake_alloc_fail(0);
     cprof_recording_session *session = start(1000, false, false);
     uint64_t before = fake_alloc_mapped_bytes();
@@ -1256,7 +1213,6 @@ TEST(threads_that_come_and_go)
     CHECK_EQUAL(table->count, 200);
     CHECK(table->track_count > 1);
     cprof_table_destroy(table);
-    tear_down();
 }
 
 int main(int argc, char **argv)
@@ -1264,6 +1220,6 @@ int main(int argc, char **argv)
     events_of_each = check_argument(argc, argv, EVENTS_OF_EACH);
     cprof_process_start();
     fake_alloc_install();
-    check_run(use_test_clock, NULL);
+    check_run(begin, tear_down);
     return EXIT_SUCCESS;
 }
