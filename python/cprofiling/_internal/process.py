@@ -12,26 +12,24 @@ if TYPE_CHECKING:
 _IMPORTED_IN = os.getpid()
 
 
-def rank() -> int:
-    """Return the rank: that of torch.distributed where it is initialised, else the environment's, else 0."""
+def known_rank() -> int | None:
+    """Return the rank in torch.distributed where it is in use, else in the environment.
+
+    None where neither tells it.
+    """
     distributed = _distributed()
-    return environment_rank() or 0 if distributed is None else int(distributed.get_rank())
+    return _number("RANK") if distributed is None else int(distributed.get_rank())
+
+
+def rank() -> int:
+    """Return the rank, 0 where it is not known."""
+    return known_rank() or 0
 
 
 def world_size() -> int:
-    """Return how many ranks there are, from where the rank is known; at least 1."""
+    """Return how many ranks there are, at least 1, as for the rank."""
     distributed = _distributed()
-    return environment_world_size() if distributed is None else int(distributed.get_world_size())
-
-
-def environment_rank() -> int | None:
-    """Return which of several processes this is, as its environment tells; None where it does not."""
-    return _number("RANK")
-
-
-def environment_world_size() -> int:
-    """Return how many ranks there are, as the environment of this process tells it; 1 where it does not."""
-    return max(1, _number("WORLD_SIZE") or 1)
+    return max(1, _number("WORLD_SIZE") or 1) if distributed is None else int(distributed.get_world_size())
 
 
 def _number(variable: str) -> int | None:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
-from cprofiling._internal.process import environment_rank, environment_world_size
+from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     clock, refusal = _core.clock()
     own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
     # For merging traces: "id" is random and identifies the recording, and equal clocks are one CLOCK_MONOTONIC.
-    own["process"] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
+    own["process"] = {"host": process.host(), "pid": os.getpid(), "id": os.urandom(16).hex()}
     if since_epoch_ns is not None:
         own["process"] |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
     if refusal is not None:
@@ -43,11 +43,7 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [],
-        "distributedInfo": {
-            "backend": "",
-            "rank": environment_rank() or 0,
-            "world_size": environment_world_size(),
-        },
+        "distributedInfo": {"backend": "", "rank": process.rank(), "world_size": process.world_size()},
         _OWN: own,
     }
     known = recording.facts

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import files
-from cprofiling._internal.process import environment_rank
+from cprofiling._internal.process import known_rank
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class OutputPath:
         path: from ``checked_path``. is_first: no parent process has it.
         """
         self.path = path
-        self.rank = environment_rank()
+        self.rank = known_rank()
         self.is_owner = is_first and not self.rank
         self._found = _identity(path)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
@@ -19,10 +20,10 @@ from cprofiling._internal.files import atomic_writer, open_regular
 from cprofiling._internal.tables import text_table
 from cprofiling._internal.text import counted, shown_text
 from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
-from cprofiling.layers.ranks.merge_statistics import MergedStatistics, missing_ranks, reason_of
+from cprofiling.layers.ranks.merge_statistics import Merged, MergedStatistics, reason_of
 from cprofiling.layers.ranks.merge_timing import MergedTiming
 from cprofiling.layers.ranks.merge_traces import MergedTraces
-from cprofiling.layers.ranks.skew import Skew, label_order
+from cprofiling.layers.ranks.skew import label_order
 from cprofiling.nodes.summary_table import format_profiling_table
 
 if TYPE_CHECKING:
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
     T = TypeVar("T")
-    Merged = MergedStatistics | MergedTiming | MergedTraces
 
 STATISTICS, TIMING, TRACES = "statistics", "timing reports", "traces"
 NOTHING = "there is nothing to merge"
-_KINDS = (STATISTICS, TIMING, TRACES)
 _MOST_NAMED = 100  # ranks that are missing
 _MOST_HOSTS = 10
 
@@ -49,7 +48,7 @@ class MergeError(Exception):
         self.complaints = tuple(complaints)
 
 
-class Outcome:
+class Outcome(NamedTuple):
     """Result of merging files.
 
     Attributes:
@@ -57,9 +56,8 @@ class Outcome:
         complaints: Lines that tell what was not merged and which ranks are missing; none if all is well.
     """
 
-    def __init__(self, text: str, complaints: Sequence[str]) -> None:
-        self.text = text
-        self.complaints = tuple(complaints)
+    text: str
+    complaints: tuple[str, ...]
 
 
 def merge_files(
@@ -67,51 +65,50 @@ def merge_files(
 ) -> Outcome:
     """Merge files, and write the result.
 
-    paths: The files. output: Where to; it must be none of the files. None: nowhere; traces
-        need one. expected: How many ranks there should be; None: as the files say.
+    Args:
+        paths: The files.
+        output: Where to; it must be none of the files. None: nowhere; traces need one.
+        expected: How many ranks there should be; None: as the files say.
 
     Raises TypeError and ValueError for wrong arguments, MergeError where nothing can be merged, OSError where the
     output cannot be written.
     """
     expected = arguments.index_or_none("expected", expected, 1)
     target = None if output is None else arguments.path("output", output)
-    given = [arguments.path("paths", path) for path in paths]
-    files, refused = _distinct(given)
-    if target is not None and os.path.realpath(target) in {os.path.realpath(path) for path in files}:
-        raise MergeError(f"{shown_text('output', target)} is one of the files to be merged")
-    kind, files = _of_one_kind(files, refused)
-    if kind == TRACES and target is None:
-        raise MergeError("merged traces need a file: say which with -o")
-    merged = _merge(kind, files, target, refused)
-    return _outcome(kind, merged, expected, {**refused, **merged.refused}, target)
-
-
-def _distinct(paths: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the files, once each, and what is wrong with others."""
-    files: dict[str, str] = {}
+    files: dict[str, str] = {}  # by what they are behind links
     refused: dict[str, str] = {}
-    for path in sorted(paths):
+    for path in sorted(arguments.path("paths", path) for path in paths):
         real = os.path.realpath(path)
         if real in files:
             refused[path] = f"it was given more than once{'' if files[real] == path else f', also as {files[real]}'}"
         else:
             files[real] = path
-    return list(files.values()), refused
-
-
-def _of_one_kind(files: Sequence[str], refused: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the most frequent kind, and the files of it."""
-    by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-    for path in files:
+    if target is not None and os.path.realpath(target) in files:
+        raise MergeError(f"{shown_text('output', target)} is one of the files to be merged")
+    by_kind: dict[str, list[str]] = {STATISTICS: [], TIMING: [], TRACES: []}
+    for path in files.values():
         try:
             by_kind[_kind_of(path)].append(path)
         except (OSError, FormatError) as error:
             refused[path] = reason_of(error)
-    kind = max(_KINDS, key=lambda kind: len(by_kind[kind]))
-    for other, paths in by_kind.items():
+    kind = max(by_kind, key=lambda kind: len(by_kind[kind]))
+    for other, others in by_kind.items():
         if other != kind:
-            refused.update(dict.fromkeys(paths, f"it is one of {other}, and {kind} are merged"))
-    return kind, by_kind[kind]
+            refused.update(dict.fromkeys(others, f"it is one of {other}, and {kind} are merged"))
+    if kind == TRACES and target is None:
+        raise MergeError("merged traces need a file: say which with -o")
+    merged = _merge(kind, by_kind[kind], target, refused)
+    complaints = [_complaint(path, reason) for path, reason in sorted({**refused, **merged.refused}.items())]
+    if not merged.labels:
+        raise MergeError(NOTHING, complaints)
+    missing = _missing(merged.labels, merged.world_size if expected is None else expected)
+    where = "" if target is None else f", written to {shown_text('output', target)}"
+    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
+    if isinstance(merged, MergedTraces):
+        lines.append(f"Clock: {merged.clock}")
+    lines += _shared(merged.hosts)
+    text = "\n\n".join(["\n".join(lines), *_tables(merged), f"Ranks\n{merged.skew}"])
+    return Outcome(text, (*complaints, *missing))
 
 
 def _kind_of(path: str) -> str:
@@ -131,19 +128,36 @@ def _kind_of(path: str) -> str:
 
 
 def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[str, str]) -> Merged:
+    data = None
     if kind == STATISTICS:
-        merged = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
-        if target is not None and merged.snapshot is not None:
-            _write(target, merged.snapshot.to_bytes())
+        statistics = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
+        merged: Merged = statistics
+        if statistics.snapshot is not None:
+            data = statistics.snapshot.to_bytes()
+    elif kind == TIMING:
+        merged = timing = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
+        if timing.report is not None:
+            data = json.dumps(timing.report, indent=2, allow_nan=False).encode("ascii") + b"\n"
+    else:
+        return _merge_traces(list(_read(files, merge_traces.read_trace, refused)), target or "")
+    if target is not None and data is not None:
+        with atomic_writer(target) as file:
+            file.write(data)
+    return merged
+
+
+def _merge_traces(traces: Sequence[merge_traces.Trace], target: str) -> MergedTraces:
+    if not traces:
+        return MergedTraces()
+    with atomic_writer(target) as file:
+        if target.endswith(".gz"):
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                merged = merge_traces.merge_traces(traces, packed.write)
+        else:
+            merged = merge_traces.merge_traces(traces, file.write)
+        if not merged.labels:  # and no file
+            raise MergeError(NOTHING, [_complaint(path, reason) for path, reason in merged.refused.items()])
         return merged
-    if kind == TIMING:
-        timing = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
-        if target is not None and timing.report is not None:
-            _write(target, json.dumps(timing.report, indent=2, allow_nan=False).encode("ascii") + b"\n")
-        return timing
-    traces = list(_read(files, merge_traces.read_trace, refused))
-    assert target is not None  # noqa: S101 it was looked at
-    return _write_traces(traces, target) if traces else MergedTraces((), Skew(), None, "")
 
 
 def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:
@@ -159,39 +173,6 @@ def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str
             refused[path] = "there is not enough memory"
 
 
-def _write(target: str, data: bytes) -> None:
-    with atomic_writer(target) as file:
-        file.write(data)
-
-
-def _write_traces(traces: Sequence[merge_traces.Trace], target: str) -> MergedTraces:
-    if not target.endswith(".gz"):
-        with atomic_writer(target) as file:
-            return _some(merge_traces.merge_traces(traces, file.write))
-    with atomic_writer(target) as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-        return _some(merge_traces.merge_traces(traces, packed.write))
-
-
-def _some(merged: MergedTraces) -> MergedTraces:
-    """Return the merged traces, or raise where there are none."""
-    if not merged.labels:
-        raise MergeError(NOTHING, [_complaint(path, reason) for path, reason in merged.refused.items()])
-    return merged
-
-
-def _outcome(kind: str, merged: Merged, expected: int | None, refused: dict[str, str], target: str | None) -> Outcome:
-    complaints = [_complaint(path, reason) for path, reason in sorted(refused.items())]
-    if not merged.labels:
-        raise MergeError(NOTHING, complaints)
-    complaints += _missing(merged.labels, expected if expected is not None else merged.world_size)
-    where = "" if target is None else f", written to {shown_text('output', target)}"
-    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
-    if isinstance(merged, MergedTraces):
-        lines.append(f"Clock: {merged.clock}")
-    lines += _shared(merged.hosts)
-    return Outcome("\n\n".join(["\n".join(lines), *_tables(merged), f"Ranks\n{merged.skew}"]), complaints)
-
-
 def _complaint(path: str, reason: str) -> str:
     return f"{shown_text('path', path)} is not merged: {shown_text('reason', reason)}"
 
@@ -200,14 +181,16 @@ def _missing(labels: Sequence[str], expected: int | None) -> list[str]:
     """Return a line on missing ranks, if any."""
     if expected is None:
         return []
-    missing, first = missing_ranks(labels, expected, _MOST_NAMED)
+    known = {int(label) for label in labels if label.isdecimal()}
+    missing = expected - sum(rank < expected for rank in known)
     unnamed = sum(not label.isdecimal() for label in labels)
     if unnamed >= missing:
         return []
     if unnamed:
         return [f"{missing - unnamed:,} of {expected:,} ranks are missing; of {unnamed:,} files the rank is not known"]
-    more = f" and {missing - len(first):,} more" if missing > len(first) else ""
-    return [f"missing of {expected:,} ranks: {', '.join(first)}{more}"]
+    named = list(islice((str(rank) for rank in range(expected) if rank not in known), min(missing, _MOST_NAMED)))
+    more = f" and {missing - len(named):,} more" if missing > len(named) else ""
+    return [f"missing of {expected:,} ranks: {', '.join(named)}{more}"]
 
 
 def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
@@ -226,13 +209,11 @@ def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
 
 def _tables(merged: Merged) -> list[str]:
     """Return the table of merged statistics or times."""
-    if isinstance(merged, MergedStatistics):
-        assert merged.snapshot is not None  # noqa: S101 there are ranks
+    if isinstance(merged, MergedStatistics) and merged.snapshot is not None:
         stats = merged.snapshot.stats()
         reasons = "\n".join(shown_text("reason", reason) for reason in (*stats.reasons, *merged.notes))
         return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *([reasons] if reasons else [])]
-    if isinstance(merged, MergedTiming):
-        assert merged.report is not None  # noqa: S101 there are ranks
+    if isinstance(merged, MergedTiming) and merged.report is not None:
         columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
         rows = []
         for name, stage in merged.report["stages"].items():

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cprofiling.layers.ranks.merge_statistics import Merged, choose
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
-from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
+from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.layers.timing_reports import SCHEMA_VERSION, load_timing_report, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-    from typing import Any
 
 _TIMES = ("mean_ms", "min_ms", "max_ms", "std_ms")
 _FAULTS = ("error_count", "cancelled_count")  # they are there where there were any
@@ -27,8 +27,7 @@ _PEAKS = ("peak_allocated_mb", "peak_reserved_mb")
 _MB_PER_GB = 1024
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A timing report, as it is merged.
 
     Attributes:
@@ -45,15 +44,10 @@ class Report:
 
 
 @dataclass(frozen=True)
-class MergedTiming:
-    """Timing reports as one, with the attributes of MergedStatistics."""
+class MergedTiming(Merged):
+    """Timing reports as one."""
 
-    report: dict[str, Any] | None
-    labels: tuple[str, ...]
-    skew: Skew
-    world_size: int | None
-    hosts: tuple[tuple[str, str], ...] = ()
-    refused: dict[str, str] = field(default_factory=dict)
+    report: dict[str, Any] | None = None
 
 
 def read_report(path: str) -> Report:
@@ -80,7 +74,13 @@ def merge_reports(reports: Iterable[Report]) -> MergedTiming:
     Of two with records of one process and request, that with the longer time, of all its ranks, is merged; the other
     is refused.
     """
-    chosen, refused = _chosen(reports)
+    chosen, refused = choose(
+        sorted(reports, key=_order),
+        lambda report: report.identities,
+        lambda report: report.path,
+        lambda _, other: f"it has data of the same process and request as {other.path}, and is not counted again",
+    )
+    chosen.sort(key=lambda report: (label_order(report.label), _order(report)))
     skew = SkewBuilder()
     ranks: dict[str, dict[str, dict[str, Any]]] = {}  # by stage, then by label
     for report in chosen:
@@ -89,40 +89,23 @@ def merge_reports(reports: Iterable[Report]) -> MergedTiming:
                 skew.add(label, [("", name, figures["duration_ms"])])
                 of_stage = ranks.setdefault(name, {})
                 of_stage[label] = _added(of_stage[label], figures) if label in of_stage else figures
-    labels = sorted({label for of_stage in ranks.values() for label in of_stage}, key=label_order)
-    labels = labels or sorted({report.label for report in chosen}, key=label_order)
-    sizes = [int(report.content["world_size"]) for report in chosen if report.content.get("world_size")]
-    merged = _merged(chosen, ranks, labels) if chosen else None
+    labels = {label for of_stage in ranks.values() for label in of_stage} or {report.label for report in chosen}
+    ordered = sorted(labels, key=label_order)
     whose = [process for report in chosen for process in _processes(report.content)]
     return MergedTiming(
-        merged,
-        tuple(labels),
+        tuple(ordered),
         skew.build(),
-        max(sizes, default=None),
+        max((int(each.content["world_size"]) for each in chosen if each.content.get("world_size")), default=None),
         tuple((str(int(process["rank"])), process["host"]) for process in whose),
         dict(sorted(refused.items())),
+        _merged(chosen, ranks, ordered) if chosen else None,
     )
 
 
-def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
-    """Return the reports that are merged, by rank, and why others are not."""
-
-    def order(report: Report) -> tuple[float, int, str, str]:
-        ranks = [rank for stage in report.content["stages"].values() for rank in _ranks_of("", stage)]
-        total_ms = math.fsum(figures["duration_ms"] for _, figures in ranks)
-        return (-total_ms, -len(report.identities), json.dumps(report.content, sort_keys=True), report.path)
-
-    chosen: list[Report] = []
-    refused: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    for report in sorted(reports, key=order):
-        other = next((owners[each] for each in report.identities if each in owners), None)
-        if other is None:
-            owners.update(dict.fromkeys(report.identities, report.path))
-            chosen.append(report)
-        else:
-            refused[report.path] = f"it has data of the same process and request as {other}, and is not counted again"
-    return sorted(chosen, key=lambda report: (label_order(report.label), order(report))), refused
+def _order(report: Report) -> tuple[float, int, str, str]:
+    ranks = [rank for stage in report.content["stages"].values() for rank in _ranks_of("", stage)]
+    total_ms = math.fsum(figures["duration_ms"] for _, figures in ranks)
+    return (-total_ms, -len(report.identities), json.dumps(report.content, sort_keys=True), report.path)
 
 
 def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.ranks.merge_statistics import CHANGED, reason_of
+from cprofiling.layers.ranks.merge_statistics import CHANGED, Merged, choose, reason_of
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.recording.metadata import FORMAT_VERSION
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from cprofiling.layers.ranks.skew import Skew
     from cprofiling.recording.result import Recording
 
 ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"
@@ -82,15 +82,11 @@ class Trace(NamedTuple):
     tracks: tuple[Track, ...]
 
 
-class MergedTraces(NamedTuple):
-    """Merged traces. See MergedStatistics. ``clock`` tells the certainty."""
+@dataclass(frozen=True)
+class MergedTraces(Merged):
+    """Traces as one. ``clock`` tells the certainty of their times."""
 
-    labels: tuple[str, ...]
-    skew: Skew
-    world_size: int | None
-    clock: str
-    hosts: tuple[tuple[str, str], ...] = ()
-    refused: dict[str, str] = {}  # noqa: RUF012 nobody changes it
+    clock: str = ""
 
 
 def read_trace(path: str) -> Trace:
@@ -178,7 +174,13 @@ def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> M
     At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
     refused; so is one that cannot be read again. Raises what ``write`` raises.
     """
-    chosen, refused = _chosen(traces)
+    chosen, refused = choose(
+        sorted(traces, key=lambda trace: (-trace.events, trace.digest, trace.path)),
+        lambda trace: (trace.identity,),
+        lambda trace: trace.path,
+        lambda _, other: f"it has the same recording as {other.path}, and is not merged again",
+    )
+    chosen.sort(key=lambda trace: (label_order(trace.label), trace.where, trace.digest))
     shifts, clock = _shifts(chosen)
     base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
     facts = _facts(chosen, shifts, clock, base_ns)
@@ -208,25 +210,10 @@ def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> M
         tuple(sorted({trace.label for trace in merged}, key=label_order)),
         skew.build(),
         max((trace.world_size for trace in merged if trace.world_size), default=None),
-        clock,
         tuple((trace.label, trace.host) for trace in merged),
         dict(sorted(refused.items())),
+        clock,
     )
-
-
-def _chosen(traces: Iterable[Trace]) -> tuple[list[Trace], dict[str, str]]:
-    """Return the traces that are merged, by rank, and why others are not."""
-    chosen: list[Trace] = []
-    refused: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    for trace in sorted(traces, key=lambda trace: (-trace.events, trace.digest, trace.path)):
-        other = owners.get(trace.identity)
-        if other is None:
-            owners[trace.identity] = trace.path
-            chosen.append(trace)
-        else:
-            refused[trace.path] = f"it has the same recording as {other}, and is not merged again"
-    return sorted(chosen, key=lambda trace: (label_order(trace.label), trace.where, trace.digest)), refused
 
 
 def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:

@@ -16,22 +16,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
-from cprofiling._internal import arguments
+from cprofiling._internal import arguments, process
 from cprofiling._internal.files import atomic_writer, make_folders
-from cprofiling._internal.process import environment_rank, environment_world_size
 from cprofiling._internal.text import file_name_of, shown_value
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from _typeshed import StrOrBytesPath
 
 MAGIC, PLAIN_MAGIC = b"CPROFRNK", b"CPROFSNP"
@@ -69,8 +65,7 @@ class RankedSnapshot:
             arguments.index_between("world_size", self.world_size, 1, _MOST)
         if self.rank is not None:
             arguments.index_between("rank", self.rank, 0, _MOST if self.world_size is None else self.world_size - 1)
-        host: object = self.host
-        if not isinstance(host, str) or len(host) > _LONGEST_HOST:
+        if not isinstance(self.host, str) or len(self.host) > _LONGEST_HOST:
             raise TypeError(f"host must be a str of at most {_LONGEST_HOST} characters, got {shown_value(self.host)}")
         arguments.index_or_none("pid", self.pid, 0)
 
@@ -97,59 +92,32 @@ class RankedSnapshot:
         """
         if data.startswith(PLAIN_MAGIC):
             return cls(Snapshot.from_bytes(data))
-        record, snapshot = _parts(data)
+        if not data.startswith(MAGIC):
+            raise FormatError(
+                f"statistics begin with {PLAIN_MAGIC!r} or {MAGIC!r}, got {data[:8]!r}" if data else "no bytes"
+            )
+        if len(data) < _HEADER + _CHECKSUM:
+            raise FormatError(f"the data ends in the middle, after {len(data)} bytes")
+        version, length = (int.from_bytes(data[at : at + 4], "little") for at in (8, 12))
+        if version != _VERSION:
+            raise FormatError(f"the record of the rank is of version {version}, expected {_VERSION}")
+        if zlib.crc32(data[:-_CHECKSUM]) != int.from_bytes(data[-_CHECKSUM:], "little"):
+            raise FormatError(f"the checksum of {len(data)} bytes does not match: they are cut or changed")
         try:
-            return cls(Snapshot.from_bytes(snapshot), **_checked_record(record))
+            known = json.loads(data[_HEADER : _HEADER + length])
+            if not isinstance(known, dict) or not known.keys() <= {"rank", "world_size", "host", "pid"}:
+                raise ValueError(f"it must be an object of rank, world_size, host and pid, got {shown_value(known)}")
+            return cls(Snapshot.from_bytes(data[_HEADER + length : -_CHECKSUM]), **known)
+        except RecursionError:
+            raise FormatError("the record of the rank is nested too deeply") from None
         except (TypeError, ValueError) as error:
             raise FormatError(f"the record of the rank, or its snapshot, is damaged: {error}") from None
 
 
-def _parts(data: bytes) -> tuple[bytes, bytes]:
-    """Return record and snapshot of a file with a record."""
-    if not data.startswith(MAGIC):
-        raise FormatError(
-            f"statistics begin with {PLAIN_MAGIC!r} or {MAGIC!r}, got {data[:8]!r}" if data else "no bytes"
-        )
-    if len(data) < _HEADER + _CHECKSUM:
-        raise FormatError(f"the data ends in the middle, after {len(data)} bytes")
-    version = int.from_bytes(data[8:12], "little")
-    if version != _VERSION:
-        raise FormatError(f"the record of the rank is of version {version}, expected {_VERSION}")
-    if zlib.crc32(data[:-_CHECKSUM]) != int.from_bytes(data[-_CHECKSUM:], "little"):
-        raise FormatError(f"the checksum of {len(data)} bytes does not match: they are cut or changed")
-    end = _HEADER + int.from_bytes(data[12:16], "little")
-    return data[_HEADER:end], data[end:-_CHECKSUM]
-
-
-def _checked_record(record: bytes) -> dict[str, Any]:
-    """Return the keywords of a RankedSnapshot in a record."""
-    try:
-        known = json.loads(record)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(known, dict) or not known.keys() <= {"rank", "world_size", "host", "pid"}:
-        raise ValueError(f"it must be an object of rank, world_size, host and pid, got {shown_value(known)}")
-    return known
-
-
 def rank_of_name(path: str) -> int | None:
     """Return the last rank in the name of a file, such as ``rank3``."""
-    stem = os.path.basename(path)
-    found = _NAMED.findall(stem)
+    found = _NAMED.findall(os.path.basename(path))
     return int(found[-1]) if found else None
-
-
-def own_rank() -> tuple[int | None, int | None]:
-    """Return rank and world size of this process, None where unknown.
-
-    They are those of torch.distributed where it is in use, else those that the environment tells.
-    """
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank()), int(distributed.get_world_size())
-    rank = environment_rank()
-    size = environment_world_size()
-    return rank, None if rank is None or size <= rank else size
 
 
 def take(profiler: Profiler | PipelineProfiling) -> RankedSnapshot:
@@ -159,8 +127,9 @@ def take(profiler: Profiler | PipelineProfiling) -> RankedSnapshot:
     """
     if not isinstance(profiler, (Profiler, PipelineProfiling)):
         raise TypeError(f"profiler must be a Profiler or a PipelineProfiling, got {shown_value(profiler)}")
-    rank, world_size = own_rank()
-    return RankedSnapshot(profiler.snapshot(), rank, world_size, os.uname().nodename[:_LONGEST_HOST], os.getpid())
+    rank, world_size = process.known_rank(), process.world_size()
+    size = None if rank is None or world_size <= rank else world_size
+    return RankedSnapshot(profiler.snapshot(), rank, size, process.host()[:_LONGEST_HOST], os.getpid())
 
 
 def write_rank_snapshot(
@@ -172,8 +141,10 @@ def write_rank_snapshot(
     Profiler, so that no two ranks, processes or machines have one name. Written again it is replaced: a rank that
     writes it now and then, and is killed, has left what it wrote last.
 
-    profiler: A Profiler, or a pipeline with one. folder: It is made, mode 0700, if it is not there. name: What could
-        lead out of the folder is escaped.
+    Args:
+        profiler: A Profiler, or a pipeline with one.
+        folder: It is made, mode 0700, if it is not there.
+        name: What could lead out of the folder is escaped.
 
     Raises TypeError and ValueError for wrong arguments, OSError where the folder or the file cannot be written.
     """

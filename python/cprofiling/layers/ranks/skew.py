@@ -15,7 +15,7 @@ from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     import pandas as pd
 
@@ -79,7 +79,14 @@ class Skew(Tabular, list[NodeSkew]):
             times = (f"{row.slowest_ms:.3f}", f"{row.median_ms:.3f}")
             slow = ", ".join(label for label, _ in row.stragglers) or None
             rows.append((row.node_name, row.stage, row.ranks, row.slowest, *times, ratio, slow))
-        return Table(_COLUMNS, rows, self._notes())
+        found = list(self.stragglers().items())
+        named = [
+            f"{shown_text('rank', label)} ({counted(nodes, 'node')}, {beyond:,.1f} ms beyond the median)"
+            for label, (nodes, beyond) in found[:_MOST_NAMED]
+        ]
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        told = f"Stragglers: {', '.join(named)}{more}." if found else "No rank is a straggler."
+        return Table(_COLUMNS, rows, [told, RULE])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas DataFrame.
@@ -88,17 +95,6 @@ class Skew(Tabular, list[NodeSkew]):
         """
         names = tuple(NodeSkew.__dataclass_fields__)
         return frame_of(names, [tuple(getattr(row, name) for name in names) for row in self])
-
-    def _notes(self) -> list[str]:
-        found = self.stragglers()
-        if not found:
-            return ["No rank is a straggler.", RULE]
-        named = [
-            f"{shown_text('rank', label)} ({counted(nodes, 'node')}, {beyond:,.1f} ms beyond the median)"
-            for label, (nodes, beyond) in list(found.items())[:_MOST_NAMED]
-        ]
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        return [f"Stragglers: {', '.join(named)}{more}.", RULE]
 
     def __repr__(self) -> str:
         return short_repr("Skew", len(self), "node")
@@ -141,18 +137,16 @@ class SkewBuilder:
             for label, total_ms in totals.items():
                 of_ranks.setdefault(label, []).append(total_ms)
         floor_ms = LEAST_SHARE * median([sum(sorted(times)) for times in of_ranks.values()] or [0.0])
-        rows = [_row(stage, node, totals, floor_ms) for (stage, node), totals in nodes.items()]
+        rows = []
+        for (stage, node), totals in nodes.items():
+            middle = median(totals.values())
+            slowest = max(totals, key=lambda label: totals[label])
+            slow = tuple(
+                (label, total_ms - middle)
+                for label, total_ms in totals.items()
+                if total_ms > 0 and total_ms >= LEAST_RATIO * middle and total_ms - middle >= floor_ms
+            )
+            ratio = totals[slowest] / middle if middle > 0 else None
+            rows.append(NodeSkew(node, stage, len(totals), slowest, totals[slowest], middle, ratio, slow))
         rows.sort(key=lambda row: (row.median_ms - row.slowest_ms, row.stage, row.node_name))
         return Skew(rows)
-
-
-def _row(stage: str, node: str, totals: Mapping[str, float], floor_ms: float) -> NodeSkew:
-    middle = median(totals.values())
-    slowest = max(totals, key=lambda label: totals[label])
-    slow = tuple(
-        (label, total_ms - middle)
-        for label, total_ms in totals.items()
-        if total_ms > 0 and total_ms >= LEAST_RATIO * middle and total_ms - middle >= floor_ms
-    )
-    ratio = totals[slowest] / middle if middle > 0 else None
-    return NodeSkew(node, stage, len(totals), slowest, totals[slowest], middle, ratio, slow)
