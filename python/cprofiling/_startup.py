@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from functools import partial
 
 from cprofiling._internal.environment import given
 
@@ -46,6 +48,20 @@ def _keep_statistics() -> None:
         from cprofiling.nodes.profiler import default_profiler
 
         live_writer.start(path, LIVE_VARIABLE, default_profiler)
+
+
+def report_stages() -> None:
+    """Record stages, gather those of workers and report at the end, as variables say, once layers are imported."""
+    from cprofiling._internal import environment
+    from cprofiling._internal.process_exit import call_before_worker_ends
+    from cprofiling.layers import context
+
+    context.choose(environment.text(environment.NAMES) or "")
+    context.gather_workers()
+    write = context.AtExit.write
+    atexit.register(write)
+    call_before_worker_ends(write)
+    os.register_at_fork(after_in_child=partial(call_before_worker_ends, write))
 
 
 def _only_reads() -> bool:

@@ -362,28 +362,31 @@ def test_other_ranks_join_the_latest_folder(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_lines_of_workers_that_make_no_sense(tmp_path: Path) -> None:
-    records = workers.WorkerRecords()
-    assert (records.read().processes, bool(records)) == ([], False)
-    records._folder = tmp_path / "workers"
+    registry = Registry()
+    registry.records._folder = tmp_path / "workers"
+
+    def told() -> list[tuple[int, float | None]]:
+        stages = registry.report()["stages"]
+        return [(rank["count"], rank["peak_memory_gb"]) for rank in stages["x"]["parallel_info"]["ranks"]]
+
+    assert registry.report()["stages"] == {}
     writer = workers.WorkerWriter(str(tmp_path / "workers"))
-    assert (records.read().processes, bool(records)) == ([], False)
+    assert registry.report()["stages"] == {}
     (path,) = (tmp_path / "workers").iterdir()
     with path.open("ab") as file:
         file.write(b'{"rank": 0}\nnonsense\n7\n{"rank": 0, "name": "x", "ms": "y", "memory": null}\n\xff\n')
     writer.use("x", 2.0, None)
     with path.open("ab") as file:
         file.write(b'{"rank": 0, "name": "x", "ms": 3.0')
-    (worker,) = records.read().processes
-    assert (worker.rows["x"].count, worker.use_of("x").as_dict()["peak_memory_gb"]) == (1, None)
+    assert told() == [(1, None)]
     with path.open("ab") as file:
         file.write(b', "memory": [1, 2, 3, 1073741824]}\n')
-    assert records.read().processes[0].use_of("x").as_dict()["peak_memory_gb"] == 1.0
-    assert worker.rows["x"].count == 2
+    assert told() == [(2, 1.0)]
     path.unlink()
-    assert records.read().processes[0].rows["x"].count == 2
+    assert told() == [(2, 1.0)]
     (tmp_path / "workers").rmdir()
-    records.pass_by()
-    assert records.read().processes == []
+    registry.records.pass_by()
+    assert registry.report()["stages"] == {}
 
 
 def test_of_the_checkpoints_of_workers_the_highest_counts(tmp_path: Path) -> None:

@@ -15,14 +15,12 @@ In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are
 an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
 """
 
+from cprofiling import _startup
 from cprofiling._internal.faces import adopt
+from cprofiling.analysis.comparison import StageComparison, TimingComparison
 from cprofiling.layers.context import (
     ProfilingContext,
     ProfilingContextDebug,
-    StageComparison,
-    StageIOSignature,
-    TimingComparison,
-    compare_timing_reports,
     dump_io_signatures,
     dump_timing_report,
     enable_profiler_for_names,
@@ -36,6 +34,8 @@ from cprofiling.layers.context import (
     set_profiler_output_dir,
     set_timing_metadata,
 )
+from cprofiling.layers.signatures import StageIOSignature
+from cprofiling.layers.timing_reports import compare_timing_reports
 
 __all__ = [
     "ProfilingContext",
@@ -59,3 +59,4 @@ __all__ = [
 ]
 
 adopt(globals())
+_startup.report_stages()

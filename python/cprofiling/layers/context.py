@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -17,15 +16,12 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
-from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling._internal.text import shown_value
-from cprofiling.analysis.comparison import StageComparison, TimingComparison
 from cprofiling.layers import output_folder, workers
 from cprofiling.layers.memory import MemoryReader
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import STAGE, Registry, checked_name, json_value
-from cprofiling.layers.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
-from cprofiling.layers.timing_reports import compare_timing_reports
+from cprofiling.layers.signatures import NO_INPUTS, Capture, signature_of_output
 from cprofiling.layers.timing_table import timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.recording import profile as session
@@ -38,30 +34,9 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
     from cprofiling.layers.memory import DevicePeak, StageMemory
-    from cprofiling.layers.signatures import Inputs
+    from cprofiling.layers.signatures import Inputs, StageIOSignature
 
     F = TypeVar("F", bound=Callable[..., Any])
-
-__all__ = [
-    "ProfilingContext",
-    "ProfilingContextDebug",
-    "StageComparison",
-    "StageIOSignature",
-    "TimingComparison",
-    "compare_timing_reports",
-    "dump_io_signatures",
-    "dump_timing_report",
-    "enable_profiler_for_names",
-    "get_io_signatures",
-    "get_profiler_output_dir",
-    "get_timing_report",
-    "mark_as_worker_process",
-    "print_timing_summary",
-    "reset_timing_registry",
-    "set_pipeline_name",
-    "set_profiler_output_dir",
-    "set_timing_metadata",
-]
 
 _registry = Registry()
 _memory = MemoryReader()
@@ -72,9 +47,8 @@ _names: tuple[str, ...] = ()  # patterns of the stages to record
 _claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
 _logs = log.logger.isEnabledFor
 
-# One use of a context: the context, the use around it in this thread or task, the time of its start, and what it takes
-# part in beyond the time.
-_Use = tuple["ProfilingContext", "Any", int, "_Beyond | None"]
+# One use of a context: the context, the use around it in this thread or task, the time of its start, and other parts.
+_Use = tuple["ProfilingContext", "Any", int, "_Parts | None"]
 _innermost: ContextVar[_Use | None] = ContextVar("cprofiling_stage", default=None)
 
 
@@ -119,12 +93,12 @@ class ProfilingContext:
 
     def __enter__(self) -> ProfilingContext:
         start_ns = perf_counter_ns()
-        beyond = None
+        parts = None
         is_recording = _claim._owner is not None  # noqa: SLF001
         if is_recording or self.capture_memory or _names or start_ns >= _memory.look_ns:
-            beyond = _begin_beyond(self, start_ns)
+            parts = _begin_parts(self, start_ns)
             start_ns = perf_counter_ns()
-        self._latest = use = (self, _innermost.get(), start_ns, beyond)
+        self._latest = use = (self, _innermost.get(), start_ns, parts)
         _innermost.set(use)
         return self
 
@@ -187,8 +161,6 @@ class ProfilingContext:
         if kind in (GENERATOR, ASYNC_GENERATOR):
             raise TypeError(f"function must not yield, got {shown_value(function)}: use cprofiling.profile_node")
         capture = Capture(function)
-        if kind == COROUTINE:
-            return self._coroutine(function, capture)  # type: ignore[return-value]
 
         @functools.wraps(function)
         def measured(*args: Any, **kwargs: Any) -> Any:
@@ -199,12 +171,8 @@ class ProfilingContext:
             _keep_signature(self.name, start_ns, inputs, result)
             return result
 
-        capture.measured = measured
-        return measured  # type: ignore[return-value]
-
-    def _coroutine(self, function: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
         @functools.wraps(function)
-        async def measured(*args: Any, **kwargs: Any) -> Any:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
             inputs = _captured(self.name, capture, args, kwargs)
             with self:
@@ -212,8 +180,8 @@ class ProfilingContext:
             _keep_signature(self.name, start_ns, inputs, result)
             return result
 
-        capture.measured = measured
-        return measured
+        capture.measured = awaited if kind == COROUTINE else measured
+        return capture.measured  # type: ignore[return-value]
 
 
 _context: Any = ProfilingContext if log.debug else _core.IdleContext
@@ -222,10 +190,10 @@ ProfilingContextDebug: type[ProfilingContext] = _context
 returns the function itself, at which it does not look."""
 
 
-# ---- What a use does beyond taking the time
+# ---- What a use does besides taking the time
 
 
-class _Beyond:
+class _Parts:
     """Parts of a use other than its time."""
 
     __slots__ = ("label", "peak", "recording")
@@ -236,34 +204,34 @@ class _Beyond:
         self.recording: StageRecording | None = None
 
 
-def _begin_beyond(context: ProfilingContext, now_ns: int) -> _Beyond:
-    """Do what is asked for before a stage starts."""
-    beyond = _Beyond()
+def _begin_parts(context: ProfilingContext, now_ns: int) -> _Parts:
+    """Begin what was requested of a stage."""
+    parts = _Parts()
     name = context.name
     with _told(name):
-        if _names and is_enabled(name):
-            beyond.recording = StageRecording.begin(name)
+        if any(name == pattern or fnmatchcase(name, pattern) for pattern in _names):
+            parts.recording = StageRecording.begin(name)
     with _told(name):
         if context.capture_memory:
             _checkpoint(f"before_{name}")
         if _memory.uses_device(now_ns) and context.reset_peak_memory:
-            beyond.peak = _memory.begin_peak()
+            parts.peak = _memory.begin_peak()
     if _claim.owner is not None:
-        beyond.label = _core.record(name)
-        beyond.label.__enter__()
-    return beyond
+        parts.label = _core.record(name)
+        parts.label.__enter__()
+    return parts
 
 
 def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseException] | None) -> None:
     """Take note of a use that has ended."""
     name = context.name
-    _, _, start_ns, beyond = use
-    if beyond is not None and beyond.label is not None:
-        beyond.label.__exit__(kind, None, None)
+    _, _, start_ns, parts = use
+    parts = parts or _Parts()
+    if parts.label is not None:
+        parts.label.__exit__(kind, None, None)
     memory = None
     with _told(name):
-        peak = None if beyond is None else beyond.peak
-        memory = _memory.read(end_ns) if peak is None else _memory.end_peak(peak)
+        memory = _memory.read(end_ns) if parts.peak is None else _memory.end_peak(parts.peak)
     with _told(name):
         if kind is None:
             _registry.add(name, start_ns, end_ns, memory)
@@ -273,9 +241,9 @@ def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseE
             _checkpoint(f"after_{name}")
         if log.is_heard():
             log.say(_line(name, end_ns - start_ns, memory, kind))
-    if beyond is not None and beyond.recording is not None:
+    if parts.recording is not None:
         with _told(name):
-            beyond.recording.end(process.rank())
+            parts.recording.end(process.rank())
 
 
 @contextmanager
@@ -339,8 +307,9 @@ def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any
 def enable_profiler_for_names(names: str) -> None:
     """Record the stages of these names at each use and write traces.
 
-    names: Names with commas between them, with wildcards as in a shell (``dit_*``); ``*`` is all, an empty text none.
-        Child processes that start later do likewise.
+    Args:
+        names: Names with commas between them, with wildcards as in a shell (``dit_*``); ``*`` is all, an empty text
+            none. Child processes that start later do likewise.
 
     Each use writes ``{stage}_rank{r}.trace.json.gz`` and ``{stage}_rank{r}.breakdown.json`` into the folder of the run,
     later ones with ``-2`` and so on. There can be one recording at a time: a stage inside one that is being recorded,
@@ -348,20 +317,16 @@ def enable_profiler_for_names(names: str) -> None:
 
     Raises TypeError for what is no str.
     """
-    global _names  # noqa: PLW0603 looked at in each use
     if not isinstance(names, str):
         raise TypeError(f"names must be a str, got {shown_value(names)}")
     _set_environment(environment.NAMES, names)
-    _names = _patterns(names)
+    choose(names)
 
 
-def _patterns(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())
-
-
-def is_enabled(name: str) -> bool:
-    """Tell whether stages of this name are recorded."""
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in _names)
+def choose(names: str) -> None:
+    """Record the stages of these names, in this process only."""
+    global _names  # noqa: PLW0603 looked at in each use
+    _names = tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def set_pipeline_name(name: str) -> None:
@@ -403,8 +368,9 @@ def _set_environment(variable: str, value: str) -> None:
 def reset_timing_registry(request_id: str = "", metadata: Mapping[str, Any] | None = None) -> None:
     """Forget all stages, and begin with a request.
 
-    request_id: What the report calls it; default: ``req_`` and the time.
-    metadata: What the report is to say of it: keys that are str, values that JSON can say.
+    Args:
+        request_id: What the report calls it; default: ``req_`` and the time.
+        metadata: What the report is to say of it: keys that are str, values that JSON can say.
 
     TypeError and ValueError for others. A stage that is in use meanwhile is not counted.
     """
@@ -444,8 +410,11 @@ def get_timing_report() -> dict[str, Any]:
 def dump_timing_report(path: StrPath | None = None) -> Path:
     """Write the timing report, and return its path.
 
-    path: Used exactly; its folder is made. Default: that of ``CPROFILING_TIMING_REPORT``, else ``timing.json`` in the
-        folder of this run. OSError where it cannot be written; TypeError and ValueError for what is no path.
+    Args:
+        path: Used exactly; its folder is made. Default: that of ``CPROFILING_TIMING_REPORT``, else ``timing.json`` in
+            the folder of this run.
+
+    Raises OSError where it cannot be written, TypeError and ValueError for what is no path.
     """
     target = _report_path() if path is None else Path(arguments.path("path", path))
     output_folder.write_json(target, _registry.report())
@@ -466,7 +435,9 @@ def get_io_signatures() -> dict[str, StageIOSignature]:
 def dump_io_signatures(path: StrPath | None = None) -> Path:
     """Write the signatures, for the harness, and return their path.
 
-    path: As for ``dump_timing_report``; default: beside the timing report, ``_io_signature`` being added to its name.
+    Args:
+        path: As for ``dump_timing_report``; default: beside the timing report, ``_io_signature`` being added to its
+            name.
     """
     target = _signature_path(_report_path()) if path is None else Path(arguments.path("path", path))
     output_folder.write_json(target, _registry.signature_file())
@@ -497,10 +468,10 @@ def mark_as_worker_process() -> None:
     folder = _folder_of_main if _folder_of_main is not None and process.is_as_imported() else workers.folder_of_main()
     if folder is not None:
         _registry.worker = workers.WorkerWriter(folder)
-    _Automatic.is_worker = True
+    AtExit.is_worker = True
 
 
-class _Automatic:
+class AtExit:
     """Report at the end of the process."""
 
     is_worker = False
@@ -508,7 +479,7 @@ class _Automatic:
     _ended_in = 0  # the number of the process
 
     @classmethod
-    def at_exit(cls) -> None:
+    def write(cls) -> None:
         """Write the report, if it is wanted, once in each process."""
         if cls._ended_in == os.getpid():
             return
@@ -525,9 +496,7 @@ class _Automatic:
             _registry.records.remove()
 
 
-_names = _patterns(environment.text(environment.NAMES) or "")
-if not workers.is_child():
-    _registry.records.open()
-atexit.register(_Automatic.at_exit)
-call_before_worker_ends(_Automatic.at_exit)
-os.register_at_fork(after_in_child=functools.partial(call_before_worker_ends, _Automatic.at_exit))
+def gather_workers() -> None:
+    """Have the workers of this process, unless it is one, write their records for it."""
+    if not workers.is_child():
+        _registry.records.open()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from cprofiling.devices.operations import CPU, DeviceOperations, in_use, operations_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MEBIBYTE = 1024 * 1024
 _GOOD_FOR_NS = 1_000_000  # the kernel takes some microseconds to tell of the process's memory
@@ -48,7 +46,6 @@ class MemoryReader:
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._cpu = operations_of(CPU)
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
@@ -97,12 +94,11 @@ class MemoryReader:
             return None
         index = 0 if isinstance(row.current_index, str) else row.current_index()
         allocated, most = row.memory(index)
-        module = getattr(sys.modules.get("torch"), row.tensor_type, None)
-        reserved = _told(getattr(module, "memory_reserved", None), index, allocated)
         most = max(most, allocated)
-        return StageMemory(
-            allocated, reserved, most, max(_told(getattr(module, "max_memory_reserved", None), index, most), reserved)
-        )
+        module = getattr(sys.modules.get("torch"), row.tensor_type, None)
+        reserved = getattr(module, "memory_reserved", lambda _: allocated)(index)
+        most_reserved = getattr(module, "max_memory_reserved", lambda _: most)(index)
+        return StageMemory(allocated, reserved, most, max(most_reserved, reserved))
 
     # ---- Peaks from a stage's start on
 
@@ -113,7 +109,7 @@ class MemoryReader:
         if row is None or before is None or isinstance(row.memory_reset_peak, str):
             return None
         for peak in self._open:
-            peak.raise_to(before)
+            peak.highest = peak.highest.with_peaks_of(before)
         row.memory_reset_peak(0 if isinstance(row.current_index, str) else row.current_index())
         begun = DevicePeak(before._replace(peak_allocated=before.allocated, peak_reserved=before.reserved))
         self._open.append(begun)
@@ -127,19 +123,8 @@ class MemoryReader:
         return None if now is None else now.with_peaks_of(begun.highest)
 
 
+@dataclass(eq=False)
 class DevicePeak:
     """Highest figures inside a stage, over resets by inner stages."""
 
-    __slots__ = ("highest",)
-
-    def __init__(self, highest: StageMemory) -> None:
-        """Take the figures at the start."""
-        self.highest = highest
-
-    def raise_to(self, memory: StageMemory) -> None:
-        """Take note of what there was before somebody counts anew."""
-        self.highest = self.highest.with_peaks_of(memory)
-
-
-def _told(tell: Callable[[int], int] | None, index: int, otherwise: int) -> int:
-    return otherwise if tell is None else int(tell(index))
+    highest: StageMemory

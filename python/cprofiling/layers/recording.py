@@ -13,7 +13,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
 
@@ -57,22 +56,19 @@ class StageRecording:
 
         In a forked child there is nothing to do: the recording is its parent's.
         """
-        if os.getpid() == self._process:
-            self.profile.stop()
-            self._write(rank)
-
-    def _write(self, rank: int) -> None:
+        if os.getpid() != self._process:
+            return
+        self.profile.stop()
         recording = self.profile.recording
-        stem = f"{file_name_of(self._name)}_rank{rank}"
-        trace, stem = output_folder.reserved(output_folder.folder(), stem, ".trace.json.gz")
+        trace, stem = output_folder.reserved(
+            output_folder.folder(), f"{file_name_of(self._name)}_rank{rank}", ".trace.json.gz"
+        )
         try:
             chrome_writer.export_to_path(recording, trace, compress=True)
         except BaseException:
             os.unlink(trace)
             raise
         log.say(f"[Profiler] Chrome trace saved to: {trace}")
-        self._write_breakdown(trace.with_name(f"{stem}.breakdown.json"), rank)
-
-    def _write_breakdown(self, path: Path, rank: int) -> None:
-        output_folder.write_json(path, breakdown_of(self.profile.recording, self._name, rank))
+        path = trace.with_name(f"{stem}.breakdown.json")
+        output_folder.write_json(path, breakdown_of(recording, self._name, rank))
         log.say(f"[Profiler] Kernel breakdown saved to: {path}")

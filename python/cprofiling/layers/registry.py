@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import process
@@ -175,11 +175,8 @@ class Registry:
 
     def signatures(self) -> dict[str, StageIOSignature]:
         """Return the signatures by stage, of this process before workers'."""
-        own = dict(self._signatures)
-        made = self.records.read().signatures
-        made.update((name, StageIOSignature.of_call(name, *call)) for name, call in own.items())
-        made.update(self.made_signatures)
-        return made
+        own = {name: StageIOSignature.of_call(name, *call) for name, call in dict(self._signatures).items()}
+        return {**self.records.read().signatures, **own, **self.made_signatures}
 
     def signature_file(self) -> dict[str, Any]:
         """Return the signatures as their file has them."""
@@ -193,16 +190,16 @@ class Registry:
     def report(self) -> dict[str, Any]:
         """Return the timing report."""
         with self._lock:
-            uses = list(self._uses())
-            total_ms = sum(use.row.total_ms for use in uses)
+            stages, longest_ms = self._stages()
+            own_ms = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
             made: dict[str, Any] = {
                 "schema_version": SCHEMA_VERSION,
                 "request_id": self.request_id,
                 "timestamp": _now(),
-                "wall_clock_ms": self._wall_clock_ms(uses),
-                "total_stages_ms": ms(total_ms),
-                "num_stages": len(uses),
-                "stages": {use.name: self._stage(use, total_ms) for use in uses},
+                "wall_clock_ms": ms(max(own_ms, longest_ms)),
+                "total_stages_ms": ms(sum(stage["duration_ms"] for stage in stages.values())),
+                "num_stages": len(stages),
+                "stages": stages,
                 "metadata": dict(self.metadata),
                 "rank": process.rank(),
                 "world_size": process.world_size(),
@@ -213,56 +210,42 @@ class Registry:
                 made["memory"] = self.report_memory(checkpoints)
             return made
 
-    def _wall_clock_ms(self, uses: list[StageUse]) -> float:
-        """Return the time from the reset or first use to the last end."""
-        own = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
-        return ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
-
-    def _uses(self) -> Iterator[StageUse]:
-        """Yield each stage once, with the figures of its slowest process."""
+    def _stages(self) -> tuple[dict[str, dict[str, Any]], float]:
+        """Return the stages, with their slowest process's times, and workers' longest."""
         own = {row.node_name: row for row in self._profiler.get_profiling_summary()}
         workers = self.records.read().processes
         of_workers = (name for each in workers for name in (*each.rows, *each.faults))
+        stages: dict[str, dict[str, Any]] = {}
+        longest_ms = 0.0
         for name in dict.fromkeys([*own, *self._faults, *of_workers]):
-            ranks = [each.use_of(name) for each in workers if name in each.rows]
             row = own.get(name)
+            ranks = [
+                RankUse(each.rank, each.rows[name], each.memories.get(name)) for each in workers if name in each.rows
+            ]
             if ranks and row is not None:
                 ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
-            row = NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES) if row is None else row
-            rows = [each.row for each in ranks] or [row]
-            slowest = max(rows, key=lambda each: each.total_ms)
+            ranks.sort(key=lambda each: each.rank)
+            row = max((each.row for each in ranks), key=lambda each: each.total_ms, default=row)
+            if ranks:
+                longest_ms = max(longest_ms, 0.0 if row is None else row.total_ms)
+            stage = times_of(row or NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES))
+            stage["percentage"] = 0.0
             faults = [each.get(name, (0, 0)) for each in (self._faults, *(each.faults for each in workers))]
-            errors, cancelled = map(sum, zip(*faults, strict=True))
-            yield StageUse(name, slowest, sorted(ranks, key=lambda each: each.rank), errors, cancelled)
-
-    def _stage(self, use: StageUse, total_ms: float) -> dict[str, Any]:
-        made = times_of(use.row)
-        made["percentage"] = round(use.row.total_ms / total_ms * 100, 2) if total_ms > 0 else 0.0
-        for key, number in (("error_count", use.errors), ("cancelled_count", use.cancelled)):
-            if number:
-                made[key] = number
-        known = [each.memory for each in use.workers if each.memory is not None]
-        highest = max(known, key=lambda each: each.peak_reserved, default=None)
-        memory = self._memories.get(use.name) or highest
-        if memory is not None:
-            made["memory"] = memory.as_mb()
-        if use.workers:
-            made["parallel_info"] = {
-                "num_ranks": len(use.workers),
-                "ranks": [each.as_dict() for each in use.workers],
-            }
-        made.update(self.beside.get(use.name, {}))
-        return made
-
-
-class StageUse(NamedTuple):
-    """Figures of a stage, and of each process that took part."""
-
-    name: str
-    row: NodeProfilingStats
-    workers: list[RankUse]
-    errors: int  # of all processes, as the next
-    cancelled: int
+            for key, numbers in zip(("error_count", "cancelled_count"), zip(*faults, strict=True), strict=True):
+                if any(numbers):
+                    stage[key] = sum(numbers)
+            known = [each.memory for each in ranks if each.memory is not None]
+            highest = max(known, key=lambda each: each.peak_reserved, default=None)
+            memory = self._memories.get(name) or highest
+            if memory is not None:
+                stage["memory"] = memory.as_mb()
+            if ranks:
+                stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": [each.as_dict() for each in ranks]}
+            stages[name] = {**stage, **self.beside.get(name, {})}
+        total_ms = sum(stage["duration_ms"] for stage in stages.values())
+        for stage in stages.values():
+            stage["percentage"] = round(stage["duration_ms"] / total_ms * 100, 2) if total_ms > 0 else 0.0
+        return stages, longest_ms
 
 
 def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import plain_table
 from cprofiling._internal.text import shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_HEAD = (
-    f"{'Stage':<32} {'Count':>7} {'Total(ms)':>12} {'Mean(ms)':>11} {'Min(ms)':>11} {'Max(ms)':>11} {'%':>6} "
-    f"{'Peak(MB)':>9}"
-)
+_COLUMNS = ("Stage", "Count", "Total (ms)", "Mean (ms)", "Min (ms)", "Max (ms)", "%", "Peak (MB)")
 
 
 def timing_table(report: Mapping[str, Any]) -> str:
@@ -21,20 +19,24 @@ def timing_table(report: Mapping[str, Any]) -> str:
 
     The peaks are those of what was reserved, in units of 1024 * 1024 bytes.
     """
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+
+    def add(name: str, of: Mapping[str, Any], share: str, peak_mb: float | None) -> None:
+        times = (f"{of[key]:.2f}" for key in ("duration_ms", "mean_ms", "min_ms", "max_ms"))
+        rows.append((name, str(of["count"]), *times, share, "" if peak_mb is None else f"{peak_mb:.0f}"))
+
+    for name, stage in report["stages"].items():
+        peak_mb = stage["memory"]["peak_reserved_mb"] if stage.get("memory") is not None else None
+        add(shown_text("name", name), stage, f"{stage['percentage']:.1f}", peak_mb)
+        for rank in stage.get("parallel_info", {}).get("ranks", ()):
+            peak_gb = rank["peak_memory_gb"]
+            add(f"  rank {rank['rank']}", rank, "", None if peak_gb is None else peak_gb * 1024)
     request = shown_text("request_id", report["request_id"])
     lines = [
         f"Pipeline timing of {request}" if request else "Pipeline timing",
         f"Wall clock: {report['wall_clock_ms']:.2f} ms, stages: {report['total_stages_ms']:.2f} ms",
-        _HEAD,
-        "-" * len(_HEAD),
+        plain_table(rows, [column == "Stage" for column in _COLUMNS]),
     ]
-    for name, stage in report["stages"].items():
-        peak_mb = stage["memory"]["peak_reserved_mb"] if stage.get("memory") is not None else None
-        lines.append(_row(shown_text("name", name), stage, stage["percentage"], peak_mb))
-        for rank in stage.get("parallel_info", {}).get("ranks", ()):
-            peak = rank["peak_memory_gb"]
-            lines.append(_row(f"  rank {rank['rank']}", rank, None, None if peak is None else peak * 1024))
-    lines.append("-" * len(_HEAD))
     if "memory" in report:
         lines.append("Memory checkpoints (MB): in use / reserved (peaks)")
         lines += [
@@ -43,12 +45,3 @@ def timing_table(report: Mapping[str, Any]) -> str:
             for name, of in report["memory"]["snapshots"].items()
         ]
     return "\n".join(lines)
-
-
-def _row(name: str, of: Mapping[str, Any], percentage: float | None, peak_mb: float | None) -> str:
-    share = "" if percentage is None else f"{percentage:.1f}"
-    peak = "" if peak_mb is None else f"{peak_mb:.0f}"
-    return (
-        f"{name:<32} {of['count']:>7} {of['duration_ms']:>12.2f} {of['mean_ms']:>11.2f} {of['min_ms']:>11.2f} "
-        f"{of['max_ms']:>11.2f} {share:>6} {peak:>9}"
-    ).rstrip()

@@ -142,10 +142,6 @@ class WorkerProcess:
                 self._add(json.loads(line))
         self.rows = {row.node_name: row for row in self._profiler.get_profiling_summary()}
 
-    def use_of(self, name: str) -> RankUse:
-        """Return what this worker has of a stage that it has used."""
-        return RankUse(self.rank, self.rows[name], self.memories.get(name))
-
     def _add(self, record: dict[str, Any]) -> None:
         self.rank = int(record["rank"])
         if "signature" in record:

@@ -235,7 +235,7 @@ class ProfilingContext(context.ProfilingContext):
 
 def _want_report() -> None:
     """Write the report at exit in any case, as telefuser does."""
-    context._Automatic.is_wanted = True
+    context.AtExit.is_wanted = True
     memory.report_analyses()
 
 

@@ -65,7 +65,8 @@ class RankedSnapshot:
             arguments.index_between("world_size", self.world_size, 1, _MOST)
         if self.rank is not None:
             arguments.index_between("rank", self.rank, 0, _MOST if self.world_size is None else self.world_size - 1)
-        if not isinstance(self.host, str) or len(self.host) > _LONGEST_HOST:
+        host: object = self.host
+        if not isinstance(host, str) or len(host) > _LONGEST_HOST:
             raise TypeError(f"host must be a str of at most {_LONGEST_HOST} characters, got {shown_value(self.host)}")
         arguments.index_or_none("pid", self.pid, 0)
 
