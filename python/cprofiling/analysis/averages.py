@@ -1,29 +1,29 @@
-"""Averages by name, in the words of torch.profiler.
+"""Averages by name and their table, in the words of torch.profiler.
 
-Times are those of ``torch.profiler`` where both have the same events, and so are the names of the figures, so that
-programs and eyes that know the one can read the other.
+Times are those of ``torch.profiler`` where both have the same events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cprofiling._internal import arguments
+from cprofiling._internal.arguments import index_or_none
 from cprofiling._internal.messages import warn
-from cprofiling._internal.tables import frame_of, short_repr
-from cprofiling.analysis.averages_table import Layout, averages_html, averages_table, number_columns
+from cprofiling._internal.tables import ROW_LIMIT, first_rows, frame_of, html_table, short_repr
+from cprofiling._internal.text import shown_text, shown_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# What the figures of a device are called in torch's words, and older ones.
-_DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
+_DEVICE_WORDS = ("cuda", "xpu", "privateuse1")  # for device figures, in torch's words and older ones
 _FIGURES = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "device_time", "device_time_total", "self_device_time_total",
     "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage", "count",
 )  # fmt: skip
+_SUMMED = tuple(name for name in _FIGURES if name not in ("cpu_time", "device_time"))
 SORT_KEYS = (
     *(
         name.replace("device", word)
@@ -32,6 +32,31 @@ SORT_KEYS = (
     ),
     "key",
 )
+# Columns as (heading, unit, figure), in groups that a table has or not.
+_ALWAYS = (
+    ("Name", "", "key"),
+    ("Self CPU %", "%", "self_cpu_time_total"),
+    ("Self CPU", "us", "self_cpu_time_total"),
+    ("CPU total %", "%", "cpu_time_total"),
+    ("CPU total", "us", "cpu_time_total"),
+    ("CPU time avg", "us", "cpu_time"),
+)
+_DEVICE_TIMES = (
+    ("Self {}", "us", "self_device_time_total"),
+    ("Self {} %", "%", "self_device_time_total"),
+    ("{} total", "us", "device_time_total"),
+    ("{} time avg", "us", "device_time"),
+)
+_MEMORY = (("CPU Mem", "bytes", "cpu_memory_usage"), ("Self CPU Mem", "bytes", "self_cpu_memory_usage"))
+_DEVICE_MEMORY = (("{} Mem", "bytes", "device_memory_usage"), ("Self {} Mem", "bytes", "self_device_memory_usage"))
+_COUNT = (("# of Calls", "calls", "count"),)
+_NODE, _SHAPES, _STACK = ("Node", "", "node"), ("Input Shapes", "", "input_shapes"), ("Source Location", "", "stack")
+_WIDTH = 12  # of a column of figures
+_GAP = "  "
+_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
+_SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+_NOTHING = "No events were recorded."
+_NO_WORK = "No row is work of the device: waits, annotations and ranges of profilers are no part of its total."
 
 
 @dataclass(frozen=True)
@@ -186,14 +211,20 @@ class KeyAverages(list[KeyAverage]):
         rows = self if sort_by is None else sorted_by(self, sort_by)
         if self and "memory" in (sort_by or "") and not self.has_memory:
             warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
-        layout = Layout(
-            arguments.index_or_none("row_limit", row_limit),
-            arguments.index_or_none("max_src_column_width", max_src_column_width, 1),
-            arguments.index_or_none("max_name_column_width", max_name_column_width, 1),
-            arguments.index_or_none("max_shapes_column_width", max_shapes_column_width, 1),
-            header, top_level_events_only, time_unit,
-        )  # fmt: skip
-        return averages_table(rows, layout, self)
+        name_width = index_or_none("max_name_column_width", max_name_column_width, 1)
+        widths = {
+            "key": name_width,
+            "node": name_width,
+            "input_shapes": index_or_none("max_shapes_column_width", max_shapes_column_width, 1),
+            "stack": index_or_none("max_src_column_width", max_src_column_width, 1),
+        }
+        if time_unit not in (None, *_UNITS):
+            raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {shown_value(time_unit)}")
+        titles = [] if header is None else [header]
+        if top_level_events_only:
+            titles.append("Only rows at the top level are shown.")
+        shown = first_rows([row for row in rows if row.is_top_level or not top_level_events_only], row_limit)
+        return "".join(f"{line}\n" for line in _Table(rows, self, time_unit).lines(shown, titles, widths))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the averages as a pandas DataFrame of plain numbers.
@@ -202,27 +233,14 @@ class KeyAverages(list[KeyAverage]):
         where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
         ``Input Shapes`` and ``Source Location`` have lists. Raises ImportError, naming the extra, without pandas.
         """
-        return frame_of(*number_columns(self))
+        table = _Table(self, self)
+        headings = [f"{heading} ({unit})" if unit in ("us", "bytes") else heading for heading, unit, _ in table.columns]
+        return frame_of(headings, [[table.value(row, *column[1:]) for column in table.columns] for row in self])
 
     def total_average(self) -> KeyAverage:
         """Return the sums of all figures under the key ``Total``."""
-
-        def summed(figure: Callable[[KeyAverage], float]) -> float:
-            return sum(map(figure, self))
-
-        return KeyAverage(
-            key="Total",
-            count=sum(average.count for average in self),
-            cpu_time_total=summed(lambda average: average.cpu_time_total),
-            self_cpu_time_total=self.self_cpu_time_total,
-            device_time_total=summed(lambda average: average.device_time_total),
-            self_device_time_total=summed(lambda average: average.self_device_time_total),
-            cpu_memory_usage=sum(average.cpu_memory_usage for average in self),
-            self_cpu_memory_usage=sum(average.self_cpu_memory_usage for average in self),
-            device_memory_usage=sum(average.device_memory_usage for average in self),
-            self_device_memory_usage=sum(average.self_device_memory_usage for average in self),
-            use_device=self.use_device,
-        )
+        sums: dict[str, Any] = {name: sum(getattr(average, name) for average in self) for name in _SUMMED}
+        return KeyAverage(key="Total", use_device=self.use_device, **sums)
 
     def __str__(self) -> str:
         """Return the table."""
@@ -232,7 +250,9 @@ class KeyAverages(list[KeyAverage]):
         return short_repr(type(self).__name__, len(self), "name")
 
     def _repr_html_(self) -> str:
-        return averages_html(self)
+        table = _Table(self, self)
+        rows = [[table.text(row, *column[1:]) for column in table.columns] for row in self[:ROW_LIMIT]]
+        return html_table([heading for heading, *_ in table.columns], rows, table.footer())
 
 
 def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
@@ -253,3 +273,120 @@ def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
         key=lambda average: (getattr(average, name), getattr(average, on_host), average.cpu_time_total),
         reverse=True,
     )
+
+
+class _Table:
+    """The columns of rows of some averages, with a footer."""
+
+    def __init__(self, rows: Sequence[KeyAverage], of: KeyAverages, time_unit: str | None = None) -> None:
+        self._rows, self._notes, self._time_unit = rows, of.notes, time_unit
+        self._device = (of.use_device or "cuda").upper()
+        self._cpu_us = sum(row.self_cpu_time_total for row in rows)
+        self._device_us = sum(row.self_device_time_total for row in rows if row.is_device_work)
+        self._has_device = any(row.self_device_time_total > 0 for row in rows)
+        has_device_memory = of.has_memory and any(row.self_device_memory_usage > 0 for row in rows)
+        columns = [
+            *_ALWAYS,
+            *(_DEVICE_TIMES if self._has_device else ()),
+            *(_MEMORY if of.has_memory else ()),
+            *(_DEVICE_MEMORY if has_device_memory else ()),
+            *_COUNT,
+            *(text for text in (_NODE, _SHAPES, _STACK) if any(getattr(row, text[2]) for row in rows)),
+        ]
+        self.columns = [(heading.format(self._device), unit, figure) for heading, unit, figure in columns]
+
+    def value(self, row: KeyAverage, unit: str, figure: str) -> Any:
+        """Return a figure as a number, in percent of its side's total if the unit is that."""
+        value = getattr(row, figure)
+        if unit != "%":
+            return value
+        whole = self._device_us if "device" in figure else self._cpu_us
+        return value * 100.0 / whole if whole else math.nan
+
+    def text(self, row: KeyAverage, unit: str, figure: str) -> object:
+        """Return a figure or text as it is shown, uncut."""
+        value = self.value(row, unit, figure)
+        if unit == "%":
+            return "NaN" if math.isnan(value) else f"{value:.2f}%"
+        if unit == "us":
+            return self._time(value)
+        if unit == "bytes":
+            return _size(value)
+        return "\n".join(value) if figure == "stack" else str(value) if figure == "input_shapes" else value
+
+    def lines(self, shown: Sequence[KeyAverage], titles: Sequence[str], limits: dict[str, int | None]) -> list[str]:
+        """Return the table as torch prints it, with texts cut to the limits of their columns."""
+        widths = [self._width(unit, figure, limits.get(figure)) for _, unit, figure in self.columns]
+        has_stack = self.columns[-1] == _STACK
+
+        def line(cells: Sequence[object]) -> str:
+            padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
+            if has_stack:
+                padded[-1] = f"{cells[-1]:<{widths[-1]}}"
+            return "".join(cell + _GAP for cell in padded)
+
+        dashes = "".join("-" * width + _GAP for width in widths)
+        double = "=" * (len(dashes) - len(_GAP))
+        found = [each for title in titles for each in (double, title)]
+        found += [dashes, line([heading for heading, *_ in self.columns]), dashes]
+        for row in shown:
+            cells = []
+            for (_, unit, figure), width in zip(self.columns, widths, strict=True):
+                text = self.text(row, unit, figure)
+                if figure in ("key", "node"):
+                    text = _cut(str(text), limits[figure])
+                cells.append(str(text)[:width] if figure == "input_shapes" else text)
+            if has_stack:
+                first, *others = [_cut_path(frame, widths[-1]) for frame in row.stack] or [""]
+                empty = [""] * (len(cells) - 1)
+                found += [line([*cells[:-1], first]), *(line([*empty, frame]) for frame in [*others, ""])]
+            else:
+                found.append(line(cells))
+        return [*found, dashes, *self.footer()]
+
+    def footer(self) -> list[str]:
+        lines = [] if self._rows else [_NOTHING]
+        lines.append(f"Self CPU time total: {self._time(self._cpu_us)}")
+        if self._has_device:
+            lines.append(f"Self {self._device} time total: {self._time(self._device_us)}")
+            if not self._device_us:
+                lines.append(_NO_WORK)
+        return [*lines, *self._notes]
+
+    def _width(self, unit: str, figure: str, limit: int | None) -> int:
+        """Return the width of a column, of texts with some space, within the limit."""
+        if unit:
+            return _WIDTH
+        values = (getattr(row, figure) for row in self._rows)
+        if figure == "stack":
+            texts = [shown_text("stack", frame) for value in values for frame in value]
+        else:
+            texts = [str(value) if figure == "input_shapes" else shown_text(figure, value) for value in values]
+        width = max(map(len, texts), default=0) + 4
+        return width if limit is None else min(width, limit)
+
+    def _time(self, time_us: float) -> str:
+        unit = self._time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
+        return f"{time_us / _UNITS[unit]:.3f}{unit}"
+
+
+def _size(size: int) -> str:
+    for unit, name in _SIZES:
+        if abs(size) >= unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} B"
+
+
+def _cut(name: str, limit: int | None) -> str:
+    """Return a name without its end if it is too long."""
+    shown = shown_text("name", name)
+    return shown if limit is None or len(shown) < limit - 3 else shown[: max(limit - 3, 0)] + "..."
+
+
+def _cut_path(path: str, width: int) -> str:
+    """Return a line of a stack without its beginning if it is too long."""
+    shown = shown_text("stack", path)
+    if len(shown) <= width:
+        return shown
+    shown = shown[len(shown) - width :]
+    return "..." + shown[3:] if len(shown) > 3 else shown
