@@ -49,11 +49,10 @@ from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.recording.activities import ProfilerActivity, RecordFormat, Resource, supported_activities
-from cprofiling.recording.exports import load_trace
+from cprofiling.recording.exports import load_trace, tensorboard_trace_handler
 from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Event, Recording
 from cprofiling.recording.schedule import ProfilerAction, schedule
-from cprofiling.recording.trace_handlers import tensorboard_trace_handler
 from cprofiling.report.ipython_extension import load_ipython_extension, unload_ipython_extension
 from cprofiling.testing.measure import Measurement, measure
 

@@ -14,8 +14,7 @@ from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.tables import Figures, html_table, text_table
 from cprofiling.analysis import inference_reports
 from cprofiling.analysis.device_figures import CopyFigures, copy_breakdown
-from cprofiling.analysis.inference_reports import Report
-from cprofiling.analysis.overview import overview
+from cprofiling.analysis.inference_reports import Report, overview
 from cprofiling.recording.result import Recording
 from recordings import DEVICE, DROPPED, NODE, RECORD, STEP, Row, call, device, host, made
 

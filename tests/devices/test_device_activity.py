@@ -18,7 +18,7 @@ import pytest
 import cprofiling as cp
 from calls import WATCH_DOG, check_script
 from cprofiling import _core
-from cprofiling.analysis.top_kernels import NodeKernel
+from cprofiling.analysis.device_figures import NodeKernel
 from cprofiling.devices import cuda_toolkits
 from cprofiling.devices import cupti as device_activity
 from cprofiling.recording import activities

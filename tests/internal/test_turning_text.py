@@ -18,7 +18,7 @@ import cprofiling as cp
 import timing_reports
 from calls import profiler_on
 from cprofiling._internal.text import shown_text
-from cprofiling.analysis.overview import overview
+from cprofiling.analysis.inference_reports import overview
 from cprofiling.commands import main
 from cprofiling.integrations.telefuser import profiler as telefuser_profiler
 from cprofiling.layers.timing_table import timing_table

@@ -11,13 +11,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
+from cprofiling._internal import arguments
 from cprofiling._internal.row_kinds import DEVICE
 from cprofiling._internal.tables import Figures
-from cprofiling.recording.columns import COPIES, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
-from cprofiling.recording.tree import launches_of
+from cprofiling._internal.text import shown_value
+from cprofiling.recording.columns import (
+    COPIES,
+    NO_WORK,
+    SETS,
+    UNKNOWN,
+    Recording,
+    column,
+    drop_notes,
+    grouped,
+    texts_of,
+)
+from cprofiling.recording.intervals import length, union
+from cprofiling.recording.tree import device_owners, host_tree, launches_of, nodes_around
+
+_T = TypeVar("_T")
 
 COMPUTATION, COMMUNICATION, MEMORY = "COMPUTATION", "COMMUNICATION", "MEMORY"
 # A gap between two kernels that is shorter, and for which the host is not to blame, is what launching takes: 30 µs.
@@ -145,22 +162,48 @@ class IdleTimes:
     other_ns: int
 
 
+@dataclass(frozen=True)
+class NodeKernel:
+    """The figures of one kernel in one node, in ns.
+
+    Attributes:
+        node: The node that started it, the innermost; None where that was outside of nodes, or is not known.
+        kernel: The kernel's name.
+        count: How often it ran for the node, 1 or more.
+        total_ns: Its time, added up.
+        mean_ns: Its mean time.
+        share: Its part of the time of all kernels of the node, from 0 to 1; 0.0 where they took none.
+        node_launches: Kernels that ran for the node.
+        node_busy_ns: The time in which a device was at work for the node, copies included; what overlaps counts once.
+        node_span_ns: The time from the start of the first such work to the end of the last, in all calls of the node.
+    """
+
+    node: str | None
+    kernel: str
+    count: int
+    total_ns: int
+    mean_ns: float
+    share: float
+    node_launches: int
+    node_busy_ns: int
+    node_span_ns: int
+
+
 def kernel_breakdown(recording: Recording, *, launched_only: bool = False) -> Figures[KernelFigures]:
     """Return the work of all devices by name, longest total first."""
     starts, ends, names, cats = (column(recording, name) for name in ("start_ns", "end_ns", "name", "cat"))
     memory = texts_of(recording, *COPIES, *SETS)
-    times: dict[tuple[int, bool], list[int]] = {}
-    for row in work_rows(recording, launched_only=launched_only):
-        times.setdefault((names[row], cats[row] in memory), []).append(ends[row] - starts[row])
+    rows = work_rows(recording, launched_only=launched_only)
     figures = []
-    for (text, is_memory), of in times.items():
-        name, count, total = recording.strings[text], len(of), sum(of)
+    for (text, is_memory), of in grouped(rows, lambda row: (names[row], cats[row] in memory)).items():
+        times = [ends[row] - starts[row] for row in of]
+        name, count, total = recording.strings[text], len(of), sum(times)
         kernel_type = MEMORY if is_memory else COMMUNICATION if COMMUNICATION_KERNEL.match(name) else COMPUTATION
         # Exact but for the root: a sum of squares of whole ns has no rounding.
-        squares = count * sum(time * time for time in of) - total * total
+        squares = count * sum(time * time for time in times) - total * total
         deviation = math.sqrt(squares / (count * (count - 1))) if count > 1 else 0.0
-        figures.append(KernelFigures(name, kernel_type, count, total, total / count, min(of), max(of), deviation))
-    return Figures(KernelFigures, sorted(figures, key=lambda of: (-of.total_ns, of.name)), _notes(recording, figures))
+        figures.append(KernelFigures(name, kernel_type, count, total, total / count, min(times), max(times), deviation))
+    return _reported(KernelFigures, sorted(figures, key=lambda of: (-of.total_ns, of.name)), recording)
 
 
 def copy_breakdown(recording: Recording, *, launched_only: bool = False) -> Figures[CopyFigures]:
@@ -168,22 +211,15 @@ def copy_breakdown(recording: Recording, *, launched_only: bool = False) -> Figu
     starts, ends, names = (column(recording, name) for name in ("start_ns", "end_ns", "name"))
     cats, sizes = column(recording, "cat"), column(recording, "bytes")
     memory = texts_of(recording, *COPIES, *SETS)
-    sums: dict[int, list[int]] = {}  # count, ns, bytes, of how many bytes are known
-    for row in work_rows(recording, launched_only=launched_only):
-        if cats[row] in memory:
-            of = sums.setdefault(names[row], [0, 0, 0, 0])
-            of[0] += 1
-            of[1] += ends[row] - starts[row]
-            if sizes[row] != UNKNOWN:
-                of[2] += sizes[row]
-                of[3] += 1
+    rows = (row for row in work_rows(recording, launched_only=launched_only) if cats[row] in memory)
     figures = []
-    for name, (count, time, size, known) in sums.items():
-        text = recording.strings[name]
-        figures.append(CopyFigures(
-            text, copy_kind(text), count, size if known else None, time, size / time if known and time else None,
-        ))  # fmt: skip
-    return Figures(CopyFigures, sorted(figures, key=lambda of: (-of.total_ns, of.name)), _notes(recording, figures))
+    for text, of in grouped(rows, names.__getitem__).items():
+        name, time = recording.strings[text], sum(ends[row] - starts[row] for row in of)
+        known = [sizes[row] for row in of if sizes[row] != UNKNOWN]
+        size = sum(known) if known else None
+        bandwidth = size / time if size is not None and time else None
+        figures.append(CopyFigures(name, copy_kind(name), len(of), size, time, bandwidth))
+    return _reported(CopyFigures, sorted(figures, key=lambda of: (-of.total_ns, of.name)), recording)
 
 
 def copy_kind(name: str) -> str:
@@ -199,83 +235,48 @@ def launches(recording: Recording) -> Figures[Launch]:
     starts, ends, names = (column(recording, name) for name in ("start_ns", "end_ns", "name"))
     correlations = column(recording, "correlation")
     calls = launches_of(recording)
-    strings = recording.strings
     found = []
-    for row in work_rows(recording):
-        call = calls.get(correlations[row], -1)
-        if call >= 0:
-            found.append(Launch(
-                row, call, strings[names[call]], ends[call] - starts[call], ends[row] - starts[row],
-                max(starts[row] - ends[call], 0),
-            ))  # fmt: skip
-    return Figures(Launch, found, _notes(recording, found))
+    for row in work_rows(recording, launched_only=True):
+        call = calls[correlations[row]]
+        found.append(Launch(
+            row, call, recording.strings[names[call]], ends[call] - starts[call], ends[row] - starts[row],
+            max(starts[row] - ends[call], 0),
+        ))  # fmt: skip
+    return _reported(Launch, found, recording)
 
 
 def launch_statistics(recording: Recording) -> Figures[LaunchFigures]:
     """Return the launches by kind of call, most frequent first."""
-    by_call: dict[str, list[Launch]] = {}
-    for launch in launches(recording):
-        by_call.setdefault(launch.call, []).append(launch)
     figures = []
-    for call, of in by_call.items():
+    for call, of in grouped(launches(recording), lambda launch: launch.call).items():
         calls = {launch.call_row: launch.host_ns for launch in of}  # one may start several pieces
         delay = sum(launch.delay_ns for launch in of)
         figures.append(LaunchFigures(
             call, len(of), sum(calls.values()), sum(launch.device_ns for launch in of), delay, delay / len(of),
             sum(launch.device_ns < launch.host_ns for launch in of),
         ))  # fmt: skip
-    return Figures(LaunchFigures, sorted(figures, key=lambda of: (-of.count, of.call)), _notes(recording, figures))
+    return _reported(LaunchFigures, sorted(figures, key=lambda of: (-of.count, of.call)), recording)
 
 
-def idle_times(
-    recording: Recording, kernel_wait_ns: int = KERNEL_WAIT_NS, *, launched_only: bool = False
-) -> Figures[IdleTimes]:
-    """Return what each stream waited for, by device and stream.
-
-    A gap counts as waiting for the host if the call that started the work after it began only in it; else as the wait
-    of a kernel for the next, if it is shorter than ``kernel_wait_ns``; else as other.
-    """
-    starts = column(recording, "start_ns")
-    devices, streams = column(recording, "device"), column(recording, "stream")
-    correlations, ends = column(recording, "correlation"), column(recording, "end_ns")
+def idle_times(recording: Recording, *, launched_only: bool = False) -> Figures[IdleTimes]:
+    """Return idle times of each stream, by device and stream."""
+    starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
+    devices, streams, correlations = (column(recording, name) for name in ("device", "stream", "correlation"))
     calls = launches_of(recording)
-    found: dict[tuple[int, int], _Stream] = {}
-    for row in work_rows(recording, launched_only=launched_only):
-        if streams[row] != recording.none("stream"):
-            stream = found.setdefault((devices[row], streams[row]), _Stream(starts[row], kernel_wait_ns))
-            call = calls.get(correlations[row], -1)
-            stream.add(starts[row], ends[row], starts[call] if call >= 0 else None)
-    figures = [stream.figures(*key) for key, stream in sorted(found.items())]
-    return Figures(IdleTimes, figures, _notes(recording, figures))
-
-
-class _Stream:
-    """The times of a stream, while its work is looked through."""
-
-    def __init__(self, start: int, kernel_wait_ns: int) -> None:
-        self._start = self._end = self._latest_end = start
-        self._kernel_wait_ns = kernel_wait_ns
-        self._count = self._busy = 0
-        self._gaps = {"host": 0, "kernel": 0, "other": 0}
-
-    def add(self, start: int, end: int, called: int | None) -> None:
-        """Add work and the gap before it.
-
-        ``called``: when the host called for it, if known.
-        """
-        if self._count > 0:
-            gap = start - self._end
-            is_host = called is not None and called > self._end
-            is_kernel = gap < self._kernel_wait_ns
-            self._gaps["host" if is_host else "kernel" if is_kernel else "other"] += gap
-        self._count += 1
-        self._busy += max(end - max(start, self._latest_end), 0)
-        self._end, self._latest_end = end, max(end, self._latest_end)
-
-    def figures(self, device: int, stream: int) -> IdleTimes:
-        idle = self._latest_end - self._start - self._busy
-        gaps = self._gaps
-        return IdleTimes(device, stream, self._count, self._busy, idle, gaps["host"], gaps["kernel"], gaps["other"])
+    none = recording.none("stream")
+    rows = (row for row in work_rows(recording, launched_only=launched_only) if streams[row] != none)
+    figures = []
+    for (device, stream), of in sorted(grouped(rows, lambda row: (devices[row], streams[row])).items()):
+        gaps = {"host": 0, "kernel": 0, "other": 0}
+        for before, row in pairwise(of):
+            gap, call = starts[row] - ends[before], calls.get(correlations[row], -1)
+            is_host = call >= 0 and starts[call] > ends[before]
+            gaps["host" if is_host else "kernel" if gap < KERNEL_WAIT_NS else "other"] += gap
+        window = union((starts[row], ends[row]) for row in of)
+        busy = length(window)
+        whole = max(ends[row] for row in of) - starts[of[0]]
+        figures.append(IdleTimes(device, stream, len(of), busy, whole - busy, *gaps.values()))
+    return _reported(IdleTimes, figures, recording)
 
 
 def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[int]:
@@ -291,5 +292,33 @@ def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[
             yield row
 
 
-def _notes(recording: Recording, figures: Sequence[object]) -> list[str]:
-    return drop_notes(recording) if figures else ["No such work of a device was recorded.", *drop_notes(recording)]
+def top_kernels(recording: Recording, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
+    """Return the longest kernels of each node, busiest node first."""
+    most = arguments.index_between("n", n, 1)
+    if node is not None and not isinstance(node, str):
+        raise TypeError(f"node must be a str or None, got {shown_value(node)}")
+    tree, strings = host_tree(recording, merging=False), recording.strings
+    around = nodes_around(recording, tree, device_owners(recording, tree))
+    starts, ends, names, cats = (column(recording, name) for name in ("start_ns", "end_ns", "name", "cat"))
+    memory = texts_of(recording, *COPIES, *SETS)
+    by_node = grouped(work_rows(recording), lambda row: strings[names[around[row]]] if around[row] >= 0 else None)
+    busy = {name: union((starts[row], ends[row]) for row in rows) for name, rows in by_node.items()}
+    figures: list[NodeKernel] = []
+    for name in sorted(by_node, key=lambda name: (-length(busy[name]), name or "")):
+        if node is not None and name != node:
+            continue
+        kernels = grouped((row for row in by_node[name] if cats[row] not in memory), lambda row: strings[names[row]])
+        times = {kernel: sum(ends[row] - starts[row] for row in rows) for kernel, rows in kernels.items()}
+        span_ns = busy[name][-1][1] - busy[name][0][0] if busy[name] else 0
+        of_node = sum(map(len, kernels.values())), length(busy[name]), span_ns
+        for kernel in sorted(times, key=lambda kernel: (-times[kernel], kernel))[:most]:
+            time, count = times[kernel], len(kernels[kernel])
+            share = time / (sum(times.values()) or 1)
+            figures.append(NodeKernel(name, kernel, count, time, time / count, share, *of_node))
+    return _reported(NodeKernel, figures, recording, "No kernel of a device was recorded.")
+
+
+def _reported(
+    kind: type[_T], figures: list[_T], recording: Recording, nothing: str = "No such work of a device was recorded."
+) -> Figures[_T]:
+    return Figures(kind, figures, [*([] if figures else [nothing]), *drop_notes(recording)])

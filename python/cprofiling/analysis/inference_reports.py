@@ -1,4 +1,4 @@
-"""Reports on inferences, devices and operators of a recording.
+"""Reports on inferences, devices and operators, and the overview of a recording.
 
 Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``).
 Times are in ns. A recording without what a report is about gives an empty one that says so.
@@ -6,26 +6,30 @@ Times are in ns. A recording without what a report is about gives an empty one t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.arguments import index_or_none
 from cprofiling._internal.quantiles import percentile
-from cprofiling._internal.row_kinds import CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
+from cprofiling._internal.row_kinds import COUNTER, CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
 from cprofiling._internal.tables import ROW_LIMIT, Table, Tabular, frame_of, short_repr
+from cprofiling._internal.text import counted
+from cprofiling.analysis.device_figures import copy_breakdown, idle_times, work_rows
+from cprofiling.analysis.findings import findings
+from cprofiling.analysis.grouping import key_averages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
-    NO_WORK,
     OPERATORS,
     Recording,
     column,
     drop_notes,
+    grouped,
     texts_of,
     thread_number,
 )
 from cprofiling.recording.dataframe import operator_indices
-from cprofiling.recording.executions import executions
-from cprofiling.recording.span_ids import SpanIds
-from cprofiling.recording.tree import host_tree
+from cprofiling.recording.tree import SpanIds, executions, host_tree
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,12 +83,7 @@ class Summary(Report):
 
 
 def summary(recording: Recording) -> Summary:
-    """Return count, extremes, mean and percentiles of the latencies.
-
-    A percentile p of n sorted latencies is interpolated between the two nearest ones: it is the value at the place
-    ``p / 100 * (n - 1)``, counted from 0 (NumPy's ``linear``, R's type 7), and the median is that of 50. It and the
-    mean are exact, rounded down to whole ns. Without an inference the latencies are unknown.
-    """
+    """Return count, extremes, mean and percentiles of the latencies."""
     found = _Inferences(recording)
     latencies = sorted(found.duration(row) for row in found.rows)
     figures: list[tuple[object, ...]] = [
@@ -103,10 +102,7 @@ def summary(recording: Recording) -> Summary:
 def inferences(recording: Recording) -> Report:
     """Return the inferences by their start, with durations in ns.
 
-    An inference is a span named ``Inference``. Where there is none, it is each outermost call of a node; where there is
-    none, each labelled block that is in no other; where there is none, each step, or each root of what else happened
-    on the host. One that has no id, such as PyTorch's, gets one for this report. What an exception left, and what the
-    recording does not have to its end, is left out, and counted.
+    An inference without an id, such as PyTorch's, gets one for this report.
     """
     found = _Inferences(recording)
     ids = SpanIds(recording, found.tree, {})
@@ -117,13 +113,28 @@ def inferences(recording: Recording) -> Report:
 
 
 class _Inferences:
-    """The rows that count as inferences, and what is to be said of them."""
+    """The rows that count as inferences, with notes."""
 
     def __init__(self, recording: Recording) -> None:
         self.tree = host_tree(recording, merging=False)
         self._starts, self._ends = column(recording, "start_ns"), column(recording, "end_ns")
-        what, rows = self._found(recording)
-        flags, outcomes = column(recording, "flags"), column(recording, "outcome")
+        names, annotations = texts_of(recording, INFERENCE), texts_of(recording, *ANNOTATIONS)
+        kinds, spans, texts, cats, flags, outcomes = (
+            column(recording, name) for name in ("kind", "span", "name", "cat", "flags", "outcome")
+        )
+        parents = self.tree.parents
+        on_host = [row for row, parent in enumerate(parents) if parent != -2]
+        choices = (
+            (INFERENCE, [row for row in on_host if texts[row] in names]),
+            ("the outermost calls of nodes", [row for row in on_host if kinds[row] == NODE]),
+            ("the outermost labelled blocks", [row for row in on_host if kinds[row] == RECORD and spans[row]]),
+            ("the steps", [row for row in on_host if kinds[row] == STEP]),
+            ("the outermost annotations", [row for row in on_host if cats[row] in annotations]),
+            ("what is in nothing else", [row for row in on_host if parents[row] == -1]),
+        )
+        what, rows = next((choice for choice in choices if choice[1]), (INFERENCE, []))
+        if what != INFERENCE:
+            rows = self.tree.outermost(rows)
         self.rows = [row for row in rows if not outcomes[row] and not flags[row] & (UNFINISHED | CUT)]
         self.notes = [] if what == INFERENCE else [f"No span is named {INFERENCE}: counted are {what}."]
         if not rows:
@@ -136,86 +147,80 @@ class _Inferences:
     def duration(self, row: int) -> int:
         return self._ends[row] - self._starts[row]
 
-    def _found(self, recording: Recording) -> tuple[str, list[int]]:
-        """Return what counts as an inference here, and the rows."""
-        parents = self.tree.parents
-        kinds, spans = column(recording, "kind"), column(recording, "span")
-        names, annotations = texts_of(recording, INFERENCE), texts_of(recording, *ANNOTATIONS)
-        rows = [row for row, parent in enumerate(parents) if parent != -2]
-        texts, cats = column(recording, "name"), column(recording, "cat")
-        choices = (
-            (INFERENCE, [row for row in rows if texts[row] in names]),
-            ("the outermost calls of nodes", [row for row in rows if kinds[row] == NODE]),
-            ("the outermost labelled blocks", [row for row in rows if kinds[row] == RECORD and spans[row]]),
-            ("the steps", [row for row in rows if kinds[row] == STEP]),
-            ("the outermost annotations", [row for row in rows if cats[row] in annotations]),
-            ("what is in nothing else", [row for row in rows if parents[row] == -1]),
-        )
-        what, found = next((choice for choice in choices if choice[1]), (INFERENCE, []))
-        return what, found if what == INFERENCE else self.tree.outermost(found)
-
 
 def device_executions(recording: Recording) -> Report:
-    """Return the executions on a device that each call started.
-
-    Columns are trace_id and span_id of the call, device and running number, and times in ns.
-
-    Total is from the start of the execution's first work to the end of its last, Run the time of its computations added
-    up, IoWait their difference: copies, and waiting for the host; it is negative where computations ran at the same
-    time. A call is that of the innermost node, labelled block or step in which the work was started.
-    """
-    tree = host_tree(recording, merging=False)
-    ids = SpanIds(recording, tree, {})
+    """Return the executions on a device that each call started, times in ns."""
+    ids = SpanIds(recording, host_tree(recording, merging=False), {})
     rows = [
         (ids.trace(of.span), ids.around(of.span), of.device, of.index, of.total, of.run, of.io_wait)
         for of in executions(recording)
     ]
-    notes = drop_notes(recording) if rows else ["No executions on a device were recorded.", *drop_notes(recording)]
     columns = ("trace_id", "span_id", "device_index", "execution_index", "Total", "Run", "IoWait")
-    return Report(columns, tuple(rows), tuple(notes))
+    return _report(recording, columns, rows, "No executions on a device were recorded.")
 
 
 def device_operators(recording: Recording) -> Report:
     """Return the work of devices by name, longest mean time first."""
-    no_work = texts_of(recording, *NO_WORK)
-    columns = [column(recording, name) for name in ("kind", "cat", "name", "start_ns", "end_ns")]
-    sums: dict[int, tuple[int, int]] = {}
-    for kind, cat, name, start, end in zip(*columns, strict=True):
-        if kind == DEVICE and cat not in no_work:
-            total, count = sums.get(name, (0, 0))
-            sums[name] = total + end - start, count + 1
-    means = ((total / count, count, recording.strings[name]) for name, (total, count) in sums.items())
-    rows = tuple((name, mean, count) for mean, count, name in sorted(means, key=lambda row: (-row[0], row[2])))
-    notes = drop_notes(recording) if rows else ["No work on a device was recorded.", *drop_notes(recording)]
-    return Report(("name", "average_elapsed (ns)", "count"), rows, tuple(notes))
+    names, starts, ends = (column(recording, name) for name in ("name", "start_ns", "end_ns"))
+    rows: list[tuple[str, float, int]] = [
+        (recording.strings[name], sum(ends[row] - starts[row] for row in of) / len(of), len(of))
+        for name, of in grouped(work_rows(recording), names.__getitem__).items()
+    ]
+    rows.sort(key=lambda row: (-row[1], row[0]))
+    return _report(recording, ("name", "average_elapsed (ns)", "count"), rows, "No work on a device was recorded.")
 
 
 def external_operators(recording: Recording) -> Report:
-    """Return a framework's operators on the host, by their start.
-
-    trace_id and span_id are of the operator, or the span in which it ran; operator_index is its running number, from 0,
-    within what was directly around it; dur is in ns.
-    """
+    """Return a framework's operators on the host, by their start."""
     tree = host_tree(recording, merging=False)
     ids = SpanIds(recording, tree, {})
     operators = texts_of(recording, *OPERATORS)
     kinds, cats, names, tracks = (column(recording, name) for name in ("kind", "cat", "name", "track"))
     starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
     threads = [thread_number(track) for track in recording.tracks]
-    strings = recording.strings
-    indices = operator_indices(recording, tree)
-    rows = tuple(
-        (
-            ids.trace(row),
-            ids.around(row),
-            threads[tracks[row]],
-            strings[names[row]],
-            indices[row],
-            ends[row] - starts[row],
-        )
-        for row in range(len(recording))
-        if kinds[row] == HOST and cats[row] in operators
-    )
-    notes = drop_notes(recording) if rows else ["No operators were recorded.", *drop_notes(recording)]
+    indices, strings = operator_indices(recording, tree), recording.strings
+    rows = []
+    for row in range(len(recording)):
+        if kinds[row] == HOST and cats[row] in operators:
+            place = ids.trace(row), ids.around(row), threads[tracks[row]]
+            rows.append((*place, strings[names[row]], indices[row], ends[row] - starts[row]))
     columns = ("trace_id", "span_id", "thread.id", "name", "operator_index", "dur")
-    return Report(columns, rows, tuple(notes))
+    return _report(recording, columns, rows, "No operators were recorded.")
+
+
+def _report(recording: Recording, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], nothing: str) -> Report:
+    return Report(columns, tuple(rows), (*(() if rows else (nothing,)), *drop_notes(recording)))
+
+
+def overview(
+    recording: Recording,
+    baseline: Recording | None = None,
+    row_limit: int | None = 20,
+    sort_by: str | None = None,
+    group_by_node: bool = False,
+) -> str:
+    """Return averages, inferences, devices and findings as text."""
+    row_limit = index_or_none("row_limit", row_limit)
+    kinds = column(recording, "kind")
+    has_device = DEVICE in set(kinds)
+    averages = key_averages(recording, group_by_node=group_by_node)
+    if sort_by is None:
+        sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
+    tracks = len(recording.tracks)
+    places = f"{tracks:,} threads{' and streams' if has_device else ''}"
+    if tracks == 1:
+        places = "1 stream" if has_device else "1 thread"
+    parts = [
+        f"Recording of {counted(sum(kind != COUNTER for kind in kinds), 'event')} on {places}",
+        f"Averages, by {sort_by}\n{averages.table(sort_by=sort_by, row_limit=row_limit)}".rstrip("\n"),
+    ]
+    if NODE in set(kinds) or not texts_of(recording, INFERENCE).isdisjoint(column(recording, "name")):
+        parts.append(str(summary(recording)))
+    if has_device:
+        parts += [
+            f"Device operators\n{device_operators(recording).text(row_limit)}",
+            f"Copies\n{copy_breakdown(recording)}",
+            f"Idle time of streams\n{idle_times(recording)}",
+        ]
+    parts.append(str(findings(recording, baseline)))
+    return "\n\n".join(parts) + "\n"

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal.row_kinds import DEVICE
 from cprofiling._internal.text import counted
 
 Recording = _core.Recording  # all that reports ask is its own
+
+_K = TypeVar("_K")
+_T = TypeVar("_T")
 
 UNKNOWN = -(2**63)
 
@@ -55,6 +58,14 @@ def has(recording: Recording, name: str) -> bool:
 def texts_of(recording: Recording, *wanted: str) -> set[int]:
     """Return the numbers of those of the texts that the recording has."""
     return {number for number, text in enumerate(recording.strings) if text in wanted}
+
+
+def grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """Return values by key, both in the order of the values."""
+    groups: dict[_K, list[_T]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def frames_of(stack: str) -> list[str]:

@@ -15,7 +15,7 @@ The columns, in their order; "none" is a null:
 * ``thread.id``: the operating system's number of the thread, or the device's of a stream
 * ``device_index``, ``stream``: of work of a device
 * ``execution_index``: of work of a device: the running number, on that device, of the call of a node, labelled block or
-  step that started it, from 0 (see ``cprofiling.recording.executions``)
+  step that started it, from 0
 * ``operator_index``: the running number of a row within the row directly around it, or on its thread where there is
   none, from 0; of work of a device within its execution
 * ``input_shapes``, ``input_types``: JSON lists, where they were recorded
@@ -38,9 +38,7 @@ from typing import TYPE_CHECKING, Any
 from cprofiling._internal.optional import imported
 from cprofiling._internal.row_kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
 from cprofiling.recording.columns import UNKNOWN, Recording, column, thread_number
-from cprofiling.recording.executions import executions
-from cprofiling.recording.span_ids import SpanIds
-from cprofiling.recording.tree import HostTree, device_owners, host_tree
+from cprofiling.recording.tree import HostTree, SpanIds, device_owners, executions, host_tree
 
 if TYPE_CHECKING:
     import pandas as pd

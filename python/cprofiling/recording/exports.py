@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text import shown_value
+from cprofiling._internal import arguments
+from cprofiling._internal.text import file_name_of, shown_value
 from cprofiling.nodes.exports import Viewable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import IO, Any
 
     import pandas as pd
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 
     from cprofiling._internal.tables import Figures
     from cprofiling.analysis.averages import KeyAverages
-    from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
+    from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures, NodeKernel
     from cprofiling.analysis.findings.finding import Findings
     from cprofiling.analysis.frames import FramesPerSecond
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.inference_reports import Report, Summary
-    from cprofiling.analysis.top_kernels import NodeKernel
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf
+    from cprofiling.recording.profile import profile
     from cprofiling.recording.result import Recording
 
 
@@ -47,6 +49,8 @@ class RecordingExports(Viewable):
             group_by_input_shape: Separate rows by ``input_shapes``; a RuntimeWarning where none were recorded.
             group_by_stack_n: Separate rows by this many innermost frames of their Python stack; 0 for none.
             group_by_node: Separate rows by the innermost node around them.
+
+        Raises TypeError or ValueError unless ``group_by_stack_n`` is an integer of 0 or more.
         """
         from cprofiling.analysis import grouping
 
@@ -57,11 +61,21 @@ class RecordingExports(Viewable):
         return self.key_averages()._repr_html_()
 
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
-        """Write folded stacks of self times, as flame graphs need them.
+        r"""Write folded stacks of self times, as flame graphs need them.
+
+        A line is ``outermost;...;innermost microseconds``, the last frame an event's name. Those before are the events
+        around it, up to one with a recorded Python stack, then the frames of that. A ``;``, a line break or a control
+        character in a name is written as an escape such as ``\x3b``. Stacks below a microsecond are left out.
 
         Args:
-            path: A file, replaced if it exists.
-            metric: ``self_cpu_time_total`` or ``self_device_time_total``.
+            path: A file, replaced when complete, with mode 0600; a device or pipe is written to.
+            metric: ``self_cpu_time_total``, or ``self_device_time_total`` (or ``cuda``, ``xpu``, ``privateuse1``
+                instead of ``device``) for the device's work started there.
+
+        Raises:
+            TypeError: ``path`` is no path.
+            ValueError: It is empty, or ``metric`` is unknown.
+            OSError: The file cannot be written.
         """
         from cprofiling.analysis import stacks
 
@@ -76,11 +90,10 @@ class RecordingExports(Viewable):
     ) -> None:
         """Write a Chrome trace for Perfetto, TensorBoard and similar readers.
 
-        path: target; a name ending in ``.gz`` is compressed. The file appears when it is complete.
-
-        use_python_export: ignored; torch.profiler's own handlers pass it.
-
-        file: instead of a path, an open file, binary or text, which stays open.
+        Args:
+            path: The file, compressed if its name ends in ``.gz``. It appears when it is complete.
+            use_python_export: Ignored; torch.profiler's own handlers pass it.
+            file: Instead of a path, an open file, binary or text, which stays open.
 
         Raises TypeError unless exactly one of the two is given with the right type; ValueError for an empty path or a
         closed file; OSError if writing fails.
@@ -114,23 +127,34 @@ class RecordingExports(Viewable):
         return dataframe.arrow_stream(self._finished())
 
     def summary(self) -> Summary:
-        """Return inference latencies in ns, with extremes and percentiles.
+        """Return count, extremes, mean and percentiles of inference latencies, in ns.
 
-        An inference is a span named ``Inference``; without any, each outermost call of a node; else each root. This and
-        the other reports print as text and have ``to_pandas()``.
+        Inferences are those of ``inferences()``. Percentiles are interpolated between the two nearest latencies
+        (NumPy's ``linear``) and rounded down, as the mean is; None without an inference. This and the other reports
+        print as text and have ``to_pandas()``.
         """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.summary(self._finished())
 
     def inferences(self) -> Report:
-        """Return each inference with trace_id, span_id, thread.id and dur."""
+        """Return each inference with trace_id, span_id, thread.id and dur (ns).
+
+        An inference is a span named ``Inference``; without any, each outermost call of a node; else each outermost
+        labelled block, step, annotation, or whatever is in nothing else. A note counts those left out, which failed or
+        were not recorded to their end.
+        """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.inferences(self._finished())
 
     def device_executions(self) -> Report:
-        """Return Total, Run and IoWait of each span's device work, in ns, signed."""
+        """Return Total, Run and IoWait of each span's device work, in ns.
+
+        Total is from the start of the first work that the innermost node, labelled block or step started on a device
+        to the end of the last; Run the time of its computations added up; IoWait their difference, negative where
+        computations overlapped.
+        """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.device_executions(self._finished())
@@ -145,7 +169,11 @@ class RecordingExports(Viewable):
         return inference_reports.device_operators(self._finished())
 
     def external_operators(self) -> Report:
-        """Return host operators with ids, thread.id, name, operator_index and dur."""
+        """Return host operators with ids, thread.id, name, operator_index and dur (ns).
+
+        trace_id and span_id are of the operator, or the span in which it ran; operator_index counts within the event
+        directly around it, from 0.
+        """
         from cprofiling.analysis import inference_reports
 
         return inference_reports.external_operators(self._finished())
@@ -163,11 +191,14 @@ class RecordingExports(Viewable):
     def top_kernels(self, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
         """Return the longest kernels of each node, the busiest node first.
 
-        n: how many of each node. node: that node's only; else of all, those of the busiest first.
-        """
-        from cprofiling.analysis import top_kernels
+        n: how many of each node, 1 or more. node: only that node, which may have none; None: all nodes, and work
+            started outside of them.
 
-        return top_kernels.top_kernels(self._finished(), n, node=node)
+        Raises TypeError or ValueError for a wrong ``n`` or ``node``.
+        """
+        from cprofiling.analysis import device_figures
+
+        return device_figures.top_kernels(self._finished(), n, node=node)
 
     def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
         """Return count, bytes, time and bandwidth of device copies, by kind."""
@@ -184,7 +215,8 @@ class RecordingExports(Viewable):
     def idle_times(self, *, launched_only: bool = False) -> Figures[IdleTimes]:
         """Return idle times of each device stream, by cause.
 
-        Causes are the host, the next kernel, and others.
+        A gap waits for the host if the call that started the work after it began only in it; for the next kernel if
+        it is shorter than 30 µs; else for something else.
         """
         from cprofiling.analysis import device_figures
 
@@ -206,12 +238,11 @@ class RecordingExports(Viewable):
         The longest total comes first. Each gap is on its frame's thread; without frames, gaps are between nodes of one
         thread.
 
-        frame: name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
-        steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
-
-        least_ns: gaps up to this length are left out, 0 or more.
-
-        skip_first_n: number of first frames left out, 0 or more.
+        Args:
+            frame: Name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
+                steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
+            least_ns: Gaps up to this length are left out, 0 or more.
+            skip_first_n: Number of first frames left out, 0 or more.
 
         Raises TypeError for a wrong type, ValueError for an unknown name or a number out of range.
         """
@@ -230,15 +261,17 @@ class RecordingExports(Viewable):
     ) -> WhatIf:
         """Estimate each frame's time if nodes were faster.
 
-        As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
+        As ``ProfilingSummary.what_if``, frame by frame; time of a frame outside nodes stays as it is.
 
-        node: its name; a dict of factors by names, for several at once; None: each node in its turn.
-        factor: how many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
-        edges: pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of a
-            frame's thread run one after the other.
-        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+        Args:
+            node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
+            factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+            edges: Pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of
+                a frame's thread run one after the other.
+            frame: As in ``gaps``.
+            skip_first_n: As in ``gaps``.
 
-        TypeError or ValueError for a wrong argument, a node that the recording does not have, and a cycle.
+        Raises TypeError or ValueError for a wrong argument, a node that the recording does not have, and a cycle.
         """
         from cprofiling.analysis import what_if
 
@@ -253,11 +286,13 @@ class RecordingExports(Viewable):
     ) -> FramesPerSecond:
         """Return frames per second, latency, and frames in progress.
 
-        total_frames: how many frames were processed, if one span is not one of them; a mapping by stage where there are
-            several stages, as ``ProfilingSummary.frames_per_second`` takes it.
-        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+        Args:
+            total_frames: How many frames were processed, if one span is not one of them; a mapping by stage where there
+                are several stages, as ``ProfilingSummary.frames_per_second`` takes it.
+            frame: As in ``gaps``.
+            skip_first_n: As in ``gaps``.
 
-        TypeError or ValueError for a wrong argument.
+        Raises TypeError or ValueError for a wrong argument.
         """
         from cprofiling.analysis import frames
 
@@ -294,10 +329,20 @@ class RecordingExports(Viewable):
         sort_by: str | None = None,
         group_by_node: bool = False,
     ) -> str:
-        """Return averages, device figures and findings as text."""
-        from cprofiling.analysis import overview
+        """Return averages, inference latencies, device figures and findings as text.
 
-        return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
+        Args:
+            baseline: Another recording of the same program, which the findings compare with.
+            row_limit: The most rows of each table; all if it is None or negative.
+            sort_by: The figure by which the averages are sorted (see ``KeyAverages.table``); None: the device's own
+                time where there is a device, else the host's.
+            group_by_node: Separate averages by the node around them.
+
+        Raises TypeError or ValueError for a wrong argument.
+        """
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
 
 
 def _baseline(baseline: RecordingExports | None) -> Recording | None:
@@ -335,3 +380,36 @@ def load_trace(path: StrOrBytesPath) -> Recording:
     from cprofiling.recording.traces import reader
 
     return reader.load(path)
+
+
+def tensorboard_trace_handler(
+    dir_name: StrOrBytesPath, worker_name: str | None = None, use_gzip: bool = False
+) -> Callable[[profile], None]:
+    """Return a handler that writes traces for TensorBoard into a folder.
+
+    Files are named ``{worker}.{time}.pt.trace.json``, with the time in ns since 1970.
+
+    Args:
+        dir_name: The folder, made with mode 0700 if missing.
+        worker_name: Default is host name and process number. Path characters are escaped.
+        use_gzip: Compress, with a name ending in ``.gz``.
+
+    Raises TypeError for an invalid folder, ValueError for an empty one. The handler raises OSError if the folder or
+    file cannot be made.
+    """
+    if worker_name is not None and not isinstance(worker_name, str):
+        raise TypeError(f"worker_name must be a str or None, got {shown_value(worker_name)}")
+    folder = arguments.path("dir_name", dir_name)
+
+    def handler(prof: profile) -> None:
+        import time
+
+        from cprofiling._internal.files import make_folders
+        from cprofiling.recording.traces.chrome_writer import export_to_path
+
+        make_folders(folder)
+        worker = worker_name if worker_name is not None else f"{os.uname().nodename}_{os.getpid()}"
+        name = f"{file_name_of(worker)}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
+        export_to_path(prof.recording, os.path.join(folder, name), compress=use_gzip)
+
+    return handler

@@ -1,13 +1,24 @@
-"""Nesting of a recording's rows, and the device work of each."""
+"""Nesting of a recording's rows, with the spans and device work of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from cprofiling._internal.row_kinds import DEVICE, HOST, NODE, STEP, SUSPENDABLE
-from cprofiling.recording.columns import NO_WORK, RUNTIME, Recording, column, frames_of, has, texts_of
+from cprofiling._internal.row_kinds import DEVICE, HOST, NODE, RECORD, STEP, SUSPENDABLE
+from cprofiling.recording.columns import (
+    ANNOTATIONS,
+    COPIES,
+    NO_WORK,
+    RUNTIME,
+    SETS,
+    Recording,
+    column,
+    frames_of,
+    has,
+    texts_of,
+)
 
 # The span of a whole profiler run, which torch.profiler's traces have beside its threads.
 _NO_EVENTS = frozenset(("Trace",))
@@ -17,6 +28,7 @@ _LEFT_OUT = frozenset((
     "aten::is_leaf", "aten::output_nr", "aten::_version",
 ))  # fmt: skip
 _LONGEST_CLIMB = 100
+_STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids far apart
 
 
 @dataclass
@@ -322,3 +334,130 @@ def nodes_around(recording: Recording, tree: HostTree, owners: dict[int, int]) -
     for row, owner in owners.items():
         nodes[row] = nodes[owner]
     return nodes
+
+
+class SpanIds:
+    """Ids in lower-case hexadecimal, 32 digits of a trace, 16 of a span.
+
+    An operator and device work belong to the innermost span around them, or around their start.
+
+    Attributes:
+        rows: For each row that of its span, which may be itself; -1 where there is none.
+    """
+
+    def __init__(self, recording: Recording, tree: HostTree, owners: Mapping[int, int]) -> None:
+        """Find the span of each row.
+
+        owners: host row of each row of device work.
+        """
+        self._highs, self._lows = column(recording, "trace_high"), column(recording, "trace_low")
+        self._spans, self._parents = column(recording, "span"), column(recording, "parent_span")
+        self.rows = [-1] * len(recording)
+        if has(recording, "span"):
+            self._find(tree, owners)
+
+    def _find(self, tree: HostTree, owners: Mapping[int, int]) -> None:
+        around = self.rows
+        for row, (span, parent) in enumerate(zip(self._spans, tree.parents, strict=True)):
+            if span:
+                around[row] = row
+            elif parent >= 0:
+                around[row] = around[parent]
+        for row, owner in owners.items():
+            if around[row] < 0:
+                around[row] = around[owner]
+
+    def trace(self, row: int) -> str | None:
+        """Return the trace of a row's span."""
+        span = self.rows[row]
+        return f"{self._highs[span]:016x}{self._lows[span]:016x}" if span >= 0 else None
+
+    def around(self, row: int) -> str | None:
+        """Return the id of a row's span, which may be the row."""
+        span = self.rows[row]
+        return f"{self._spans[span]:016x}" if span >= 0 else None
+
+    def own(self, row: int) -> str | None:
+        """Return the id of a row that is a span."""
+        return self.around(row) if self.rows[row] == row else None
+
+    def distinct(self, row: int) -> str | None:
+        """Return a row's id, made up for a row that is no span, or None."""
+        span = self.rows[row]
+        if span in (row, -1):
+            return self.around(row)
+        return f"{(self._spans[span] + (row + 1) * _STRIDE) & _MOST:016x}"
+
+    def parent(self, row: int) -> str | None:
+        """Return the parent id of a span (zeros for a root), else the row's span."""
+        return f"{self._parents[row]:016x}" if self.rows[row] == row else self.around(row)
+
+
+@dataclass
+class Execution:
+    """Work of one device that one host span started.
+
+    Attributes:
+        span: The row of the host: the innermost node, labelled block or step around the start of the work; where there
+            is none, the outermost operator.
+        device: The number of the device.
+        index: The running number of the execution on its device, from 0, by the start of its first work.
+        start: When its first work started.
+        end: When the last of its work ended.
+        run: The time of its computations (what is no copy and no setting of memory), added up; of those inside each
+            other on one stream, as an NPU's execution and its operators, that of the outermost.
+        rows: The rows of the work, by their start.
+    """
+
+    span: int
+    device: int
+    index: int
+    start: int
+    end: int
+    run: int = 0
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """The time from its start to its end."""
+        return self.end - self.start
+
+    @property
+    def io_wait(self) -> int:
+        """Time of copies and waits in ns, ``total - run``.
+
+        Negative where computations overlapped.
+        """
+        return self.total - self.run
+
+
+def executions(recording: Recording) -> list[Execution]:
+    """Return the executions of a recording, by start.
+
+    Work of unknown origin is in none.
+    """
+    tree = host_tree(recording, merging=False)
+    starts, ends, devices, cats, tracks, kinds = (
+        column(recording, name) for name in ("start_ns", "end_ns", "device", "cat", "track", "kind")
+    )
+    annotations = texts_of(recording, *ANNOTATIONS)
+    spans = tree.nearest(  # each host row's innermost span, else its outermost row
+        lambda row: tree.parents[row] < 0 or kinds[row] in (NODE, RECORD, STEP) or cats[row] in annotations
+    )
+    memory = texts_of(recording, *COPIES, *SETS)
+    found: dict[tuple[int, int], Execution] = {}
+    counts: dict[int, int] = {}
+    ran_to: dict[int, int] = {}  # by track
+    for row, owner in sorted(device_owners(recording, tree).items()):
+        key = span, device = spans[owner], devices[row]
+        execution = found.get(key)
+        if execution is None:
+            index = counts.get(device, 0)
+            counts[device] = index + 1
+            execution = found[key] = Execution(span, device, index, starts[row], ends[row])
+        execution.rows.append(row)
+        execution.end = max(execution.end, ends[row])
+        if cats[row] not in memory and ends[row] > ran_to.get(tracks[row], starts[row]):
+            execution.run += ends[row] - starts[row]
+            ran_to[tracks[row]] = ends[row]
+    return list(found.values())
