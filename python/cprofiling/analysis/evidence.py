@@ -12,6 +12,8 @@ from cprofiling.recording.columns import ANNOTATIONS, OPERATORS, RUNTIME, STEP_P
 from cprofiling.recording.intervals import Interval
 from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
 
+NS_PER_MS = 1e6
+
 
 class Evidence:
     """A recording's columns, trees and times, each made at first use.

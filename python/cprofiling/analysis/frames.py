@@ -18,20 +18,19 @@ from cprofiling._internal.arguments import checked_count, index_between, number_
 from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
-from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.inference_reports import INFERENCE
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.stats import ExecutionStage
 from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, drop_notes
+from cprofiling.recording.columns import Recording, drop_notes, grouped
 from cprofiling.recording.columns import column as column_of
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
     from cprofiling.recording.intervals import Interval
 
-_NS_PER_MS = 1e6
 _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e12
 _MOST_LISTED = 20  # stages, in a message
 
@@ -260,9 +259,8 @@ def of_recording(recording: Recording, total_frames: object, frame: str | None, 
 def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSecond:
     """Return the frames per second of found frames, by stage."""
     if not found.rows:
-        nodes: dict[str, list[int]] = {}
-        for row, stage in found.stages_of_nodes().items():
-            nodes.setdefault(stage, []).append(row)
+        stage_of = found.stages_of_nodes()
+        nodes = grouped(stage_of, stage_of.__getitem__)
         given = checked_frames(total_frames, list(nodes) or [""])
         return FramesPerSecond(
             [_unknown_frames(found, stage, nodes.get(stage, []), count) for stage, count in given.items()],
@@ -281,10 +279,10 @@ def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: 
     evidence = found.evidence
     window = evidence.times_of(rows)
     wall = window[-1][1] - window[0][0] if window else 0
-    nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / _NS_PER_MS if frames else None
+    nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / NS_PER_MS if frames else None
     fps = 1e9 * frames / wall if frames and wall else None
     basis = "given" if frames else found.basis
-    return FrameFigures(stage, frames, basis, wall / _NS_PER_MS, fps, None, None, nodes_ms, None, None)
+    return FrameFigures(stage, frames, basis, wall / NS_PER_MS, fps, None, None, nodes_ms, None, None)
 
 
 def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], given: int | None) -> FrameFigures:
@@ -303,8 +301,8 @@ def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], give
     frames = given or len(spans)
     durations = sorted(end - start for start, end in spans)
     return FrameFigures(
-        stage, frames, "given" if given else found.basis, wall / _NS_PER_MS, 1e9 * frames / wall if wall else None,
-        fmean(durations) / _NS_PER_MS, (percentile(durations, 990) or 0) / _NS_PER_MS,
-        sum(inside[place] for place in places) / frames / _NS_PER_MS, _rate(sum(durations) / frames / _NS_PER_MS),
+        stage, frames, "given" if given else found.basis, wall / NS_PER_MS, 1e9 * frames / wall if wall else None,
+        fmean(durations) / NS_PER_MS, (percentile(durations, 990) or 0) / NS_PER_MS,
+        sum(inside[place] for place in places) / frames / NS_PER_MS, _rate(sum(durations) / frames / NS_PER_MS),
         sum(durations) / (intervals.length(busy) or 1),
     )  # fmt: skip

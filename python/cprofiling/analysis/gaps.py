@@ -10,15 +10,13 @@ from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import SUSPENDABLE
 from cprofiling._internal.text import counted
-from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.frames import RecordedFrames
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording
+from cprofiling.recording.columns import Recording, grouped
 from cprofiling.recording.columns import column as column_of
 from cprofiling.recording.tree import nodes_around
-
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
@@ -77,13 +75,10 @@ def gaps(recording: Recording, frame: str | None, least_ns: int, skip_first_n: i
 def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
     """Return the gaps in frames that are longer than ``least`` ns."""
     whole, listed = _in_frames(found) if found.rows else _on_threads(found)
-    by_pair: dict[tuple[str | None, str | None], list[_Gap]] = {}
-    for gap in listed:
-        if gap.end - gap.start > least:
-            by_pair.setdefault((gap.previous, gap.next), []).append(gap)
+    by_pair = grouped((gap for gap in listed if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
     busy = _busy(found)
     figures = sorted((_figures(some, whole, busy) for some in by_pair.values()), key=lambda of: -of.total_ms)
-    total = sum(of.total_ms for of in figures) * _NS_PER_MS
+    total = sum(of.total_ms for of in figures) * NS_PER_MS
     share = total / whole if whole else None
     return Gaps(figures, _notes(found, whole, share), share)
 
@@ -124,12 +119,9 @@ def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame
 def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
     """Return the time between nodes of all threads, and the gaps in it."""
     evidence = found.evidence
-    tracks: dict[int, list[int]] = {}
-    for row in evidence.outermost_nodes:
-        tracks.setdefault(evidence.tracks[row], []).append(row)
     whole = 0
     listed: list[_Gap] = []
-    for rows in tracks.values():
+    for rows in grouped(evidence.outermost_nodes, evidence.tracks.__getitem__).values():
         start, end = evidence.starts[rows[0]], max(map(evidence.ends.__getitem__, rows))
         whole += end - start
         listed += _between(found, rows, start, end, rows[0])
@@ -139,9 +131,7 @@ def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
 def _busy(found: RecordedFrames) -> dict[int, list[intervals.Interval]]:
     """Return the time of nodes on other threads, nothing for one thread."""
     evidence = found.evidence
-    rows: dict[int, list[int]] = {}
-    for row in evidence.outermost_nodes:
-        rows.setdefault(evidence.tracks[row], []).append(row)
+    rows = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
     tracks = {*rows, *(evidence.tracks[row] for row in found.rows)}
     if len(tracks) == 1:
         return {}
@@ -154,24 +144,22 @@ def _busy(found: RecordedFrames) -> dict[int, list[intervals.Interval]]:
 def _figures(some: list[_Gap], whole: int, busy: dict[int, list[intervals.Interval]]) -> GapFigures:
     longest = max(some, key=lambda gap: gap.end - gap.start)
     times = sorted(gap.end - gap.start for gap in some)
-    tracks: dict[int, list[intervals.Interval]] = {}
-    for gap in some:
-        tracks.setdefault(gap.track, []).append((gap.start, gap.end))
+    tracks = grouped(some, lambda gap: gap.track)
     elsewhere = sum(
-        intervals.length(intervals.common(intervals.union(of), busy[track]))
+        intervals.length(intervals.common(intervals.union((gap.start, gap.end) for gap in of), busy[track]))
         for track, of in tracks.items()
         if track in busy
     )
     return GapFigures(
-        longest.previous, longest.next, len(some), sum(times) / _NS_PER_MS, (percentile(times, 500) or 0) / _NS_PER_MS,
-        times[-1] / _NS_PER_MS, sum(times) / whole, elsewhere / _NS_PER_MS if busy else None, len(tracks), longest.row,
+        longest.previous, longest.next, len(some), sum(times) / NS_PER_MS, (percentile(times, 500) or 0) / NS_PER_MS,
+        times[-1] / NS_PER_MS, sum(times) / whole, elsewhere / NS_PER_MS if busy else None, len(tracks), longest.row,
     )  # fmt: skip
 
 
 def _notes(found: RecordedFrames, whole: int, share: float | None) -> list[str]:
     if share is None:
         return ["No node was recorded.", *found.notes()]
-    milliseconds = f"{whole / _NS_PER_MS:,.1f} ms"
+    milliseconds = f"{whole / NS_PER_MS:,.1f} ms"
     if found.rows:
         of = f"{counted(len(found.rows), 'frame')} ({found.basis})"
         notes = [f"In {share:.1%} of the {milliseconds} of {of} no node ran on the frame's thread."]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
 from cprofiling._internal.text import counted, shown_text
-from cprofiling.recording.columns import column
+from cprofiling.recording.columns import column, grouped
 from cprofiling.recording.tree import host_tree, self_times
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ def timeline_of(recording: Recording) -> Timeline:
         return Timeline(0, 0, [], [], [])
     start_ns, end_ns = min(starts[row] for row in rows), max(ends[row] for row in rows)
     tracks = column(recording, "track")
-    of_track: dict[int, list[int]] = {}
-    for row in rows:
-        of_track.setdefault(tracks[row], []).append(row)
+    of_track = grouped(rows, tracks.__getitem__)
     shown = sorted(of_track, key=lambda track: -len(of_track[track]))[:_MOST_LANES]
     layout = _Layout(recording, max((end_ns - start_ns) // COLUMNS, 1))
     lanes = [

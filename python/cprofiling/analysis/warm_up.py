@@ -1,6 +1,6 @@
 """Cold and warm calls, and the ``skip_first_n`` that parts them.
 
-A recording has each call: ``insight.steady`` tells where their times become steady. Statistics keep the first call and
+A recording has each call: ``steady_state`` tells where their times become steady. Statistics keep the first call and
 the whole: whether the first one is cold can be told, but not which one was the last of its kind. Where calls differ by
 their inputs, or later ones take as long as the first, not even that is told.
 """
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from cprofiling._internal.row_kinds import CUT, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed
 from cprofiling.analysis import steady_state
-from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.analysis.steady_state import Level, steadiness
 from cprofiling.recording.columns import column as column_of
-from cprofiling.recording.columns import drop_notes
+from cprofiling.recording.columns import drop_notes, grouped
 
 if TYPE_CHECKING:
     from cprofiling.nodes.buckets import Bucket
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 COLD_FIRST, LIKE_OTHERS, UNKNOWN = "cold first call", "first call is like others", "unknown"
 DIFFERING, REACHED = "unknown: inputs differ", "unknown: later calls are as long"
 _TITLE = "Warm-up"
-_NS_PER_MS = 1e6
 _AS_LONG = 0.9  # of the first call: one that takes this long is like it
 # Of the statistics, the highest quantile that one call of so many cannot move: (calls, field, part of the calls above)
 _QUANTILES = (
@@ -92,15 +91,14 @@ def of_recording(evidence: Evidence) -> WarmUp:
         column_of(recording, name) for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
     )
     strings = recording.strings
-    calls: dict[tuple[str, str], list[int]] = {}
-    for row in sorted(evidence.nodes, key=ends.__getitem__):
-        if not outcomes[row] and not flags[row] & (UNFINISHED | CUT):
-            calls.setdefault((strings[stages[row]], strings[names[row]]), []).append(row)
+    ended = sorted(evidence.nodes, key=ends.__getitem__)
+    whole = (row for row in ended if not outcomes[row] and not flags[row] & (UNFINISHED | CUT))
+    calls = grouped(whole, lambda row: (strings[stages[row]], strings[names[row]]))
     own = evidence.node_self_times if calls else []
     figures = []
     for (stage, name), rows in calls.items():
-        times = [(ends[row] - starts[row]) / _NS_PER_MS for row in rows]
-        figures.append(_figures(name, stage, times, [own[row] / _NS_PER_MS for row in rows], rows))
+        times = [(ends[row] - starts[row]) / NS_PER_MS for row in rows]
+        figures.append(_figures(name, stage, times, [own[row] / NS_PER_MS for row in rows], rows))
     notes = [*_notes(figures, _suggested(figures)), *drop_notes(recording)]
     if recording.dropped:
         notes.append(

@@ -11,25 +11,24 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
-from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of
 from cprofiling.analysis.insight_table import Insight, column
 from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.nodes.summary_table import by_stage, calls_of, frames_of_stage, own_ms
-from cprofiling.recording.columns import Recording
+from cprofiling.recording.columns import Recording, grouped
 from cprofiling.recording.intervals import Interval, common, length, union
 from cprofiling.recording.tree import nodes_around
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
 
-_NS_PER_MS = 1e6
 _ROUNDING = 1e-9
 _FRAME, _RUN = "frame", "whole run"
 _LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
@@ -141,113 +140,70 @@ def _checked_factor(parameter: str, factor: object) -> float:
     return float(factor)
 
 
-class _Sequence:
-    """Frames whose nodes run one after the other.
+class _Frames:
+    """Frames with their times, and those with faster nodes.
+
+    Only frames that have a node are looked at again for it.
 
     Attributes:
         before: The mean time of the frames as they are.
     """
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
-        self._times = [frame.time for frame in frames]
+    def __init__(self, frames: Sequence[Frame], graph: Graph | None) -> None:
+        self._frames, self._graph = frames, graph
+        self._times = [frame.after({}, graph) for frame in frames]
         self._whole = math.fsum(self._times)
         self._ranked = sorted(range(len(frames)), key=self._times.__getitem__)
-        self._own: dict[str, list[tuple[int, float]]] = {}
+        self._places: dict[str, list[int]] = {}
         for place, frame in enumerate(frames):
-            for node, own in frame.own.items():
-                self._own.setdefault(node, []).append((place, own))
+            for node in frame.own:
+                self._places.setdefault(node, []).append(place)
         self.before = self._whole / len(frames)
 
     def own(self, factors: Mapping[str, float]) -> float:
         """Return the mean own time of nodes in a frame."""
-        return math.fsum(own for node in factors for _, own in self._own.get(node, ())) / len(self._times)
+        own = [self._frames[place].own[node] for node in factors for place in self._places.get(node, ())]
+        return math.fsum(own) / len(self._frames)
 
-    def mean_after(self, factors: Mapping[str, float]) -> float:
-        """Return the mean time of the frames if nodes are so many times as fast."""
-        return (self._whole - math.fsum(self._saved(factors).values())) / len(self._times)
-
-    def p99_after(self, factors: Mapping[str, float]) -> float | None:
-        """Return the 99th percentile, None for a single frame."""
-        saved = self._saved(factors)
-        count = len(self._times)
+    def after(self, factors: Mapping[str, float]) -> tuple[float, float | None]:
+        """Return mean and 99th percentile with faster nodes, no percentile for a single frame."""
+        count = len(self._frames)
+        places = {place for node in factors for place in self._places.get(node, ())}
+        changed = {place: self._frames[place].after(factors, self._graph) for place in places}
+        mean = (self._whole - math.fsum(self._times[place] - time for place, time in changed.items())) / count
+        if count < 2:
+            return mean, None
+        above = count - (count - 1) * 990 // 1000  # at or above the 99th percentile
         # The longest of those that stay as they are, also if all that have the nodes were among the longest.
-        kept = (place for place in self._ranked[-(_above_p99(count) + len(saved)) :] if place not in saved)
-        times = [self._times[place] for place in kept]
-        return _p99([*times, *(self._times[place] - of for place, of in saved.items())], count)
-
-    def _saved(self, factors: Mapping[str, float]) -> dict[int, float]:
-        saved: dict[int, float] = {}
-        for node, factor in factors.items():
-            for place, own in self._own.get(node, ()):
-                saved[place] = saved.get(place, 0.0) + own * (1 - 1 / factor)
-        return saved
-
-
-class _Paths:
-    """The same of frames whose nodes wait for each other as a graph tells."""
-
-    def __init__(self, frames: Sequence[Frame], graph: Graph) -> None:
-        self._frames = frames
-        self._graph = graph
-        self.before = self.mean_after({})
-
-    def own(self, factors: Mapping[str, float]) -> float:
-        """Return the mean own time of nodes in a frame."""
-        return fmean([sum([frame.own.get(node, 0.0) for node in factors]) for frame in self._frames])
-
-    def mean_after(self, factors: Mapping[str, float]) -> float:
-        """Return the mean time of the frames if nodes are so many times as fast."""
-        return fmean(self._after(factors))
-
-    def p99_after(self, factors: Mapping[str, float]) -> float | None:
-        """Return the 99th percentile, None for a single frame."""
-        return _p99(self._after(factors), len(self._frames))
-
-    def _after(self, factors: Mapping[str, float]) -> list[float]:
-        return [frame.after(factors, self._graph) for frame in self._frames]
+        kept = [self._times[place] for place in self._ranked[-(above + len(changed)) :] if place not in changed]
+        ordered = sorted(round(time * NS_PER_MS) for time in (*kept, *changed.values()))[-above:]
+        return mean, (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / NS_PER_MS
 
 
 def _figures(
     stage: str,
-    frames: _Sequence | _Paths,
+    frames: _Frames,
     calls: Mapping[str, float],
     factors: Mapping[str, float],
     slacks: Sequence[Mapping[str, float]],
+    per: str,
 ) -> WhatIfFigures:
     """Return the figures for nodes that are faster together."""
-    before, mean, own = frames.before, frames.mean_after(factors), frames.own(factors)
-    least = frames.mean_after(dict.fromkeys(factors, math.inf))
+    before, own, (mean, p99) = frames.before, frames.own(factors), frames.after(factors)
+    least, _ = frames.after(dict.fromkeys(factors, math.inf))
     names = list(factors)
     slack = [of[names[0]] for of in slacks if len(names) == 1 and names[0] in of]
     slack = [each if each > _ROUNDING * before else 0.0 for each in slack]
     return WhatIfFigures(
-        " + ".join(names), stage, _FRAME, factors[names[0]] if len(names) == 1 else None,
+        " + ".join(names), stage, per, factors[names[0]] if len(names) == 1 else None,
         sum(calls.get(node, 0.0) for node in names), own, own / before if before else 0.0, mean, before - mean,
-        _ratio(before, mean), _ratio(before, least), frames.p99_after(factors),
+        _ratio(before, mean), _ratio(before, least), p99,
         slack.count(0.0) / len(slack) if slack else None, fmean(slack) if slack else None,
     )  # fmt: skip
 
 
-def _of_run(figures: Iterable[WhatIfFigures]) -> list[WhatIfFigures]:
-    """Return figures as those of a whole run, which is looked at as one frame."""
-    return [replace(of, per=_RUN) for of in figures]
-
-
 def _ratio(before: float, after: float) -> float:
     return before / after if after > _ROUNDING * before else math.inf if before else 1.0
-
-
-def _above_p99(count: int) -> int:
-    """Return how many times lie at or above the 99th percentile."""
-    return count - (count - 1) * 990 // 1000
-
-
-def _p99(longest: Sequence[float], count: int) -> float | None:
-    """Return the 99th percentile of ``count`` times from the longest."""
-    if count < 2:
-        return None
-    ordered = sorted(round(time * _NS_PER_MS) for time in longest)[-_above_p99(count) :]
-    return (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / _NS_PER_MS
 
 
 # ---- statistics
@@ -279,8 +235,9 @@ def of_summary(
         frame, calls = _mean_frame(rows, frames[stage], graph)
         known = _known(frame, graph)
         calls = {name: calls[name] for name in calls if name in known}
-        found, left_out = _rows_of(stage, [frame], calls, factors, each, graph, most)
-        figures += found if frames[stage] is not None else _of_run(found)
+        per = _RUN if frames[stage] is None else _FRAME
+        found, left_out = _rows_of(stage, per, [frame], calls, factors, each, graph, most)
+        figures += found
         frame_ms[stage] = frame.after({}, graph)
         notes += [*_stage_notes(stage, rows, frame, frames[stage], basis, graph), *left_out]
     if not stages:
@@ -297,6 +254,7 @@ def _check_known(factors: Mapping[str, float] | None, names: Sequence[str]) -> N
 
 def _rows_of(
     stage: str,
+    per: str,
     frames: Sequence[Frame],
     calls: Mapping[str, float],
     factors: Mapping[str, float] | None,
@@ -308,7 +266,7 @@ def _rows_of(
 
     ``most``: of so many nodes only, those with the most own time.
     """
-    known = _Sequence(frames) if graph is None else _Paths(frames, graph)
+    known = _Frames(frames, graph)
     notes: list[str] = []
     if factors is None:
         nodes = list(calls)
@@ -320,7 +278,7 @@ def _rows_of(
     else:
         wanted = [dict(factors)] if any(node in calls for node in factors) else []
     slacks = [graph.slacks(frame.graph) for frame in frames] if graph is not None else []
-    return [_figures(stage, known, calls, of, slacks) for of in wanted], notes
+    return [_figures(stage, known, calls, of, slacks, per) for of in wanted], notes
 
 
 def _mean_frame(
@@ -405,9 +363,7 @@ def of_frames(
     figures: list[WhatIfFigures] = []
     notes: list[str] = []
     means, counts = {}, {}
-    places: dict[str, list[int]] = {}
-    for place, stage in enumerate(stages):
-        places.setdefault(stage, []).append(place)
+    places = grouped(range(len(stages)), stages.__getitem__)
     runs: dict[str, Counter[str]] = {stage: Counter() for stage in places}
     for row, place in rows.items():
         runs[stages[place]][evidence.name(row)] += 1
@@ -415,8 +371,9 @@ def of_frames(
         some = [frames[place] for place in of]
         known = {name for frame in some for name in _known(frame, graph)}
         calls = {name: count / len(some) for name, count in runs[stage].items() if name in known}
-        rows_of, left_out = _rows_of(stage, some, calls, factors, factor, graph, most)
-        figures += rows_of if found.rows else _of_run(rows_of)
+        per = _FRAME if found.rows else _RUN
+        rows_of, left_out = _rows_of(stage, per, some, calls, factors, factor, graph, most)
+        figures += rows_of
         means[stage] = fmean([each.after({}, graph) for each in some])
         counts[stage] = len(some) if found.rows else None
         notes += [*_recorded_notes(found, stage, of, means[stage], graph), *left_out]
@@ -437,7 +394,7 @@ def _recorded_notes(
     frames = f"{counted(len(places), 'frame')} ({found.basis})"
     if graph is None:
         return [f"{of}a frame takes {before:.4g} ms, the mean of {frames}."]
-    wall = fmean([found.evidence.duration(found.rows[place]) for place in places]) / _NS_PER_MS
+    wall = fmean([found.evidence.duration(found.rows[place]) for place in places]) / NS_PER_MS
     return [
         f"{of}a frame takes {before:.4g} ms on its critical path, branches at the same time, and with what is in no "
         f"node of the graph; as it was recorded it takes {wall:.4g} ms. Both are means of {frames}."
@@ -449,14 +406,14 @@ def _recorded_frames(
 ) -> tuple[list[Frame], list[str]]:
     """Return the frames in ms, and the nodes that are in none."""
     evidence = found.evidence
-    frames = [Frame(evidence.duration(row) / _NS_PER_MS) for row in found.rows] or [Frame() for _ in range(count)]
+    frames = [Frame(evidence.duration(row) / NS_PER_MS) for row in found.rows] or [Frame() for _ in range(count)]
     around = nodes_around(evidence.recording, evidence.tree, {})
     outermost = _graph_nodes(found, rows, around, graph)
     elsewhere: dict[str, None] = {}
     spans: list[list[Interval]] = [[] for _ in frames]
     for row, place in rows.items():
         frame, name = frames[place], evidence.name(row)
-        own = evidence.node_self_times[row] / _NS_PER_MS
+        own = evidence.node_self_times[row] / NS_PER_MS
         if graph is None and found.rows and evidence.tracks[row] != evidence.tracks[found.rows[place]]:
             elsewhere[name] = None
             continue
@@ -467,13 +424,13 @@ def _recorded_frames(
         if graph is not None and top < 0:
             elsewhere[name] = None
         if top == row:
-            frame.graph[name] = frame.graph.get(name, 0.0) + evidence.duration(row) / _NS_PER_MS
+            frame.graph[name] = frame.graph.get(name, 0.0) + evidence.duration(row) / NS_PER_MS
             spans[place].append((evidence.starts[row], evidence.ends[row]))
         if top >= 0:
             inside = frame.inside.setdefault(evidence.name(top), {})
             inside[name] = inside.get(name, 0.0) + own
     for frame, span, of in zip(frames, found.spans, spans, strict=False):
-        frame.time -= length(common([span], union(of))) / _NS_PER_MS
+        frame.time -= length(common([span], union(of))) / NS_PER_MS
     return frames, list(elsewhere)
 
 

@@ -14,7 +14,7 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import BACKWARD, LEAST_NS, longest, milliseconds, percent
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import MEMORY, UNKNOWN, column, has, known_args, texts_of
+from cprofiling.recording.columns import MEMORY, UNKNOWN, column, grouped, has, known_args, texts_of
 
 # Below that, a process's memory grows by what its allocator keeps for later.
 GROWTH_BYTES = 10 << 20
@@ -34,9 +34,8 @@ _EVALUATED = frozenset(("val", "test"))
 
 def memory_growth(evidence: Evidence) -> Iterator[Finding]:
     """Find memory that grows with each call or step after the first."""
-    units: dict[int, list[int]] = {}
-    for row in evidence.tree.outermost([row for row, kind in enumerate(evidence.kinds) if kind <= RECORD]):
-        units.setdefault(evidence.names[row], []).append(row)
+    blocks = [row for row, kind in enumerate(evidence.kinds) if kind <= RECORD]
+    units = grouped(evidence.tree.outermost(blocks), evidence.names.__getitem__)
     for source, what in (("memory_change", "the process"), ("device_memory_change", "the device's allocator")):
         if has(evidence.recording, source):
             changes = column(evidence.recording, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from cprofiling._internal.text import counted
@@ -9,7 +10,7 @@ from cprofiling.analysis.device_figures import copy_kind, launches
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import COPIES, column, texts_of
+from cprofiling.recording.columns import COPIES, column, grouped, texts_of
 
 # A tenth of the device's work, or of the time of the host, which waits in calls that copy.
 COPY_SHARE = 0.1
@@ -38,10 +39,9 @@ _OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
 def copies(evidence: Evidence) -> Iterator[Finding]:
     """Find directions of copying that take much time."""
     cats = texts_of(evidence.recording, *COPIES)
-    by_kind: dict[str, list[int]] = {}
-    for row in evidence.work:
-        if evidence.cats[row] in cats:
-            by_kind.setdefault(copy_kind(evidence.name(row)), []).append(row)
+    by_kind = grouped(
+        (row for row in evidence.work if evidence.cats[row] in cats), lambda row: copy_kind(evidence.name(row))
+    )
     copied = sum(map(len, by_kind.values()))
     waits = {launch.row: launch for launch in launches(evidence.recording)} if by_kind else {}
     for kind, rows in by_kind.items():
@@ -81,14 +81,10 @@ def _copy_finding(evidence: Evidence, kind: str, rows: list[int], times: dict[st
 
 def started_by(evidence: Evidence, rows: list[int]) -> str:
     """Return a sentence on the most frequent starter of work, or nothing."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        if row in evidence.owners:
-            name = evidence.name(evidence.owners[row])
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(evidence.name(evidence.owners[row]) for row in rows if row in evidence.owners)
     if not counts:
         return ""
-    name, count = max(counts.items(), key=lambda item: item[1])
+    [(name, count)] = counts.most_common(1)
     return f" {count:,} of {len(rows):,} {'was' if count == 1 else 'were'} started by {name!r}."
 
 
@@ -97,10 +93,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
     streams = column(evidence.recording, "stream")
     devices = column(evidence.recording, "device")
     delays = {launch.row: launch.delay_ns for launch in launches(evidence.recording)}
-    by_stream: dict[tuple[int, int], list[int]] = {}
-    for row in evidence.work:
-        by_stream.setdefault((devices[row], streams[row]), []).append(row)
-    for (device, stream), rows in by_stream.items():
+    for (device, stream), rows in grouped(evidence.work, lambda row: (devices[row], streams[row])).items():
         stretches = [
             stretch
             for stretch in _stretches(rows, delays)

@@ -11,7 +11,7 @@ from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import COPIES, SETS, has, texts_of
+from cprofiling.recording.columns import COPIES, SETS, grouped, has, texts_of
 
 # Less than this is not worth anybody's time, whatever its share.
 LEAST_NS = 1_000_000
@@ -140,26 +140,19 @@ def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
 
     Nodes are compared by node self time, with the operators inside; operators by host self time.
     """
-    own = evidence.host_self_times
-    for_nodes = _by_name(evidence, evidence.nodes)
+    own, name_of = evidence.host_self_times, evidence.names.__getitem__
+    for_nodes = grouped(evidence.nodes, name_of)
     for rows in for_nodes.values() if len(for_nodes) >= DOMINANT_NAMES else ():
         yield from _dominant(evidence, rows, sum(evidence.node_self_times[row] for row in rows), sum(own), "host")
-    for_host = _by_name(evidence, evidence.host_rows)
+    for_host = grouped(evidence.host_rows, name_of)
     for rows in for_host.values() if len(for_host) >= DOMINANT_NAMES else ():
         kept = [row for row in rows if row not in evidence.spans and evidence.cats[row] not in evidence.runtime]
         yield from _dominant(evidence, kept, sum(own[row] for row in kept), sum(own), "host")
     memory = texts_of(evidence.recording, *COPIES, *SETS)
-    for_device = _by_name(evidence, evidence.work)
+    for_device = grouped(evidence.work, name_of)
     for rows in for_device.values() if len(for_device) >= DOMINANT_NAMES else ():
         kept = [row for row in rows if evidence.cats[row] not in memory]
         yield from _dominant(evidence, kept, sum(map(evidence.duration, kept)), evidence.work_time, "device")
-
-
-def _by_name(evidence: Evidence, rows: list[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for row in rows:
-        found.setdefault(evidence.names[row], []).append(row)
-    return found
 
 
 def _dominant(evidence: Evidence, rows: list[int], time: int, total: int, side: str) -> Iterator[Finding]:
@@ -214,11 +207,8 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
         parent = parents[row]
         if parent >= 0 and parent in evidence.spans and row not in evidence.spans:
             called.setdefault(parent, []).append(row)
-    by_name: dict[int, list[int]] = {}
-    for row in called:
-        by_name.setdefault(evidence.names[row], []).append(row)
     least = max(LEAST_NS, PYTHON_OF_ALL * evidence.wall)
-    for rows in by_name.values():
+    for rows in grouped(called, evidence.names.__getitem__).values():
         operators = [row for around in rows for row in called[around]]
         called_ns = sum(map(evidence.duration, operators))
         if len(operators) < PYTHON_OPERATORS or sum(evidence.host_self_times[row] for row in rows) < max(
