@@ -419,6 +419,36 @@ __attribute__((constructor)) static void start(void)
     reset_lock_held();
 }
 
+/* The controls that only read or set a field. */
+#define READ(type, control, value)   \
+    EXPORT type fake_##control(void) \
+    {                                \
+        lock_fake();                 \
+        type found = (value);        \
+        unlock_fake();               \
+        return found;                \
+    }
+#define SET(type, control, field, value)              \
+    EXPORT void fake_##control(type given)            \
+    {                                                 \
+        lock_fake();                                  \
+        fake.field = (value);                         \
+        (void)pthread_cond_broadcast(&fake.released); \
+        unlock_fake();                                \
+    }
+READ(int64_t, open_pushes, fake.open_pushes)
+READ(int64_t, open_events, fake.open_events)
+READ(int64_t, now, fake.now)
+READ(int, held, fake.held)
+READ(uint64_t, total_calls, fake.total_calls)
+READ(uint64_t, violations, fake.violation_count)
+SET(int, set_initialized, initialized, given != 0)
+SET(int64_t, set_event_limit, event_limit, given)
+SET(int, answer_for_foreign_streams, answers_for_foreign_streams, given != 0)
+SET(int, break_driver, sticky_code, given)
+SET(int, hold, hold, given != 0)
+SET(int, hold_records, hold_records, given != 0)
+
 EXPORT void fake_reset(void)
 {
     lock_fake();
@@ -441,13 +471,6 @@ EXPORT void fake_set_device_count(int count)
     require(count >= 1 && count <= FAKE_CUDA_MAX_DEVICES, "number of devices out of range");
     lock_fake();
     fake.device_count = count;
-    unlock_fake();
-}
-
-EXPORT void fake_set_initialized(int initialized)
-{
-    lock_fake();
-    fake.initialized = initialized != 0;
     unlock_fake();
 }
 
@@ -500,14 +523,6 @@ EXPORT int fake_current_device(void)
     const fake_context *context = current_context();
     unlock_fake();
     return context == NULL ? -1 : context->device;
-}
-
-EXPORT int64_t fake_open_pushes(void)
-{
-    lock_fake();
-    int64_t pushes = fake.open_pushes;
-    unlock_fake();
-    return pushes;
 }
 
 EXPORT uint64_t fake_new_stream(int device, int non_blocking)
@@ -566,21 +581,6 @@ EXPORT void fake_break_context(int device, int code)
 {
     lock_fake();
     primary_context(device)->sticky_code = code;
-    unlock_fake();
-}
-
-EXPORT int64_t fake_open_events(void)
-{
-    lock_fake();
-    int64_t count = fake.open_events;
-    unlock_fake();
-    return count;
-}
-
-EXPORT void fake_set_event_limit(int64_t limit)
-{
-    lock_fake();
-    fake.event_limit = limit;
     unlock_fake();
 }
 
@@ -647,51 +647,12 @@ EXPORT void fake_invalidate_capture(uint64_t stream)
     unlock_fake();
 }
 
-EXPORT void fake_answer_for_foreign_streams(int answers)
-{
-    lock_fake();
-    fake.answers_for_foreign_streams = answers != 0;
-    unlock_fake();
-}
-
-EXPORT int64_t fake_now(void)
-{
-    lock_fake();
-    int64_t now = fake.now;
-    unlock_fake();
-    return now;
-}
-
 EXPORT void fake_advance(int64_t ns)
 {
     require(ns >= 0, "the clock does not run backwards");
     lock_fake();
     fake.now += ns;
     unlock_fake();
-}
-
-EXPORT void fake_hold(int hold)
-{
-    lock_fake();
-    fake.hold = hold != 0;
-    (void)pthread_cond_broadcast(&fake.released);
-    unlock_fake();
-}
-
-EXPORT void fake_hold_records(int hold)
-{
-    lock_fake();
-    fake.hold_records = hold != 0;
-    (void)pthread_cond_broadcast(&fake.released);
-    unlock_fake();
-}
-
-EXPORT int fake_held(void)
-{
-    lock_fake();
-    int held = fake.held;
-    unlock_fake();
-    return held;
 }
 
 /* FUNCTION_COUNT when there is none of that name. */
@@ -715,13 +676,6 @@ EXPORT void fake_fail(const char *function, int code, uint64_t nth)
     unlock_fake();
 }
 
-EXPORT void fake_break_driver(int code)
-{
-    lock_fake();
-    fake.sticky_code = code;
-    unlock_fake();
-}
-
 EXPORT uint64_t fake_calls(const char *function)
 {
     function_index index = find_function(function);
@@ -734,14 +688,6 @@ EXPORT uint64_t fake_calls(const char *function)
     return calls;
 }
 
-EXPORT uint64_t fake_total_calls(void)
-{
-    lock_fake();
-    uint64_t calls = fake.total_calls;
-    unlock_fake();
-    return calls;
-}
-
 EXPORT const char *fake_log(uint64_t index)
 {
     lock_fake();
@@ -749,14 +695,6 @@ EXPORT const char *fake_log(uint64_t index)
     const char *name = logged ? function_names[fake.log[index]] : NULL;
     unlock_fake();
     return name;
-}
-
-EXPORT uint64_t fake_violations(void)
-{
-    lock_fake();
-    uint64_t count = fake.violation_count;
-    unlock_fake();
-    return count;
 }
 
 EXPORT const char *fake_violation(uint64_t index)
@@ -794,6 +732,13 @@ static int begin_on_device(function_index function)
         code = CUDA_ERROR_NOT_INITIALIZED;
     }
     return code == CUDA_SUCCESS ? fake.sticky_code : code;
+}
+
+/* The same for a function that needs a current context, too. */
+static int begin_in_context(function_index function, fake_context **context)
+{
+    int code = begin_on_device(function);
+    return code == CUDA_SUCCESS ? need_current_context(context) : code;
 }
 
 /* Gives the lock back, and answers `code`. */
@@ -845,10 +790,7 @@ EXPORT int cuDeviceGet(int *device, int ordinal)
 EXPORT int cuCtxGetDevice(int *device)
 {
     fake_context *context = NULL;
-    int code = begin_on_device(FUNCTION_cuCtxGetDevice);
-    if (code == CUDA_SUCCESS) {
-        code = need_current_context(&context);
-    }
+    int code = begin_in_context(FUNCTION_cuCtxGetDevice, &context);
     if (code == CUDA_SUCCESS) {
         *device = context->device;
     }
@@ -884,10 +826,7 @@ EXPORT int cuCtxPopCurrent_v2(fake_context **context)
 EXPORT int cuCtxSynchronize(void)
 {
     fake_context *context = NULL;
-    int code = begin_on_device(FUNCTION_cuCtxSynchronize);
-    if (code == CUDA_SUCCESS) {
-        code = need_current_context(&context);
-    }
+    int code = begin_in_context(FUNCTION_cuCtxSynchronize, &context);
     if (code == CUDA_SUCCESS && spoil_captures(context)) {
         violate(FUNCTION_cuCtxSynchronize, "invalidated a capture");
         code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -1172,10 +1111,7 @@ EXPORT int cuEventElapsedTime(float *ms, fake_event *first_handle, fake_event *l
 EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     fake_context *context = NULL;
-    int code = begin_on_device(FUNCTION_cuMemGetInfo);
-    if (code == CUDA_SUCCESS) {
-        code = need_current_context(&context);
-    }
+    int code = begin_in_context(FUNCTION_cuMemGetInfo, &context);
     if (code == CUDA_SUCCESS) {
         code = banned_by_capture(FUNCTION_cuMemGetInfo, context);
     }
@@ -1189,10 +1125,7 @@ EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 static int control_profiler(function_index function, int what)
 {
     fake_context *context = NULL;
-    int code = begin_on_device(function);
-    if (code == CUDA_SUCCESS) {
-        code = need_current_context(&context);
-    }
+    int code = begin_in_context(function, &context);
     if (code == CUDA_SUCCESS) {
         if (fake.profiler_calls < PROFILER_LOG_CAPACITY) {
             fake.profiler_log[fake.profiler_calls] = what;
@@ -1220,36 +1153,16 @@ static int outdated(function_index function)
     return end(CUDA_ERROR_INVALID_VALUE);
 }
 
-EXPORT int cuCtxPushCurrent(fake_context *context)
-{
-    (void)context;
-    return outdated(FUNCTION_cuCtxPushCurrent);
-}
-
-EXPORT int cuCtxPopCurrent(fake_context **context)
-{
-    (void)context;
-    return outdated(FUNCTION_cuCtxPopCurrent);
-}
-
-EXPORT int cuDevicePrimaryCtxRelease(int device)
-{
-    (void)device;
-    return outdated(FUNCTION_cuDevicePrimaryCtxRelease);
-}
-
-EXPORT int cuEventDestroy(fake_event *event)
-{
-    (void)event;
-    return outdated(FUNCTION_cuEventDestroy);
-}
-
-EXPORT int cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes)
-{
-    (void)free_bytes;
-    (void)total_bytes;
-    return outdated(FUNCTION_cuMemGetInfo);
-}
+#define OUTDATED(function)                    \
+    EXPORT int function(void)                 \
+    {                                         \
+        return outdated(FUNCTION_##function); \
+    }
+OUTDATED(cuCtxPushCurrent)
+OUTDATED(cuCtxPopCurrent)
+OUTDATED(cuDevicePrimaryCtxRelease)
+OUTDATED(cuEventDestroy)
+OUTDATED(cuMemGetInfo)
 
 #ifndef FAKE_CUDA_OLD_DRIVER
 EXPORT int cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags, int *status)

@@ -144,6 +144,14 @@ static int begin(function_index function)
     return code;
 }
 
+#define BEGIN(function)             \
+    do {                            \
+        int code = begin(function); \
+        if (code != SUCCESS) {      \
+            return code;            \
+        }                           \
+    } while (0)
+
 static int end(int code)
 {
     (void)pthread_mutex_unlock(&lock);
@@ -169,40 +177,28 @@ static uint64_t stamp_lock_held(int64_t ns)
 
 EXPORT int cuptiGetVersion(uint32_t *version)
 {
-    int code = begin(FUNCTION_cuptiGetVersion);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiGetVersion);
     *version = (uint32_t)fake.version;
     return end(SUCCESS);
 }
 
 EXPORT int cuptiGetResultString(int result, const char **text)
 {
-    int code = begin(FUNCTION_cuptiGetResultString);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiGetResultString);
     *text = result == MULTIPLE_SUBSCRIBERS ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : "CUPTI_ERROR_SOMETHING";
     return end(SUCCESS);
 }
 
 EXPORT int cuptiGetTimestamp(uint64_t *timestamp)
 {
-    int code = begin(FUNCTION_cuptiGetTimestamp);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiGetTimestamp);
     *timestamp = stamp_lock_held(now_lock_held());
     return end(SUCCESS);
 }
 
 EXPORT int cuptiSubscribe(void **subscriber, call_function callback, void *context)
 {
-    int code = begin(FUNCTION_cuptiSubscribe);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiSubscribe);
     if (fake.is_held || fake.is_subscribed) {
         return end(MULTIPLE_SUBSCRIBERS);
     }
@@ -215,10 +211,7 @@ EXPORT int cuptiSubscribe(void **subscriber, call_function callback, void *conte
 
 EXPORT int cuptiUnsubscribe(void *subscriber)
 {
-    int code = begin(FUNCTION_cuptiUnsubscribe);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiUnsubscribe);
     if (subscriber != &fake || !fake.is_subscribed) {
         violate_lock_held("cuptiUnsubscribe", "without a subscriber");
     }
@@ -229,10 +222,7 @@ EXPORT int cuptiUnsubscribe(void *subscriber)
 
 EXPORT int cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t number)
 {
-    int code = begin(FUNCTION_cuptiEnableCallback);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiEnableCallback);
     if (subscriber != &fake || !fake.is_subscribed) {
         violate_lock_held("cuptiEnableCallback", "without the subscriber");
     }
@@ -242,10 +232,7 @@ EXPORT int cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, ui
 
 EXPORT int cuptiActivityRegisterCallbacks(request_function request, complete_function complete)
 {
-    int code = begin(FUNCTION_cuptiActivityRegisterCallbacks);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiActivityRegisterCallbacks);
     if (!fake.is_subscribed) {
         violate_lock_held("cuptiActivityRegisterCallbacks", "without the subscriber");
     }
@@ -256,10 +243,7 @@ EXPORT int cuptiActivityRegisterCallbacks(request_function request, complete_fun
 
 static int set_kind(function_index function, int kind, bool is_on)
 {
-    int code = begin(function);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(function);
     if (!fake.is_subscribed || fake.kinds[kind] == is_on) {
         violate_lock_held(function_names[function], "out of turn");
     }
@@ -383,10 +367,7 @@ static void deliver(work *first)
 
 EXPORT int cuptiActivityFlushAll(uint32_t flag)
 {
-    int code = begin(FUNCTION_cuptiActivityFlushAll);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiActivityFlushAll);
     work *first = fake.complete != NULL ? take_work_lock_held(flag == 1) : NULL;
     (void)end(SUCCESS);
     deliver(first);
@@ -411,10 +392,7 @@ static size_t size_of(int kind)
 
 EXPORT int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid_size, void **record)
 {
-    int code = begin(FUNCTION_cuptiActivityGetNextRecord);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiActivityGetNextRecord);
     uint8_t *next = buffer;
     if (*record != NULL) {
         int kind;
@@ -433,10 +411,7 @@ EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, siz
 {
     (void)context;
     (void)stream;
-    int code = begin(FUNCTION_cuptiActivityGetNumDroppedRecords);
-    if (code != SUCCESS) {
-        return code;
-    }
+    BEGIN(FUNCTION_cuptiActivityGetNumDroppedRecords);
     *dropped = (size_t)fake.dropped;
     fake.dropped = 0;
     return end(SUCCESS);
@@ -506,6 +481,26 @@ SETTER(hold, int, is_held)
 SETTER(use_thread, int, uses_thread)
 SETTER(drop, uint64_t, dropped)
 
+#define GETTER(name, type, parameters, value) \
+    EXPORT type fake_cupti_##name parameters  \
+    {                                         \
+        (void)pthread_mutex_lock(&lock);      \
+        type found = (value);                 \
+        (void)pthread_mutex_unlock(&lock);    \
+        return found;                         \
+    }
+
+GETTER(now, int64_t, (void), now_lock_held())
+GETTER(stamp, uint64_t, (int64_t ns), stamp_lock_held(ns))
+GETTER(correlation, int64_t, (void), ++fake.correlation)
+GETTER(wants_call, int, (int domain, int number), fake.is_subscribed &&fake.numbers[domain][number])
+GETTER(wants_kind, int, (int kind), fake.kinds[kind])
+GETTER(is_subscribed, int, (void), fake.is_subscribed)
+GETTER(open_buffers, int64_t, (void), fake.open_buffers)
+GETTER(total_calls, uint64_t, (void), fake.total)
+GETTER(violations, uint64_t, (void), fake.violations)
+GETTER(violation, const char *, (void), fake.violation)
+
 EXPORT void fake_cupti_set_time(int64_t ns)
 {
     (void)pthread_mutex_lock(&lock);
@@ -521,14 +516,6 @@ EXPORT void fake_cupti_advance(int64_t ns)
     (void)pthread_mutex_unlock(&lock);
 }
 
-EXPORT int64_t fake_cupti_now(void)
-{
-    (void)pthread_mutex_lock(&lock);
-    int64_t now = now_lock_held();
-    (void)pthread_mutex_unlock(&lock);
-    return now;
-}
-
 EXPORT void fake_cupti_set_clock(int64_t offset, int64_t numerator, int64_t denominator)
 {
     (void)pthread_mutex_lock(&lock);
@@ -536,22 +523,6 @@ EXPORT void fake_cupti_set_clock(int64_t offset, int64_t numerator, int64_t deno
     fake.numerator = numerator;
     fake.denominator = denominator;
     (void)pthread_mutex_unlock(&lock);
-}
-
-EXPORT uint64_t fake_cupti_stamp(int64_t ns)
-{
-    (void)pthread_mutex_lock(&lock);
-    uint64_t stamp = stamp_lock_held(ns);
-    (void)pthread_mutex_unlock(&lock);
-    return stamp;
-}
-
-EXPORT int64_t fake_cupti_correlation(void)
-{
-    (void)pthread_mutex_lock(&lock);
-    int64_t correlation = ++fake.correlation;
-    (void)pthread_mutex_unlock(&lock);
-    return correlation;
 }
 
 static int tell(int domain, int number, int64_t correlation, int site)
@@ -740,43 +711,8 @@ EXPORT int64_t fake_cupti_upload(uint64_t bytes, int64_t ns)
     return correlation;
 }
 
-EXPORT int fake_cupti_wants_call(int domain, int number)
-{
-    return fake.is_subscribed && fake.numbers[domain][number];
-}
-
-EXPORT int fake_cupti_wants_kind(int kind)
-{
-    return fake.kinds[kind];
-}
-
-EXPORT int fake_cupti_is_subscribed(void)
-{
-    return fake.is_subscribed;
-}
-
-EXPORT int64_t fake_cupti_open_buffers(void)
-{
-    return fake.open_buffers;
-}
-
 EXPORT uint64_t fake_cupti_calls(const char *function)
 {
     function_index index = find_function(function);
     return index == FUNCTION_COUNT ? UINT64_MAX : fake.calls[index];
-}
-
-EXPORT uint64_t fake_cupti_total_calls(void)
-{
-    return fake.total;
-}
-
-EXPORT uint64_t fake_cupti_violations(void)
-{
-    return fake.violations;
-}
-
-EXPORT const char *fake_cupti_violation(void)
-{
-    return fake.violation;
 }
