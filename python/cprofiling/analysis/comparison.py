@@ -61,14 +61,11 @@ class Spread(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Verdict on a change, with the interval that it goes by.
-
-    ``by_ranges``: the values of the two sides lie apart, and the verdict goes by that.
-    """
+    """Verdict on a change, with the interval that it goes by."""
 
     verdict: Verdict
     interval: Interval | None
-    by_ranges: bool = False
+    by_ranges: bool = False  # whether it goes by values of the two sides that lie apart
 
 
 def judged(
@@ -264,18 +261,14 @@ class TimingComparison:
     new_runs: int = 1
 
     @property
-    def _rows(self) -> tuple[StageComparison, ...]:
-        return (*self.stages, self.total)
-
-    @property
     def has_regressed(self) -> bool:
         """Whether a row is slower, or a stage is missing in the new report."""
-        return any(row.verdict == "slower" or row.is_missing for row in self._rows)
+        return self.exit_status == EXIT_REGRESSED
 
     @property
     def has_verdict(self) -> bool:
         """Whether any row could be judged."""
-        return any(row.verdict not in UNJUDGED for row in self._rows)
+        return any(row.verdict not in UNJUDGED for row in (*self.stages, self.total))
 
     @property
     def exit_status(self) -> int:
@@ -283,7 +276,8 @@ class TimingComparison:
 
         3 where something ``has_regressed``, 1 where nothing could be judged, else 0.
         """
-        return exit_status((row.verdict for row in self._rows), has_regressed=self.has_regressed)
+        rows = (*self.stages, self.total)
+        return exit_status((row.verdict for row in rows), has_regressed=any(row.is_missing for row in rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as what JSON can say."""
@@ -317,7 +311,7 @@ class TimingComparison:
         """Return the headings and the rows as texts, the total last."""
         interval = f"{self.confidence * 100:.6g} % interval (ms)"
         times = ("Baseline (ms)", "New (ms)", "Difference (ms)", "Difference (%)", interval)
-        return [("Stage", "Calls", *times, "Verdict"), *map(_cells, self._rows)]
+        return [("Stage", "Calls", *times, "Verdict"), *map(_cells, (*self.stages, self.total))]
 
     @property
     def _headline(self) -> str:
@@ -533,21 +527,17 @@ def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison
     if {run.identity for run in old} & {run.identity for run in new} - {None}:
         notes.append("A report is on both sides.")
     wide = f"Times spread so much that a change of {_WIDE_PCT:g} % could be hidden; more calls or runs tell more"
-    for names, sentence in (
-        ([row.name for row in stages if row.is_missing], "Missing in the new report"),
-        (
-            [row.name for row in stages if row.baseline_ms is None and row.new_ms is not None],
-            "Without times in the baseline",
-        ),
-        (
-            [row.name for row in stages if _failures(new, row.name) > _failures(old, row.name)],
-            "More calls failed than in the baseline",
-        ),
-        ([row.name for row in stages if row.verdict == "unclear" and _is_wide(row, rule)], wide),
-    ):
-        if names:
-            named = ", ".join(shown_text("name", name) for name in names[:10])
-            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    for sentence, rows in {
+        "Missing in the new report": [row for row in stages if row.is_missing],
+        "Without times in the baseline": [row for row in stages if row.baseline_ms is None and row.new_ms is not None],
+        "More calls failed than in the baseline": [
+            row for row in stages if _failures(new, row.name) > _failures(old, row.name)
+        ],
+        wide: [row for row in stages if row.verdict == "unclear" and _is_wide(row, rule)],
+    }.items():
+        if rows:
+            named = ", ".join(shown_text("name", row.name) for row in rows[:10])
+            more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
             notes.append(f"{sentence}: {named}{more}.")
     return notes
 

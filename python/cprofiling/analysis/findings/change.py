@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind
@@ -128,110 +127,88 @@ def _by_name(evidence: Evidence) -> dict[tuple[str, str], list[int]]:
     return found
 
 
-class _Cost(NamedTuple):
-    """The rows of one name, and the time that is their own."""
-
-    rows: list[int]
-    time: int
-
-
-class _Growth(NamedTuple):
-    """The cost of rows of one name, now and in the baseline."""
-
-    name: str
-    now: _Cost
-    before: _Cost
-    extra: float
-
-
 def slower_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     """Find names that take longer than in the baseline.
 
     What counts is their own time: of nodes and labels that is without those inside them, of operators without those
     inside them. For the same number of steps or calls it is their total, else the mean of a call.
     """
-    pair = _Pair(evidence, baseline)
-    now, before = _own_costs(evidence), _own_costs(baseline)
-    for side, costs in now.items():
-        grown = []
-        for name, cost in costs.items():
-            old = before[side].get(name)
-            if old is not None:
-                expected = old.time * (pair.scale if pair.is_alike else len(cost.rows) / len(old.rows))
-                grown.append((_Growth(name, cost, old, cost.time - expected), expected))
-        whole = sum(growth.extra for growth, _ in grown if growth.extra > 0)
-        least = max(LEAST_NS, MORE_SHARE * evidence.wall)
-        clear = [
-            growth
-            for growth, expected in grown
-            if growth.extra >= least and growth.now.time >= SLOWER_TIMES * expected and not _is_more_calls(growth, pair)
-        ]
-        for growth in sorted(clear, key=lambda growth: -growth.extra)[:_MOST_NAMES]:
-            yield _slower_finding(evidence, growth, growth.extra / whole, pair, side)
+    pair, before = _Pair(evidence, baseline), _own_times(baseline)
+    least = max(LEAST_NS, MORE_SHARE * evidence.wall)
+    for side, names in _own_times(evidence).items():
+        grown, whole = [], 0.0
+        for name, times in names.items():
+            old_times = before[side].get(name)
+            if old_times is None:
+                continue
+            time, old, count, old_count = sum(times.values()), sum(old_times.values()), len(times), len(old_times)
+            expected = old * (pair.scale if pair.is_alike else count / old_count)
+            whole += max(time - expected, 0)
+            is_slower = time * old_count >= SLOWER_TIMES * old * count
+            is_more = count >= MORE_TIMES * old_count * pair.scale  # which another rule says
+            if time - expected >= least and time >= SLOWER_TIMES * expected and (is_slower or not is_more):
+                grown.append((time - expected, name, list(times), time, old, old_count))
+        for extra, name, rows, time, old, old_count in sorted(grown, key=lambda each: -each[0])[:_MOST_NAMES]:
+            mean, old_mean = time / len(rows), old / old_count
+            now, then, per = (mean, old_mean, "a call") if mean >= SLOWER_TIMES * old_mean else (time, old, "in all")
+            among, without, advice = _SIDES[side]
+            yield Finding(
+                "slower_calls",
+                f"{name} takes {milliseconds(now)} {per} against {milliseconds(then)} in the baseline",
+                f"{counted(len(rows), 'call')} of {name!r} took {milliseconds(time)} against {milliseconds(old)} in "
+                f"{counted(old_count, 'call')}{pair.unit}{without}: {milliseconds(extra)} more, "
+                f"{percent(extra / whole)} of all growth among {among}.",
+                advice,
+                {
+                    "time_ns": time, "baseline_time_ns": old, "count": len(rows), "baseline_count": old_count,
+                    "mean_ns": mean, "baseline_mean_ns": old_mean, "extra_ns": extra, "growth_share": extra / whole,
+                },
+                longest(evidence, rows),
+                min(extra / max(evidence.wall, 1), 1.0),
+            )  # fmt: skip
 
 
-def _is_more_calls(growth: _Growth, pair: _Pair) -> bool:
-    """Tell whether twice as many calls explain it, as another rule says."""
-    now, before = growth.now, growth.before
-    is_slower = now.time * len(before.rows) >= SLOWER_TIMES * before.time * len(now.rows)
-    return len(now.rows) >= MORE_TIMES * len(before.rows) * pair.scale and not is_slower
-
-
-def _slower_finding(evidence: Evidence, growth: _Growth, part: float, pair: _Pair, side: str) -> Finding:
-    name, now, before, extra = growth
-    mean, old_mean = now.time / len(now.rows), before.time / len(before.rows)
-    title = f"{name} takes {milliseconds(mean)} a call against {milliseconds(old_mean)} in the baseline"
-    if mean < SLOWER_TIMES * old_mean:
-        title = f"{name} takes {milliseconds(now.time)} in all against {milliseconds(before.time)} in the baseline"
-    return Finding(
-        "slower_calls",
-        title,
-        f"{counted(len(now.rows), 'call')} of {name!r} took {milliseconds(now.time)} against "
-        f"{milliseconds(before.time)} in {counted(len(before.rows), 'call')}{pair.unit}{_WITHOUT[side]}: "
-        f"{milliseconds(extra)} more, {percent(part)} of all growth among {_AMONG[side]}.",
-        _ADVICE[side],
-        {
-            "time_ns": now.time, "baseline_time_ns": before.time, "count": len(now.rows),
-            "baseline_count": len(before.rows), "mean_ns": mean, "baseline_mean_ns": old_mean, "extra_ns": extra,
-            "growth_share": part,
-        },
-        longest(evidence, now.rows),
-        min(extra / max(evidence.wall, 1), 1.0),
-    )  # fmt: skip
-
-
-_AMONG = {_CODE: "nodes and labels", _OPERATORS: "operators", _WORK: "the work of devices"}
-_WITHOUT = {_CODE: ", without nodes and labels inside", _OPERATORS: ", without operators inside", _WORK: ""}
-_ADVICE = {
-    _CODE: "Look at what it does otherwise than before: other arguments (record_shapes=True), other code, waiting for "
-    "something; record() blocks around its parts, in both recordings, tell which of them it is.",
-    _OPERATORS: "Look at what it is called with: record_shapes=True and key_averages(group_by_input_shape=True) of "
-    "both recordings; other types, strides or a number of threads are reasons, too.",
-    _WORK: "Look at what it is called with: larger or other shapes, another precision or memory_format; and whether "
-    "the device's clock is the same, and nobody else works on it.",
+# Of each kind of rows: what they are, without what their own time is, and advice.
+_SIDES = {
+    _CODE: (
+        "nodes and labels",
+        ", without nodes and labels inside",
+        "Look at what it does otherwise than before: other arguments (record_shapes=True), other code, waiting for "
+        "something; record() blocks around its parts, in both recordings, tell which of them it is.",
+    ),
+    _OPERATORS: (
+        "operators",
+        ", without operators inside",
+        "Look at what it is called with: record_shapes=True and key_averages(group_by_input_shape=True) of both "
+        "recordings; other types, strides or a number of threads are reasons, too.",
+    ),
+    _WORK: (
+        "the work of devices",
+        "",
+        "Look at what it is called with: larger or other shapes, another precision or memory_format; and whether the "
+        "device's clock is the same, and nobody else works on it.",
+    ),
 }
 
 
-def _own_costs(evidence: Evidence) -> dict[str, dict[str, _Cost]]:
-    """Return the cost of rows by name, for code, operators and devices."""
+def _own_times(evidence: Evidence) -> dict[str, dict[str, dict[int, int]]]:
+    """Return the own times of rows, by name, for code, operators and devices."""
     times = evidence.host_self_times
-    of_code = dict.fromkeys(evidence.code, 0)
+    of_code = dict.fromkeys(sorted(evidence.code), 0)
     around = evidence.tree.nearest(of_code.__contains__)
     for row in evidence.host_rows:
         if around[row] >= 0:
             of_code[around[row]] += times[row]
-    return {
-        _CODE: _costs(evidence, {row: of_code[row] for row in sorted(of_code)}),
-        _OPERATORS: _costs(evidence, {row: times[row] for row in evidence.operators}),
-        _WORK: _costs(evidence, {row: evidence.duration(row) for row in evidence.work}),
-    }
-
-
-def _costs(evidence: Evidence, times: dict[int, int]) -> dict[str, _Cost]:
-    rows: dict[str, list[int]] = {}
-    for row in times:
-        rows.setdefault(evidence.name(row), []).append(row)
-    return {name: _Cost(of, sum(times[row] for row in of)) for name, of in rows.items()}
+    found: dict[str, dict[str, dict[int, int]]] = {}
+    for side, each in (
+        (_CODE, of_code),
+        (_OPERATORS, {row: times[row] for row in evidence.operators}),
+        (_WORK, {row: evidence.duration(row) for row in evidence.work}),
+    ):
+        names = found[side] = {}
+        for row, time in each.items():
+            names.setdefault(evidence.name(row), {})[row] = time
+    return found
 
 
 def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
