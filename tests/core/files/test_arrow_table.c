@@ -1,10 +1,7 @@
 /* arrow_table.h */
 #include "cprofiling/files/arrow_table.h"
 
-#include "cprofiling/nodes/accum.h"
-
-#include "tests/core/check.h"
-#include "tests/core/fake_alloc.h"
+#include "tests/core/tables.h"
 
 #include <errno.h>
 #include <string.h>
@@ -43,43 +40,24 @@ static const struct {
 
 static const cprof_arrow_extras none = {.spans = NULL};
 
-static cprof_table *make_table(void)
-{
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL);
-    return table;
-}
-
-static cprof_text text_of(cprof_table *table, const char *string)
-{
-    cprof_text text;
-    CHECK(cprof_table_text(table, (cprof_name){string, strlen(string)}, &text) == CPROF_OK);
-    return text;
-}
-
-static cprof_row row_of(cprof_table *table, cprof_kind kind, const char *name, cprof_ns start_ns, cprof_ns end_ns)
+static cprof_row row_of(cprof_kind kind, const char *name, cprof_ns start_ns, cprof_ns end_ns)
 {
     cprof_row row = cprof_row_none;
     row.kind = (uint8_t)kind;
-    row.name = text_of(table, name);
+    row.name = text_of(name);
     row.start_ns = start_ns;
     row.end_ns = end_ns;
     CHECK(cprof_table_track(table, 1, 0, 2, 0, &row.track) == CPROF_OK);
     return row;
 }
 
-static void add(cprof_table *table, const cprof_row *row)
-{
-    CHECK(cprof_table_add(table, row) == CPROF_OK);
-}
-
 /* Finishes the table, which the stream alone owns then. */
-static cprof_arrow_stream open_stream(cprof_table *table, const cprof_arrow_extras *extras)
+static cprof_arrow_stream open_stream(const cprof_arrow_extras *extras)
 {
     cprof_arrow_stream stream;
     CHECK(cprof_table_finish(table) == CPROF_OK);
     CHECK(cprof_arrow_table_open(table, extras, &stream) == CPROF_OK);
-    cprof_table_destroy(table);
+    tear_down();
     return stream;
 }
 
@@ -162,7 +140,7 @@ static void check_batch(const struct ArrowArray *batch, size_t rows)
 
 TEST(schema)
 {
-    cprof_arrow_stream stream = open_stream(make_table(), &none);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowSchema schema;
     CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
     CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == COLUMNS && schema.dictionary == NULL);
@@ -180,27 +158,26 @@ TEST(schema)
 /* All that can be known of a row, and next to nothing. */
 TEST(items)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "forward", 100, 250);
+    cprof_row row = row_of(CPROF_KIND_NODE, "forward", 100, 250);
     row.trace_high = 1;
     row.trace_low = 2;
     row.span = 0xabc;
-    row.cat = text_of(table, "node");
-    row.stage = text_of(table, "train");
+    row.cat = text_of("node");
+    row.stage = text_of("train");
     row.device = 3;
     row.stream = 7;
-    row.shapes = text_of(table, "[[1]]");
-    row.types = text_of(table, "[\"float\"]");
+    row.shapes = text_of("[[1]]");
+    row.types = text_of("[\"float\"]");
     row.memory_change = -5;
     row.memory_peak = 6;
     row.device_memory_change = 0;
     row.device_memory_peak = INT64_MAX;
     row.bytes = 9;
-    add(table, &row);
-    row = row_of(table, CPROF_KIND_HOST, "", 100, 200);
-    CHECK(cprof_table_track(table, 1, 0, 0, text_of(table, "a text"), &row.track) == CPROF_OK);
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    add(&row);
+    row = row_of(CPROF_KIND_HOST, "", 100, 200);
+    CHECK(cprof_table_track(table, 1, 0, 0, text_of("a text"), &row.track) == CPROF_OK);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     check_batch(&batch, 2);
     check_text(&batch, "trace_id", 0, "00000000000000010000000000000002");
@@ -242,22 +219,21 @@ TEST(items)
 
 TEST(kinds_and_outcomes)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_RECORD, "a", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_RECORD, "a", 0, 1);
     row.outcome = CPROF_OUTCOME_ERROR;
-    add(table, &row);
+    add(&row);
     row.outcome = CPROF_OUTCOME_CANCELLED;
-    add(table, &row);
+    add(&row);
     row.flags = CPROF_ROW_UNFINISHED;
-    add(table, &row);
+    add(&row);
     row.flags = CPROF_ROW_CUT;
     row.outcome = CPROF_OUTCOME_SUCCESS;
-    add(table, &row);
+    add(&row);
     for (cprof_kind kind = CPROF_KIND_STEP; kind <= CPROF_KIND_COUNTER; kind++) {
         row.kind = (uint8_t)kind;
-        add(table, &row);
+        add(&row);
     }
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     static const char *const kinds[] = {"record", "record", "record", "record", "step", "host", "device", "instant"};
     static const char *const outcomes[] = {"error", "cancelled", "unfinished", "success", NULL, NULL, NULL, NULL};
@@ -273,20 +249,19 @@ TEST(kinds_and_outcomes)
 /* Without extras: what the table has. */
 TEST(ids_of_rows)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 10);
+    cprof_row row = row_of(CPROF_KIND_NODE, "a", 0, 10);
     row.span = 1;
     row.trace_low = 5;
-    add(table, &row);
+    add(&row);
     row.span = 2;
     row.parent_span = 1;
-    add(table, &row);
+    add(&row);
     row.span = 0;
-    add(table, &row);
+    add(&row);
     row.parent_span = 0;
     row.trace_low = 0;
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     static const char *const parents[] = {"0000000000000000", "0000000000000001", "0000000000000001", NULL};
     static const char *const spans[] = {"0000000000000001", "0000000000000002", NULL, NULL};
@@ -304,15 +279,14 @@ TEST(extras)
     static const int32_t spans[] = {0, 1, -1, 1, -1};
     static const int64_t executions[] = {-1, -1, -1, 0, 7};
     static const int64_t operators[] = {0, 1, -1, 2, 3};
-    cprof_table *table = make_table();
     for (int i = 0; i < 5; i++) {
-        cprof_row row = row_of(table, i == 2 ? CPROF_KIND_COUNTER : CPROF_KIND_NODE, "a", i, 10);
+        cprof_row row = row_of(i == 2 ? CPROF_KIND_COUNTER : CPROF_KIND_NODE, "a", i, 10);
         row.span = i < 2 ? (uint64_t)i + 1 : 0;
         row.parent_span = i == 1 ? 1 : 0;
         row.trace_low = i < 2 ? 5 : 0;
-        add(table, &row);
+        add(&row);
     }
-    cprof_arrow_stream stream = open_stream(table, &(cprof_arrow_extras){spans, executions, operators});
+    cprof_arrow_stream stream = open_stream(&(cprof_arrow_extras){spans, executions, operators});
     struct ArrowArray batch = next_batch(&stream);
     check_batch(&batch, 4);
     check_text(&batch, "parent_span_id", 0, "0000000000000000");
@@ -338,24 +312,22 @@ TEST(spans_that_are_no_rows)
 {
     static const int32_t wrong[] = {1, -2, INT32_MAX};
     for (size_t i = 0; i < 3; i++) {
-        cprof_table *table = make_table();
-        cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
+        set_up();
+        cprof_row row = row_of(CPROF_KIND_NODE, "a", 0, 1);
         cprof_arrow_stream stream;
-        add(table, &row);
+        add(&row);
         CHECK(cprof_table_finish(table) == CPROF_OK);
         CHECK(cprof_arrow_table_open(table, &(cprof_arrow_extras){.spans = &wrong[i]}, &stream) == CPROF_OUT_OF_RANGE);
-        cprof_table_destroy(table);
     }
 }
 
 /* F3: readers may rely on UTF-8. */
 TEST(strings_are_repaired)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "caf\xc3\xa9 \xed\xa0\x80 \xff", 0, 1);
-    row.stage = text_of(table, "\xf0\x9f\x98\x80");
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_row row = row_of(CPROF_KIND_NODE, "caf\xc3\xa9 \xed\xa0\x80 \xff", 0, 1);
+    row.stage = text_of("\xf0\x9f\x98\x80");
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     check_text(&batch, "name", 0, "caf\xc3\xa9 \xef\xbf\xbd \xef\xbf\xbd");
     check_text(&batch, "stage", 0, "\xf0\x9f\x98\x80");
@@ -366,10 +338,9 @@ TEST(strings_are_repaired)
 /* A duration that 64 bits do not hold is not known. */
 TEST(a_duration_beyond_all)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", INT64_MIN, INT64_MAX);
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_row row = row_of(CPROF_KIND_NODE, "a", INT64_MIN, INT64_MAX);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     check_number(&batch, "start", 0, INT64_MIN);
     check_number(&batch, "end", 0, INT64_MAX);
@@ -381,12 +352,11 @@ TEST(a_duration_beyond_all)
 TEST(batches_of_many_rows)
 {
     enum { ROWS = 2 * CPROF_ARROW_BATCH_ROWS + 10 };
-    cprof_table *table = make_table();
     for (int i = 0; i < ROWS; i++) {
-        cprof_row row = row_of(table, i % 3 == 1 ? CPROF_KIND_COUNTER : CPROF_KIND_HOST, "a", i, i);
-        add(table, &row);
+        cprof_row row = row_of(i % 3 == 1 ? CPROF_KIND_COUNTER : CPROF_KIND_HOST, "a", i, i);
+        add(&row);
     }
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray first = next_batch(&stream);
     struct ArrowArray second = next_batch(&stream);
     check_batch(&first, CPROF_ARROW_BATCH_ROWS);
@@ -404,16 +374,15 @@ TEST(batches_of_many_rows)
 TEST(batches_of_long_names)
 {
     enum { LONG = 1000000, ROWS = 20, IN_A_BATCH = CPROF_ARROW_BATCH_BYTES / 3 / LONG };
-    cprof_table *table = make_table();
     char *name = malloc(LONG + 1);
     CHECK(name != NULL);
     memset(name, 'n', LONG);
     name[LONG] = '\0';
     for (int i = 0; i < ROWS; i++) {
-        cprof_row row = row_of(table, CPROF_KIND_HOST, name, i, i);
-        add(table, &row);
+        cprof_row row = row_of(CPROF_KIND_HOST, name, i, i);
+        add(&row);
     }
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_arrow_stream stream = open_stream(&none);
     for (int i = 0; i < ROWS; i += IN_A_BATCH) {
         struct ArrowArray batch = next_batch(&stream);
         check_batch(&batch, (size_t)(ROWS - i < IN_A_BATCH ? ROWS - i : IN_A_BATCH));
@@ -428,16 +397,15 @@ TEST(batches_of_long_names)
 TEST(names_longer_than_batches)
 {
     enum { LONG = CPROF_ARROW_BATCH_BYTES / 3 + 1 };
-    cprof_table *table = make_table();
     char *name = malloc(LONG + 1);
     CHECK(name != NULL);
     memset(name, 'n', LONG);
     name[LONG] = '\0';
     for (int i = 0; i < 2; i++) {
-        cprof_row row = row_of(table, CPROF_KIND_HOST, name, i, i);
-        add(table, &row);
+        cprof_row row = row_of(CPROF_KIND_HOST, name, i, i);
+        add(&row);
     }
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_arrow_stream stream = open_stream(&none);
     for (int i = 0; i < 2; i++) {
         struct ArrowArray batch = next_batch(&stream);
         check_batch(&batch, 1);
@@ -452,15 +420,14 @@ TEST(names_longer_than_batches)
 TEST(strings_beyond_all)
 {
     enum { LONG = CPROF_ARROW_ROW_BYTES / 3 / 5 + 1 };
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "a", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_HOST, "a", 0, 1);
     char *zeros = calloc(1, LONG);
     CHECK(zeros != NULL);
     CHECK(cprof_table_text(table, (cprof_name){zeros, LONG}, &row.name) == CPROF_OK);
     free(zeros);
     row.cat = row.stage = row.shapes = row.types = row.name;
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch;
     for (int i = 0; i < 2; i++) {
         CHECK_EQUAL(stream.get_next(&stream, &batch), EOVERFLOW);
@@ -472,10 +439,9 @@ TEST(strings_beyond_all)
 /* Children may be moved out, and outlive what they were in. */
 TEST(children_can_be_moved)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_row row = row_of(CPROF_KIND_NODE, "a", 0, 1);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     struct ArrowSchema schema;
     CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
     struct ArrowArray batch = next_batch(&stream);
@@ -496,29 +462,26 @@ TEST(children_can_be_moved)
 /* A stream that nobody reads to the end, and one that is released twice. */
 TEST(early_and_double_release)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
-    add(table, &row);
-    cprof_arrow_stream stream = open_stream(table, &none);
+    cprof_row row = row_of(CPROF_KIND_NODE, "a", 0, 1);
+    add(&row);
+    cprof_arrow_stream stream = open_stream(&none);
     void (*release)(struct ArrowArrayStream *) = stream.release;
     release(&stream);
     release(&stream);
     CHECK(stream.release == NULL);
 }
 
-static cprof_table *table_for_refusals(void)
+static void add_for_refusals(void)
 {
-    cprof_table *table = make_table();
     for (int i = 0; i < 3; i++) {
-        cprof_row row = row_of(table, CPROF_KIND_NODE, "a", i, i + 1);
-        add(table, &row);
+        cprof_row row = row_of(CPROF_KIND_NODE, "a", i, i + 1);
+        add(&row);
     }
     CHECK(cprof_table_finish(table) == CPROF_OK);
-    return table;
 }
 
 /* G7: opening fails, and leaves nothing. */
-static cprof_arrow_stream open_after_refusals(cprof_table *table, uint64_t allocations)
+static cprof_arrow_stream open_after_refusals(uint64_t allocations)
 {
     static const int32_t spans[] = {0, 1, 2};
     static const int64_t numbers[] = {0, 1, 2};
@@ -541,8 +504,8 @@ static cprof_arrow_stream open_after_refusals(cprof_table *table, uint64_t alloc
 TEST(without_memory)
 {
     enum { OPENING = 6, SCHEMA = 1, BATCH = 1 + COLUMNS };
-    cprof_table *table = table_for_refusals();
-    cprof_arrow_stream stream = open_after_refusals(table, OPENING);
+    add_for_refusals();
+    cprof_arrow_stream stream = open_after_refusals(OPENING);
     struct ArrowSchema schema;
     struct ArrowArray batch;
     uint64_t live = fake_alloc_live();
@@ -562,7 +525,6 @@ TEST(without_memory)
     check_batch(&batch, 3);
     batch.release(&batch);
     check_end(&stream);
-    cprof_table_destroy(table);
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)

@@ -1,10 +1,7 @@
 /* chrome_write.h */
 #include "cprofiling/files/chrome_write.h"
 
-#include "cprofiling/nodes/accum.h"
-
-#include "tests/core/check.h"
-#include "tests/core/fake_alloc.h"
+#include "tests/core/tables.h"
 
 #include <string.h>
 
@@ -41,12 +38,11 @@ static cprof_status take(void *context, const char *bytes, size_t length)
 }
 
 /* Finishes a table, writes and frees it; the text is the caller's. */
-static char *written(cprof_table *table)
+static char *written(void)
 {
     sink to = {.bytes = NULL};
     CHECK(cprof_table_finish(table) == CPROF_OK);
     CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
-    cprof_table_destroy(table);
     CHECK(to.bytes != NULL && strlen(to.bytes) == to.length);
     return to.bytes;
 }
@@ -67,59 +63,32 @@ static void check_contains(const char *text, const char *part)
     }
 }
 
-static void check_written(cprof_table *table, const char *expected)
+static void check_written(const char *expected)
 {
-    char *text = written(table);
+    char *text = written();
     check_same(text, expected);
     free(text);
 }
 
-static cprof_table *make_table(void)
-{
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL);
-    return table;
-}
-
-static cprof_text text_of(cprof_table *table, const char *string)
-{
-    cprof_text text;
-    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
-    return text;
-}
-
-static uint32_t track_of(cprof_table *table, int64_t pid, int64_t tid)
-{
-    uint32_t track;
-    CHECK(cprof_table_track(table, pid, 0, tid, 0, &track) == CPROF_OK);
-    return track;
-}
-
-static void set_fact(cprof_table *table, const char *key, const char *value)
+static void set_fact(const char *key, const char *value)
 {
     CHECK(cprof_table_set_fact(table, cprof_name_of(key), cprof_name_of(value)) == CPROF_OK);
 }
 
 /* A row of process 1, thread 2. */
-static cprof_row row_of(cprof_table *table, cprof_kind kind, const char *cat, const char *name, cprof_ns start_ns,
-                        cprof_ns end_ns)
+static cprof_row row_of(cprof_kind kind, const char *cat, const char *name, cprof_ns start_ns, cprof_ns end_ns)
 {
     cprof_row row = cprof_row_none;
     row.kind = (uint8_t)kind;
-    row.cat = text_of(table, cat);
-    row.name = text_of(table, name);
+    row.cat = text_of(cat);
+    row.name = text_of(name);
     row.start_ns = start_ns;
     row.end_ns = end_ns;
-    row.track = track_of(table, 1, 2);
+    row.track = track_of(1, 2);
     return row;
 }
 
-static void add(cprof_table *table, const cprof_row *row)
-{
-    CHECK(cprof_table_add(table, row) == CPROF_OK);
-}
-
-static void keep_args(cprof_table *table, cprof_row *row, const char *args)
+static void keep_args(cprof_row *row, const char *args)
 {
     CHECK(cprof_table_keep(table, cprof_name_of(args), &row->args_at) == CPROF_OK);
     row->args_length = (uint32_t)strlen(args);
@@ -127,20 +96,18 @@ static void keep_args(cprof_table *table, cprof_row *row, const char *args)
 
 TEST(an_empty_table)
 {
-    check_written(make_table(), HEAD("0") TAIL);
+    check_written(HEAD("0") TAIL);
 }
 
 TEST(a_node)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "node", "forward", 1700000000000000000, 1700000000000001500);
-    row.stage = text_of(table, "train");
+    cprof_row row = row_of(CPROF_KIND_NODE, "node", "forward", 1700000000000000000, 1700000000000001500);
+    row.stage = text_of("train");
     row.trace_low = 0xabc;
     row.span = 0x123456789abcdef0;
     row.parent_span = 5;
-    add(table, &row);
+    add(&row);
     check_written(
-        table,
         HEAD("1699488000000000000") "\n{\"ph\":\"X\",\"cat\":\"node\",\"name\":\"forward\",\"pid\":1,\"tid\":2,"
                                     "\"ts\":512000000000.000,\"dur\":1.500,\"args\":{\"kind\":\"node\",\"stage\":\"train\","
                                     "\"trace_id\":\"00000000000000000000000000000abc\","
@@ -154,8 +121,7 @@ TEST(a_node)
 /* All that can be known of a row. */
 TEST(all_columns)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "gemm", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_DEVICE, "kernel", "gemm", 0, 1);
     row.trace_high = 1;
     row.outcome = CPROF_OUTCOME_CANCELLED;
     row.flags = CPROF_ROW_UNFINISHED | CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE;
@@ -169,67 +135,62 @@ TEST(all_columns)
     row.device = 0;
     row.stream = 7;
     row.bytes = 0;
-    row.shapes = text_of(table, "[[2, 3], []]");
-    row.types = text_of(table, "[\"float\", \"caf\xc3\xa9\"]");
-    row.stack = text_of(table, "a.py(1): f\nb.py(2): \"g\"\n");
-    add(table, &row);
-    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"kernel\",\"name\":\"gemm\"" PLACE,
-                                            ",\"args\":{\"kind\":\"device\","
-                                            "\"trace_id\":\"00000000000000010000000000000000\",\"outcome\":\"cancelled\","
-                                            "\"unfinished\":true,\"cut\":true,\"suspendable\":true,\"suspended_ns\":17,"
-                                            "\"memory_change\":-4096,\"memory_peak\":0,\"device_memory_change\":1,"
-                                            "\"device_memory_peak\":2,\"External id\":0,\"correlation\":0,\"device\":0,"
-                                            "\"stream\":7,\"bytes\":0,\"Input Dims\":[[2, 3], []],"
-                                            "\"Input type\":[\"float\", \"caf\xc3\xa9\"],"
-                                            "\"Call stack\":\"a.py(1): f;b.py(2): \\\"g\\\";\"}") TAIL);
+    row.shapes = text_of("[[2, 3], []]");
+    row.types = text_of("[\"float\", \"caf\xc3\xa9\"]");
+    row.stack = text_of("a.py(1): f\nb.py(2): \"g\"\n");
+    add(&row);
+    check_written(HEAD("0") ROW_TEXT("\"cat\":\"kernel\",\"name\":\"gemm\"" PLACE,
+                                     ",\"args\":{\"kind\":\"device\","
+                                     "\"trace_id\":\"00000000000000010000000000000000\",\"outcome\":\"cancelled\","
+                                     "\"unfinished\":true,\"cut\":true,\"suspendable\":true,\"suspended_ns\":17,"
+                                     "\"memory_change\":-4096,\"memory_peak\":0,\"device_memory_change\":1,"
+                                     "\"device_memory_peak\":2,\"External id\":0,\"correlation\":0,\"device\":0,"
+                                     "\"stream\":7,\"bytes\":0,\"Input Dims\":[[2, 3], []],"
+                                     "\"Input type\":[\"float\", \"caf\xc3\xa9\"],"
+                                     "\"Call stack\":\"a.py(1): f;b.py(2): \\\"g\\\";\"}") TAIL);
 }
 
 TEST(an_error)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 0, 1);
     row.outcome = CPROF_OUTCOME_ERROR;
-    add(table, &row);
-    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE, ",\"args\":{\"outcome\":\"error\"}") TAIL);
+    add(&row);
+    check_written(HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE, ",\"args\":{\"outcome\":\"error\"}") TAIL);
 }
 
 /* Columns exist for the sake of one row: the others say nothing of what they do not have. */
 TEST(rows_of_which_little_is_known)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "cpu_op", "a", 0, 1);
-    add(table, &row);
+    cprof_row row = row_of(CPROF_KIND_HOST, "cpu_op", "a", 0, 1);
+    add(&row);
     row.outcome = CPROF_OUTCOME_ERROR;
     row.flags = CPROF_ROW_CUT;
-    row.stage = row.shapes = row.types = row.stack = text_of(table, "[]");
+    row.stage = row.shapes = row.types = row.stack = text_of("[]");
     row.span = row.parent_span = row.trace_low = row.trace_high = 1;
     row.memory_change = row.memory_peak = row.device_memory_change = row.device_memory_peak = row.bytes = 1;
     row.external_id = row.correlation = row.stream = row.device = 1;
     row.suspended_ns = 1;
     row.start_ns = row.end_ns = 1;
     row.kind = CPROF_KIND_NODE;
-    keep_args(table, &row, "{}");
-    add(table, &row);
-    check_written(table,
-                  HEAD("0") ROW_TEXT("\"cat\":\"cpu_op\",\"name\":\"a\"" PLACE,
+    keep_args(&row, "{}");
+    add(&row);
+    check_written(HEAD("0") ROW_TEXT("\"cat\":\"cpu_op\",\"name\":\"a\"" PLACE,
                                      "") ",\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"pid\":1,\"tid\":2,\"ts\":0.001,"
                                          "\"dur\":0.000,\"args\":{}}" TAIL);
 }
 
 TEST(kinds)
 {
-    cprof_table *table = make_table();
-    cprof_row step = row_of(table, CPROF_KIND_STEP, "user_annotation", "ProfilerStep#1", 0, 1);
-    cprof_row record = row_of(table, CPROF_KIND_RECORD, "record", "epoch", 0, 1);
-    cprof_row mark = row_of(table, CPROF_KIND_INSTANT, "mark", "here", 0, 0);
-    cprof_row counter = row_of(table, CPROF_KIND_COUNTER, "", "memory", 0, 0);
-    keep_args(table, &counter, "{\"bytes\":5}");
-    add(table, &step);
-    add(table, &record);
-    add(table, &mark);
-    add(table, &counter);
+    cprof_row step = row_of(CPROF_KIND_STEP, "user_annotation", "ProfilerStep#1", 0, 1);
+    cprof_row record = row_of(CPROF_KIND_RECORD, "record", "epoch", 0, 1);
+    cprof_row mark = row_of(CPROF_KIND_INSTANT, "mark", "here", 0, 0);
+    cprof_row counter = row_of(CPROF_KIND_COUNTER, "", "memory", 0, 0);
+    keep_args(&counter, "{\"bytes\":5}");
+    add(&step);
+    add(&record);
+    add(&mark);
+    add(&counter);
     check_written(
-        table,
         HEAD("0") ROW_TEXT("\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#1\"" PLACE,
                            ",\"args\":{\"kind\":"
                            "\"step\"}") "," ROW_TEXT("\"cat\":\"record\",\"name\":\"epoch\"" PLACE,
@@ -245,48 +206,46 @@ TEST(kinds)
 /* What was loaded is written as it was. */
 TEST(loaded_args)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_NODE, "c", "n", 0, 1);
     row.bytes = 5;
     uint64_t unused;
     CHECK(cprof_table_keep(table, cprof_name_of("something else"), &unused) == CPROF_OK);
-    keep_args(table, &row, "{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }");
-    add(table, &row);
-    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE,
-                                            ",\"args\":{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }") TAIL);
+    keep_args(&row, "{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }");
+    add(&row);
+    check_written(HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE,
+                                     ",\"args\":{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }") TAIL);
 }
 
 TEST(facts)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 2500);
-    add(table, &row);
-    set_fact(table, "displayTimeUnit", "\"ns\"");
-    set_fact(table, "traceEvents", "[1]");
-    set_fact(table, "tracingEvents", "[2]");
-    set_fact(table, "caf\xc3\xa9 \"", "{\"a\": \"\xe2\x82\xac\"}");
-    set_fact(table, "baseTimeNanoseconds", "0500");
-    set_fact(table, "schemaVersion", "2");
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 1000, 2500);
+    add(&row);
+    set_fact("displayTimeUnit", "\"ns\"");
+    set_fact("traceEvents", "[1]");
+    set_fact("tracingEvents", "[2]");
+    set_fact("caf\xc3\xa9 \"", "{\"a\": \"\xe2\x82\xac\"}");
+    set_fact("baseTimeNanoseconds", "0500");
+    set_fact("schemaVersion", "2");
     table->dropped = 12;
-    check_written(table, "{\n\"baseTimeNanoseconds\":500,\n\"droppedEvents\":12,\n\"displayTimeUnit\":\"ns\",\n"
-                         "\"tracingEvents\":[2],\n\"caf\xc3\xa9 \\\"\":{\"a\": \"\xe2\x82\xac\"},\n\"schemaVersion\":2,\n"
-                         "\"traceEvents\":["
-                         "\n{\"ph\":\"X\",\"cat\":\"c\",\"name\":\"n\",\"pid\":1,\"tid\":2,\"ts\":0.500,\"dur\":1.500}" TAIL);
+    check_written("{\n\"baseTimeNanoseconds\":500,\n\"droppedEvents\":12,\n\"displayTimeUnit\":\"ns\",\n"
+                  "\"tracingEvents\":[2],\n\"caf\xc3\xa9 \\\"\":{\"a\": \"\xe2\x82\xac\"},\n\"schemaVersion\":2,\n"
+                  "\"traceEvents\":["
+                  "\n{\"ph\":\"X\",\"cat\":\"c\",\"name\":\"n\",\"pid\":1,\"tid\":2,\"ts\":0.500,\"dur\":1.500}" TAIL);
 }
 
 /* `fact` may be NULL: the base is not set. */
 static void check_base(cprof_ns start_ns, const char *fact, const char *base, const char *ts)
 {
     char expected[100];
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", start_ns, start_ns);
-    add(table, &row);
+    set_up();
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", start_ns, start_ns);
+    add(&row);
     if (fact != NULL) {
-        set_fact(table, "baseTimeNanoseconds", fact);
+        set_fact("baseTimeNanoseconds", fact);
     }
-    set_fact(table, "droppedEvents", "1");
+    set_fact("droppedEvents", "1");
     table->dropped = 2;
-    char *text = written(table);
+    char *text = written();
     (void)snprintf(expected, sizeof expected, "\"ts\":%s,\"dur\"", ts);
     CHECK(strstr(text, expected) != NULL);
     (void)snprintf(expected, sizeof expected, "\n\"baseTimeNanoseconds\":%s,\n", base);
@@ -340,14 +299,14 @@ TEST(bases_by_the_week)
 }
 
 /* Two arrows, of which the second one begins before the first. */
-static void check_base_of_arrows(cprof_table *table, cprof_ns first_ns, const char *fact, const char *base)
+static void check_base_of_arrows(cprof_ns first_ns, const char *fact, const char *base)
 {
-    cprof_flow flow = {.at_ns = first_ns + 1, .track = track_of(table, 1, 2), .phase = 's'};
+    cprof_flow flow = {.at_ns = first_ns + 1, .track = track_of(1, 2), .phase = 's'};
     CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
     flow.at_ns = first_ns;
     CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
-    set_fact(table, "baseTimeNanoseconds", fact);
-    char *text = written(table);
+    set_fact("baseTimeNanoseconds", fact);
+    char *text = written();
     check_contains(text, base);
     free(text);
 }
@@ -358,29 +317,28 @@ TEST(bases_of_arrows)
     static const cprof_ns starts_ns[] = {1000, 999};
     static const char *const bases[] = {"\n\"baseTimeNanoseconds\":1000,", "\n\"baseTimeNanoseconds\":0,"};
     for (int i = 0; i < 2; i++) {
-        cprof_table *table = make_table();
-        cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 1000);
-        add(table, &row);
-        check_base_of_arrows(table, starts_ns[i], "1000", bases[i]);
-        check_base_of_arrows(make_table(), starts_ns[i], "1000", bases[i]);
+        set_up();
+        cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 1000, 1000);
+        add(&row);
+        check_base_of_arrows(starts_ns[i], "1000", bases[i]);
+        set_up();
+        check_base_of_arrows(starts_ns[i], "1000", bases[i]);
     }
 }
 
 TEST(names_of_tracks)
 {
-    cprof_table *table = make_table();
-    uint32_t first = track_of(table, 10, 11);
-    uint32_t second = track_of(table, 10, 12);
-    uint32_t other = track_of(table, 20, 21);
+    uint32_t first = track_of(10, 11);
+    uint32_t second = track_of(10, 12);
+    uint32_t other = track_of(20, 21);
     cprof_track *tracks = table->tracks;
-    tracks[second].process_name = text_of(table, "trainer \"1\"");
-    tracks[second].process_labels = text_of(table, "CPU");
+    tracks[second].process_name = text_of("trainer \"1\"");
+    tracks[second].process_labels = text_of("CPU");
     tracks[second].process_sort = -1;
-    tracks[first].thread_name = text_of(table, "main");
+    tracks[first].thread_name = text_of("main");
     tracks[second].thread_sort = 5;
-    tracks[other].thread_name = text_of(table, "worker");
+    tracks[other].thread_name = text_of("worker");
     check_written(
-        table,
         HEAD("0") "\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":10,\"tid\":11,\"args\":{\"name\":\"trainer \\\"1\\\"\"}}"
                   ",\n{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":10,\"tid\":11,\"args\":{\"labels\":\"CPU\"}}"
                   ",\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":10,\"tid\":11,\"args\":{\"sort_index\":-1}}"
@@ -392,12 +350,11 @@ TEST(names_of_tracks)
 /* Processes and threads that are named by texts. */
 TEST(tracks_with_texts)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
-    CHECK(cprof_table_track(table, 0, text_of(table, "Spans"), 0, text_of(table, "a\nthread"), &row.track) == CPROF_OK);
-    add(table, &row);
-    add(table, &row);
-    char *text = written(table);
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 0, 1);
+    CHECK(cprof_table_track(table, 0, text_of("Spans"), 0, text_of("a\nthread"), &row.track) == CPROF_OK);
+    add(&row);
+    add(&row);
+    char *text = written();
     static const char expected[] = "\"name\":\"n\",\"pid\":\"Spans\",\"tid\":\"a\\nthread\",\"ts\"";
     const char *found = strstr(text, expected);
     CHECK(found != NULL && strstr(found + 1, expected) != NULL);
@@ -405,29 +362,28 @@ TEST(tracks_with_texts)
 }
 
 /* Three rows that overlap on a track; lanes 0 to 2. */
-static void add_overlapping(cprof_table *table, uint32_t track)
+static void add_overlapping(uint32_t track)
 {
     for (int i = 0; i < 3; i++) {
-        cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", i, i + 10);
+        cprof_row row = row_of(CPROF_KIND_NODE, "c", "n", i, i + 10);
         row.span = (uint64_t)track * 3 + (uint64_t)i + 1;
         row.track = track;
-        add(table, &row);
+        add(&row);
     }
 }
 
 TEST(lanes)
 {
-    cprof_table *table = make_table();
-    uint32_t named = track_of(table, 1, 5);
-    uint32_t unnamed = track_of(table, 1, INT64_MAX);
+    uint32_t named = track_of(1, 5);
+    uint32_t unnamed = track_of(1, INT64_MAX);
     uint32_t text_track;
-    CHECK(cprof_table_track(table, 1, 0, 0, text_of(table, "io"), &text_track) == CPROF_OK);
-    table->tracks[named].thread_name = text_of(table, "main");
+    CHECK(cprof_table_track(table, 1, 0, 0, text_of("io"), &text_track) == CPROF_OK);
+    table->tracks[named].thread_name = text_of("main");
     table->tracks[named].thread_sort = 9;
-    add_overlapping(table, named);
-    add_overlapping(table, unnamed);
-    add_overlapping(table, text_track);
-    char *text = written(table);
+    add_overlapping(named);
+    add_overlapping(unnamed);
+    add_overlapping(text_track);
+    char *text = written();
     check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":5,\"args\":{\"name\":\"main\"}}");
     check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":4194309,\"args\":{\"name\":\"main (2)\"}}");
     check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":8388613,\"args\":{\"name\":\"main (3)\"}}");
@@ -445,17 +401,16 @@ TEST(lanes)
 
 TEST(flows)
 {
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "k", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_DEVICE, "kernel", "k", 0, 1);
     row.correlation = 5;
-    add(table, &row);
-    cprof_flow flow = {.at_ns = 1500, .id = UINT64_MAX, .track = 0, .name = text_of(table, "fwdbwd"), .phase = 's'};
+    add(&row);
+    cprof_flow flow = {.at_ns = 1500, .id = UINT64_MAX, .track = 0, .name = text_of("fwdbwd"), .phase = 's'};
     CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
     flow.phase = 'f';
     flow.binds_enclosing = true;
-    flow.cat = text_of(table, "ac2g");
+    flow.cat = text_of("ac2g");
     CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
-    char *text = written(table);
+    char *text = written();
     check_contains(text, "}},\n{\"ph\":\"s\",\"cat\":\"\",\"name\":\"fwdbwd\",\"id\":18446744073709551615,\"pid\":1,\"tid\":2,"
                          "\"ts\":1.500},\n{\"ph\":\"f\",\"cat\":\"ac2g\",\"name\":\"fwdbwd\",\"id\":18446744073709551615,"
                          "\"pid\":1,\"tid\":2,\"ts\":1.500,\"bp\":\"e\"}" TAIL);
@@ -465,18 +420,17 @@ TEST(flows)
 /* Ends of arrows that loaded traces have are in the lane of the row that begins there. */
 TEST(flows_of_lanes)
 {
-    cprof_table *table = make_table();
-    uint32_t other = track_of(table, 1, 9);
-    uint32_t track = track_of(table, 1, 5);
-    add_overlapping(table, track);
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 2, 2);
+    uint32_t other = track_of(1, 9);
+    uint32_t track = track_of(1, 5);
+    add_overlapping(track);
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 2, 2);
     row.track = other;
-    add(table, &row);
+    add(&row);
     for (cprof_ns at_ns = 0; at_ns < 5; at_ns++) {
         cprof_flow flow = {.at_ns = at_ns, .id = 1, .track = at_ns == 4 ? other : track, .phase = 't'};
         CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
     }
-    char *text = written(table);
+    char *text = written();
     check_contains(text, "\"ph\":\"t\",\"cat\":\"\",\"name\":\"\",\"id\":1,\"pid\":1,\"tid\":5,\"ts\":0.000}");
     check_contains(text, "\"id\":1,\"pid\":1,\"tid\":4194309,\"ts\":0.001}");
     check_contains(text, "\"id\":1,\"pid\":1,\"tid\":8388613,\"ts\":0.002}");
@@ -489,26 +443,25 @@ TEST(flows_of_lanes)
 TEST(flows_of_lanes_among_many)
 {
     enum { MANY = 100 };
-    cprof_table *table = make_table();
-    add_overlapping(table, track_of(table, 1, 5));
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1, 1000);
-    row.track = track_of(table, 1, 9);
+    add_overlapping(track_of(1, 5));
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 1, 1000);
+    row.track = track_of(1, 9);
     for (int i = 0; i < MANY; i++) {
-        add(table, &row);
+        add(&row);
     }
-    cprof_flow flow = {.at_ns = 1, .track = track_of(table, 1, 5), .phase = 't'};
+    cprof_flow flow = {.at_ns = 1, .track = track_of(1, 5), .phase = 't'};
     CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
-    char *text = written(table);
+    char *text = written();
     check_contains(text, "\"id\":0,\"pid\":1,\"tid\":5,\"ts\":0.001}");
     free(text);
 }
 
-static void add_correlated(cprof_table *table, cprof_kind kind, const char *cat, int64_t correlation, int64_t tid)
+static void add_correlated(cprof_kind kind, const char *cat, int64_t correlation, int64_t tid)
 {
-    cprof_row row = row_of(table, kind, cat, "n", 1000 * correlation, 1000 * correlation);
+    cprof_row row = row_of(kind, cat, "n", 1000 * correlation, 1000 * correlation);
     row.correlation = correlation;
-    row.track = track_of(table, 1, tid);
-    add(table, &row);
+    row.track = track_of(1, tid);
+    add(&row);
 }
 
 #define ARROW(phase, id, tid)                                                                                        \
@@ -518,19 +471,18 @@ static void add_correlated(cprof_table *table, cprof_kind kind, const char *cat,
 /* From each call that starts something to what it started. */
 TEST(arrows_of_correlations)
 {
-    cprof_table *table = make_table();
-    set_fact(table, "baseTimeNanoseconds", "0");
-    add_correlated(table, CPROF_KIND_HOST, "cuda_runtime", 1, 5);
-    add_correlated(table, CPROF_KIND_DEVICE, "kernel", 2, 7);
-    add_correlated(table, CPROF_KIND_HOST, "cuda_driver", 3, 5);
-    add_correlated(table, CPROF_KIND_HOST, "cpu_op", 4, 5);
-    add_correlated(table, CPROF_KIND_DEVICE, "gpu_memcpy", 5, 8);
-    add_correlated(table, CPROF_KIND_HOST, "hip_runtime", 6, 5);
-    add_correlated(table, CPROF_KIND_HOST, "runtime", 7, 5);
-    add_correlated(table, CPROF_KIND_NODE, "cuda_runtime", 8, 5);
-    add_correlated(table, CPROF_KIND_HOST, "cuda_runtime", 0, 5);
-    add_correlated(table, CPROF_KIND_DEVICE, "kernel", 0, 7);
-    char *text = written(table);
+    set_fact("baseTimeNanoseconds", "0");
+    add_correlated(CPROF_KIND_HOST, "cuda_runtime", 1, 5);
+    add_correlated(CPROF_KIND_DEVICE, "kernel", 2, 7);
+    add_correlated(CPROF_KIND_HOST, "cuda_driver", 3, 5);
+    add_correlated(CPROF_KIND_HOST, "cpu_op", 4, 5);
+    add_correlated(CPROF_KIND_DEVICE, "gpu_memcpy", 5, 8);
+    add_correlated(CPROF_KIND_HOST, "hip_runtime", 6, 5);
+    add_correlated(CPROF_KIND_HOST, "runtime", 7, 5);
+    add_correlated(CPROF_KIND_NODE, "cuda_runtime", 8, 5);
+    add_correlated(CPROF_KIND_HOST, "cuda_runtime", 0, 5);
+    add_correlated(CPROF_KIND_DEVICE, "kernel", 0, 7);
+    char *text = written();
     check_contains(text, "}}" ARROW("s", "1", "5") ARROW("f", "2", "7") ARROW("s", "3", "5") ARROW("f", "5", "8")
                              ARROW("s", "6", "5") TAIL);
     free(text);
@@ -544,14 +496,13 @@ TEST(arrows_of_calls_within_calls)
         int64_t correlation;
     } rows[] = {{"cpu_op", 1}, {"cuda_runtime", 1}, {"cuda_driver", 1}, {"cuda_driver", 2}, {"x", 2}, {"cuda_driver", 2}};
     enum { ROWS = COUNT_OF(rows) };
-    cprof_table *table = make_table();
-    set_fact(table, "baseTimeNanoseconds", "0");
+    set_fact("baseTimeNanoseconds", "0");
     for (int i = 0; i < ROWS; i++) {
-        cprof_row row = row_of(table, CPROF_KIND_HOST, rows[i].cat, "n", 1000 * i, 1000 * (2 * ROWS - i));
+        cprof_row row = row_of(CPROF_KIND_HOST, rows[i].cat, "n", 1000 * i, 1000 * (2 * ROWS - i));
         row.correlation = rows[i].correlation;
-        add(table, &row);
+        add(&row);
     }
-    char *text = written(table);
+    char *text = written();
     check_contains(text, ",\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":1,\"pid\":1,\"tid\":2,\"ts\":1.000,\"bp\":"
                          "\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,\"ts\":3.000,"
                          "\"bp\":\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,"
@@ -562,20 +513,20 @@ TEST(arrows_of_calls_within_calls)
 enum { MANY_ROWS = 20000, MANY_NAMES = 3000, MANY_THREADS = 150, LONGEST_ROW = 400 };
 
 /* Row i of many: more texts and places than are remembered, and texts that are too long for that. */
-static void add_one_of_many(cprof_table *table, int i)
+static void add_one_of_many(int i)
 {
     static const char long_cat[] = "a category that is longer than what is remembered of a text, by some characters";
     char name[LONGEST_ROW], cat[LONGEST_ROW];
     (void)snprintf(name, sizeof name, "%s%d", i % 3 == 0 ? "\"quoted\"" : "node", i % MANY_NAMES);
     (void)snprintf(cat, sizeof cat, "%.*s", i % 79, long_cat);
-    cprof_row row = row_of(table, CPROF_KIND_HOST, cat, name, (cprof_ns)i * 777, (cprof_ns)i * 778);
-    row.track = track_of(table, i % MANY_THREADS, i % MANY_THREADS + 1);
+    cprof_row row = row_of(CPROF_KIND_HOST, cat, name, (cprof_ns)i * 777, (cprof_ns)i * 778);
+    row.track = track_of(i % MANY_THREADS, i % MANY_THREADS + 1);
     row.bytes = i;
-    add(table, &row);
+    add(&row);
 }
 
 /* The same by printf. */
-static void check_one_of_many(const char *line, const cprof_table *table, int i)
+static void check_one_of_many(const char *line, int i)
 {
     char expected[LONGEST_ROW];
     cprof_name cat = cprof_table_string(table, table->cat[i]);
@@ -589,10 +540,9 @@ static void check_one_of_many(const char *line, const cprof_table *table, int i)
 
 TEST(many_rows)
 {
-    cprof_table *table = make_table();
     sink to = {.bytes = NULL};
     for (int i = 0; i < MANY_ROWS; i++) {
-        add_one_of_many(table, i);
+        add_one_of_many(i);
     }
     CHECK(cprof_table_finish(table) == CPROF_OK);
     CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
@@ -602,12 +552,11 @@ TEST(many_rows)
         char *end = strchr(at, '\n');
         CHECK(end != NULL);
         *end = '\0';
-        check_one_of_many(at, table, i);
+        check_one_of_many(at, i);
         at = end + 1;
     }
     check_same(at, "]}\n");
     free(to.bytes);
-    cprof_table_destroy(table);
 }
 
 /* F3: names of a megabyte, all of which is escaped. */
@@ -620,17 +569,16 @@ TEST(long_names)
     memset(args, ' ', LONG);
     args[0] = '{';
     args[LONG - 1] = '}';
-    cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
+    cprof_row row = row_of(CPROF_KIND_HOST, "c", "n", 0, 1);
     cprof_text text;
     CHECK(cprof_table_text(table, (cprof_name){name, LONG}, &text) == CPROF_OK);
     row.name = row.cat = row.stage = text;
-    add(table, &row);
+    add(&row);
     row.start_ns = 1;
     CHECK(cprof_table_keep(table, (cprof_name){args, LONG}, &row.args_at) == CPROF_OK);
     row.args_length = LONG;
-    add(table, &row);
-    char *written_text = written(table);
+    add(&row);
+    char *written_text = written();
     CHECK_EQUAL(strlen(written_text) / LONG, 31); /* five times a name, once the args */
     free(written_text);
     free(name);
@@ -640,9 +588,8 @@ TEST(long_names)
 /* The first refusal ends it. */
 TEST(refusals)
 {
-    cprof_table *table = make_table();
     for (int i = 0; i < MANY_ROWS; i++) {
-        add_one_of_many(table, i);
+        add_one_of_many(i);
     }
     for (size_t i = 0; i < 5000; i++) {
         cprof_flow flow = {.id = i, .phase = 's'};
@@ -659,13 +606,11 @@ TEST(refusals)
         free(to.bytes);
     }
     free(all.bytes);
-    cprof_table_destroy(table);
 }
 
 /* G7 */
 TEST(without_memory)
 {
-    cprof_table *table = make_table();
     sink to = {.bytes = NULL};
     CHECK(cprof_table_finish(table) == CPROF_OK);
     fake_alloc_fail(1);
@@ -678,7 +623,6 @@ TEST(without_memory)
     CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
     CHECK_EQUAL(fake_alloc_made(), made + 1);
     free(to.bytes);
-    cprof_table_destroy(table);
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)

@@ -1,51 +1,11 @@
 /* table.h */
 #include "cprofiling/trace/table.h"
 
-#include "cprofiling/nodes/accum.h"
-
-#include "tests/core/check.h"
-#include "tests/core/fake_alloc.h"
+#include "tests/core/tables.h"
 
 #include <string.h>
 
 enum { NO_PARENT = -1 };
-
-static cprof_table *make_table(void)
-{
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL);
-    return table;
-}
-
-static bool is_text(cprof_name name, const char *text)
-{
-    return name.length == strlen(text) && memcmp(name.bytes, text, name.length) == 0;
-}
-
-static cprof_text text_of(cprof_table *table, const char *string)
-{
-    cprof_text text;
-    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
-    return text;
-}
-
-static uint32_t track_of(cprof_table *table, int64_t tid)
-{
-    uint32_t track;
-    CHECK(cprof_table_track(table, 1, 0, tid, 0, &track) == CPROF_OK);
-    return track;
-}
-
-static void add(cprof_table *table, const cprof_row *row)
-{
-    CHECK(cprof_table_add(table, row) == CPROF_OK);
-}
-
-static void finish(cprof_table *table)
-{
-    CHECK(cprof_table_finish(table) == CPROF_OK);
-    CHECK(table->finished);
-}
 
 static uint64_t fold(uint64_t hash, uint64_t number)
 {
@@ -65,8 +25,7 @@ static int64_t crafted_thread(uint64_t i)
 TEST(crafted_tracks)
 {
     enum { THREADS = 1000 };
-    cprof_table *table = make_table();
-    cprof_table *other = make_table();
+    cprof_table *other = cprof_table_create();
     CHECK(table->seed != other->seed);
     for (uint32_t i = 0; i < THREADS; i++) {
         uint32_t track;
@@ -76,7 +35,6 @@ TEST(crafted_tracks)
     const cprof_table_slots *slots = &table->track_slots;
     CHECK(check_longest_run(slots->slots, slots->count) < THREADS / 4);
     CHECK(memcmp(slots->slots, other->track_slots.slots, slots->count * sizeof *slots->slots) != 0);
-    cprof_table_destroy(table);
     cprof_table_destroy(other);
 }
 
@@ -92,49 +50,50 @@ typedef struct {
     uint32_t track;
 } brief;
 
-static void add_brief(cprof_table *table, brief wanted)
+static void add_brief(brief wanted)
 {
     char name[2] = {wanted.letter, '\0'};
     cprof_row row = cprof_row_none;
-    (void)track_of(table, 0);
-    (void)track_of(table, 1);
-    (void)track_of(table, 2);
+    (void)track_of(1, 0);
+    (void)track_of(1, 1);
+    (void)track_of(1, 2);
     row.start_ns = wanted.start;
     row.end_ns = wanted.end;
-    row.name = text_of(table, name);
+    row.name = text_of(name);
     row.kind = (uint8_t)wanted.kind;
     row.span = wanted.span;
     row.parent_span = wanted.parent_span;
     row.flags = wanted.flags;
     row.track = wanted.track;
-    add(table, &row);
+    add(&row);
 }
 
-static cprof_table *table_of(const brief *rows, size_t count)
+/* Begins a new table. */
+static void fill(const brief *rows, size_t count)
 {
-    cprof_table *table = make_table();
+    tear_down();
+    set_up();
     for (size_t i = 0; i < count; i++) {
-        add_brief(table, rows[i]);
+        add_brief(rows[i]);
     }
-    finish(table);
-    return table;
+    finish();
 }
 
 /* Braces for a row, the rest of it by the names of the fields. */
 #define ROW(begin, finish, name, ...) {.start = (begin), .end = (finish), .letter = (name), __VA_ARGS__}
 
-#define TABLE_OF(...) table_of((const brief[]){__VA_ARGS__}, sizeof((const brief[]){__VA_ARGS__}) / sizeof(brief))
+#define FILL(...) fill((const brief[]){__VA_ARGS__}, COUNT_OF(((const brief[]){__VA_ARGS__})))
 
-static char letter_of(const cprof_table *table, size_t row)
+static char letter_of(size_t row)
 {
     cprof_name name = cprof_table_string(table, table->name[row]);
     return name.length > 0 ? name.bytes[0] : '-';
 }
 
-static size_t row_of(const cprof_table *table, char letter)
+static size_t row_of(char letter)
 {
     size_t row = 0;
-    while (row < table->count && letter_of(table, row) != letter) {
+    while (row < table->count && letter_of(row) != letter) {
         row++;
     }
     CHECK(row < table->count);
@@ -142,38 +101,38 @@ static size_t row_of(const cprof_table *table, char letter)
 }
 
 /* "ABC": the order of the rows; "-AB": the parents of these rows. */
-static void check_order(const cprof_table *table, const char *order)
+static void check_order(const char *order)
 {
     CHECK_EQUAL(table->count, strlen(order));
     for (size_t i = 0; i < table->count; i++) {
-        CHECK_EQUAL(letter_of(table, i), order[i]);
+        CHECK_EQUAL(letter_of(i), order[i]);
     }
 }
 
-static char parent_letter(const cprof_table *table, char letter)
+static char parent_letter(char letter)
 {
-    int32_t parent = table->parent[row_of(table, letter)];
-    return parent >= 0 ? letter_of(table, (size_t)parent) : '-';
+    int32_t parent = table->parent[row_of(letter)];
+    return parent >= 0 ? letter_of((size_t)parent) : '-';
 }
 
-static unsigned lane_of(const cprof_table *table, char letter)
+static unsigned lane_of(char letter)
 {
-    return table->lane != NULL ? table->lane[row_of(table, letter)] : 0;
+    return table->lane != NULL ? table->lane[row_of(letter)] : 0;
 }
 
 /* `children` and `parents`, letter by letter. */
-static void check_parents(const cprof_table *table, const char *children, const char *parents)
+static void check_parents(const char *children, const char *parents)
 {
     for (size_t i = 0; children[i] != '\0'; i++) {
-        CHECK_EQUAL(parent_letter(table, children[i]), parents[i]);
+        CHECK_EQUAL(parent_letter(children[i]), parents[i]);
     }
 }
 
 /* The digit below each letter is its lane. */
-static void check_lanes(const cprof_table *table, const char *letters, const char *lanes)
+static void check_lanes(const char *letters, const char *lanes)
 {
     for (size_t i = 0; letters[i] != '\0'; i++) {
-        CHECK_EQUAL(lane_of(table, letters[i]), (unsigned)(lanes[i] - '0'));
+        CHECK_EQUAL(lane_of(letters[i]), (unsigned)(lanes[i] - '0'));
     }
 }
 
@@ -192,7 +151,6 @@ TEST(columns_say_what_they_are)
         {"device", 4, -1, CPROF_COLUMN_device, 'i'},    {"bytes", 8, INT64_MIN, CPROF_COLUMN_bytes, 'q'},
         {"stream", 8, -1, CPROF_COLUMN_stream, 'q'},    {"args_length", 4, 0, CPROF_COLUMN_args_length, 'I'},
     };
-    cprof_table *table = make_table();
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
         cprof_column column = cprof_table_column(table, expected[i].number);
         CHECK(strcmp(column.name, expected[i].name) == 0);
@@ -201,7 +159,6 @@ TEST(columns_say_what_they_are)
         CHECK_EQUAL(column.none, expected[i].none);
         CHECK(column.items == NULL);
     }
-    cprof_table_destroy(table);
     cprof_table_destroy(NULL);
 }
 
@@ -251,14 +208,14 @@ TEST(columns_come_when_they_are_needed)
     for (int number = 0; number < CPROF_COLUMN_COUNT; number++) {
         cprof_column_number wanted = (cprof_column_number)number;
         cprof_row other = row_with(wanted);
-        cprof_table *table = make_table();
+        set_up();
         for (int i = 0; i < BEFORE; i++) {
-            add(table, &cprof_row_none);
+            add(&cprof_row_none);
         }
         CHECK((cprof_table_column(table, wanted).items != NULL) == is_always_there(wanted));
-        add(table, &other);
+        add(&other);
         for (int i = 0; i < AFTER; i++) {
-            add(table, &cprof_row_none);
+            add(&cprof_row_none);
         }
         CHECK_EQUAL(table->count, BEFORE + 1 + AFTER);
         cprof_column column = cprof_table_column(table, wanted);
@@ -269,33 +226,29 @@ TEST(columns_come_when_they_are_needed)
             bool there = cprof_table_column(table, (cprof_column_number)i).items != NULL;
             CHECK(there == (i == number || is_always_there((cprof_column_number)i)));
         }
-        cprof_table_destroy(table);
     }
 }
 
 TEST(too_many_rows)
 {
-    cprof_table *table = make_table();
-    add(table, &cprof_row_none);
+    add(&cprof_row_none);
     size_t count = table->count, capacity = table->capacity;
     table->count = table->capacity = CPROF_TABLE_MAX_ROWS;
     CHECK(cprof_table_add(table, &cprof_row_none) == CPROF_OUT_OF_RANGE);
     CHECK_EQUAL(table->count, CPROF_TABLE_MAX_ROWS);
     table->count = count;
     table->capacity = capacity;
-    add(table, &cprof_row_none);
-    cprof_table_destroy(table);
+    add(&cprof_row_none);
 }
 
 TEST(texts)
 {
     enum { LONG = 1000000 };
-    cprof_table *table = make_table();
-    CHECK_EQUAL(text_of(table, ""), 0);
+    CHECK_EQUAL(text_of(""), 0);
     CHECK(is_text(cprof_table_string(table, 0), ""));
-    CHECK_EQUAL(text_of(table, "forward"), 1);
-    CHECK_EQUAL(text_of(table, "Forward"), 2);
-    CHECK_EQUAL(text_of(table, "forward"), 1);
+    CHECK_EQUAL(text_of("forward"), 1);
+    CHECK_EQUAL(text_of("Forward"), 2);
+    CHECK_EQUAL(text_of("forward"), 1);
     CHECK(is_text(cprof_table_string(table, 1), "forward"));
     CHECK(is_text(cprof_table_string(table, 2), "Forward"));
     char *name = malloc(LONG);
@@ -308,30 +261,26 @@ TEST(texts)
     CHECK(cprof_table_text(table, (cprof_name){name, LONG - 1}, &text) == CPROF_OK);
     CHECK_EQUAL(text, 4);
     free(name);
-    cprof_table_destroy(table);
 }
 
 /* Numbers of texts and tracks have 32 bits: a table that has used them up has no room for more. */
 TEST(numbers_run_out)
 {
-    cprof_table *table = make_table();
     cprof_text text;
     uint32_t track;
     table->texts.count = table->track_count = UINT32_MAX - 1;
     CHECK(cprof_table_text(table, cprof_name_of("one more"), &text) == CPROF_NO_MEMORY);
     table->texts.count = table->track_count = 0;
-    (void)track_of(table, 1);
+    (void)track_of(1, 1);
     table->track_count = UINT32_MAX - 1;
     CHECK(cprof_table_track(table, 5, 0, 5, 0, &track) == CPROF_NO_MEMORY);
     table->track_count = 1;
-    cprof_table_destroy(table);
 }
 
 TEST(tracks)
 {
     enum { THREADS = 1000 };
-    cprof_table *table = make_table();
-    cprof_text spark = text_of(table, "Spark");
+    cprof_text spark = text_of("Spark");
     uint32_t track;
     CHECK(!cprof_table_find_track(table, 0, 0, 0, 0, &track) && !cprof_table_find_process(table, 0, 0, &track));
     for (uint32_t i = 0; i < THREADS; i++) {
@@ -361,22 +310,20 @@ TEST(tracks)
     CHECK(last->pid_text == spark && last->tid_text == spark && last->process == THREADS);
     CHECK(last->thread_name == 0 && last->thread_sort == CPROF_TABLE_UNKNOWN && last->process_sort == CPROF_TABLE_UNKNOWN);
     CHECK_EQUAL(table->track_count, THREADS + 2);
-    cprof_table_destroy(table);
 }
 
 /* What is said of a process at one track of it holds for all. */
 TEST(processes_are_shared)
 {
-    cprof_table *table = make_table();
     uint32_t other;
-    uint32_t first = track_of(table, 1);
-    uint32_t second = track_of(table, 2);
+    uint32_t first = track_of(1, 1);
+    uint32_t second = track_of(1, 2);
     CHECK(cprof_table_track(table, 9, 0, 1, 0, &other) == CPROF_OK);
-    table->tracks[second].process_name = text_of(table, "trainer");
+    table->tracks[second].process_name = text_of("trainer");
     table->tracks[second].process_sort = 0;
-    table->tracks[first].process_labels = text_of(table, "GPU 0");
-    table->tracks[first].thread_name = text_of(table, "main");
-    finish(table);
+    table->tracks[first].process_labels = text_of("GPU 0");
+    table->tracks[first].thread_name = text_of("main");
+    finish();
     for (uint32_t i = first; i <= second; i++) {
         CHECK(is_text(cprof_table_string(table, table->tracks[i].process_name), "trainer"));
         CHECK(is_text(cprof_table_string(table, table->tracks[i].process_labels), "GPU 0"));
@@ -385,12 +332,10 @@ TEST(processes_are_shared)
     CHECK_EQUAL(table->tracks[second].thread_name, 0);
     CHECK_EQUAL(table->tracks[other].process_name, 0);
     CHECK_EQUAL(table->tracks[other].process_sort, CPROF_TABLE_UNKNOWN);
-    cprof_table_destroy(table);
 }
 
 TEST(kept_bytes)
 {
-    cprof_table *table = make_table();
     uint64_t at;
     char large[5000];
     memset(large, 'x', sizeof large);
@@ -404,10 +349,9 @@ TEST(kept_bytes)
     CHECK_EQUAL(at, 7 + sizeof large);
     CHECK_EQUAL(table->kept_count, 7 + sizeof large + 3);
     CHECK(memcmp(table->kept, "{\"a\":1}xx", 9) == 0 && memcmp(table->kept + at - 1, "xend", 4) == 0);
-    cprof_table_destroy(table);
 }
 
-static void check_fact(const cprof_table *table, const char *key, const char *expected)
+static void check_fact(const char *key, const char *expected)
 {
     cprof_name value;
     CHECK(cprof_table_fact(table, cprof_name_of(key), &value));
@@ -417,7 +361,6 @@ static void check_fact(const cprof_table *table, const char *key, const char *ex
 TEST(facts)
 {
     enum { MANY = 1000 };
-    cprof_table *table = make_table();
     cprof_name value;
     char key[16];
     CHECK(!cprof_table_fact(table, cprof_name_of("schemaVersion"), &value));
@@ -426,24 +369,22 @@ TEST(facts)
         (void)snprintf(key, sizeof key, "%d", i);
         CHECK(cprof_table_set_fact(table, cprof_name_of(key), cprof_name_of(key)) == CPROF_OK);
     }
-    (void)text_of(table, "a text");
+    (void)text_of("a text");
     CHECK(!cprof_table_fact(table, cprof_name_of("a text"), &value));
     CHECK(!cprof_table_fact(table, cprof_name_of("no text"), &value));
     CHECK(!cprof_table_fact(table, cprof_name_of(""), &value));
     CHECK(cprof_table_set_fact(table, cprof_name_of(""), cprof_name_of("null")) == CPROF_OK);
     CHECK(cprof_table_set_fact(table, cprof_name_of("17"), cprof_name_of("[1, 7]")) == CPROF_OK);
     CHECK_EQUAL(table->fact_count, MANY + 1);
-    check_fact(table, "", "null");
-    check_fact(table, "17", "[1, 7]");
-    check_fact(table, "0", "0");
-    check_fact(table, "999", "999");
-    cprof_table_destroy(table);
+    check_fact("", "null");
+    check_fact("17", "[1, 7]");
+    check_fact("0", "0");
+    check_fact("999", "999");
 }
 
 TEST(flows)
 {
     enum { MANY = 100 };
-    cprof_table *table = make_table();
     for (uint64_t i = 0; i < MANY; i++) {
         cprof_flow flow = {.at_ns = (cprof_ns)i, .id = i * i, .phase = 's'};
         CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
@@ -452,14 +393,12 @@ TEST(flows)
     for (uint64_t i = 0; i < MANY; i++) {
         CHECK(table->flows[i].id == i * i && table->flows[i].at_ns == (cprof_ns)i && table->flows[i].phase == 's');
     }
-    cprof_table_destroy(table);
 }
 
 /* The last owner frees it. */
 TEST(shared_tables)
 {
-    cprof_table *table = make_table();
-    add(table, &cprof_row_none);
+    add(&cprof_row_none);
     CHECK(cprof_table_share(table) == table);
     CHECK(cprof_table_share(table) == table);
     uint64_t live = fake_alloc_live();
@@ -467,11 +406,11 @@ TEST(shared_tables)
     cprof_table_destroy(table);
     CHECK_EQUAL(fake_alloc_live(), live);
     CHECK_EQUAL(table->count, 1);
-    cprof_table_destroy(table);
+    tear_down();
     CHECK(fake_alloc_live() < live);
 }
 
-static bool belongs_before(const cprof_table *table, size_t a, size_t b)
+static bool belongs_before(size_t a, size_t b)
 {
     if (table->start_ns[a] != table->start_ns[b]) {
         return table->start_ns[a] < table->start_ns[b];
@@ -485,8 +424,8 @@ static bool belongs_before(const cprof_table *table, size_t a, size_t b)
 /* Rows whose number in the order of adding is kept in columns of each width. */
 static void check_random_order(size_t count, uint64_t range, uint64_t *random)
 {
-    cprof_table *table = make_table();
     uint64_t sum = 0;
+    set_up();
     for (size_t i = 0; i < count; i++) {
         cprof_row row = cprof_row_none;
         row.start_ns = (cprof_ns)(check_random(random) % range) + (cprof_ns)(i / 2);
@@ -494,20 +433,19 @@ static void check_random_order(size_t count, uint64_t range, uint64_t *random)
         row.correlation = (int64_t)i;
         row.device = (int32_t)i;
         row.outcome = (uint8_t)(i % 251);
-        row.track = track_of(table, 1);
-        add(table, &row);
+        row.track = track_of(1, 1);
+        add(&row);
         sum += i;
     }
-    finish(table);
+    finish();
     CHECK_EQUAL(table->count, count);
     for (size_t i = 0; i < count; i++) {
-        CHECK(i == 0 || belongs_before(table, i - 1, i));
+        CHECK(i == 0 || belongs_before(i - 1, i));
         CHECK_EQUAL(table->device[i], table->correlation[i]);
         CHECK_EQUAL(table->outcome != NULL ? table->outcome[i] : 0, table->correlation[i] % 251);
         sum -= (uint64_t)table->correlation[i];
     }
     CHECK_EQUAL(sum, 0);
-    cprof_table_destroy(table);
 }
 
 TEST(rows_are_sorted)
@@ -523,73 +461,61 @@ TEST(rows_are_sorted)
 
 TEST(an_empty_table_can_be_finished)
 {
-    cprof_table *table = make_table();
-    finish(table);
-    finish(table);
+    finish();
+    finish();
     CHECK_EQUAL(table->count, 0);
     CHECK(table->parent == NULL && table->lane == NULL);
-    cprof_table_destroy(table);
 }
 
 /* Of equal rows the one added first, but parents before their children. */
 TEST(rows_with_one_interval)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(5, 9, 'A'), ROW(5, 5, 'B'), ROW(5, 9, 'C'), ROW(5, 10, 'D'), ROW(4, 4, 'E'), ROW(5, 9, 'F'));
-    check_order(table, "EDACFB");
-    cprof_table_destroy(table);
+    FILL(ROW(5, 9, 'A'), ROW(5, 5, 'B'), ROW(5, 9, 'C'), ROW(5, 10, 'D'), ROW(4, 4, 'E'), ROW(5, 9, 'F'));
+    check_order("EDACFB");
 
-    table = TABLE_OF(ROW(5, 5, 'A', .span = 1, .parent_span = 2), ROW(5, 5, 'X'), ROW(5, 5, 'B', .span = 2, .parent_span = 3),
-                     ROW(5, 5, 'C', .span = 3, .parent_span = 4), ROW(1, 9, 'D', .span = 4),
-                     ROW(5, 5, 'E', .span = 5, .parent_span = 2), ROW(5, 5, 'Y', .track = 1));
-    check_order(table, "DCBAXEY");
-    check_parents(table, "ABCDEY", "BCD-B-");
-    cprof_table_destroy(table);
+    FILL(ROW(5, 5, 'A', .span = 1, .parent_span = 2), ROW(5, 5, 'X'), ROW(5, 5, 'B', .span = 2, .parent_span = 3),
+         ROW(5, 5, 'C', .span = 3, .parent_span = 4), ROW(1, 9, 'D', .span = 4), ROW(5, 5, 'E', .span = 5, .parent_span = 2),
+         ROW(5, 5, 'Y', .track = 1));
+    check_order("DCBAXEY");
+    check_parents("ABCDEY", "BCD-B-");
 }
 
 TEST(parents_by_ids)
 {
-    cprof_table *table = TABLE_OF(ROW(20, 30, 'B', .span = 2, .parent_span = 1),
-                                  ROW(21, 22, 'C', .span = 3, .parent_span = 2, .track = 1), ROW(10, 40, 'A', .span = 1),
-                                  ROW(23, 24, 'D', .parent_span = 2), ROW(25, 26, 'E', .span = 5, .parent_span = 77),
-                                  ROW(50, 60, 'F', .span = 6, .parent_span = 1), ROW(27, 28, 'G', .span = 7));
-    check_order(table, "ABCDEGF");
-    check_parents(table, "ABCDEFG",
-                  "-AB"
-                  "B-A-");
-    CHECK_EQUAL(table->parent_span[row_of(table, 'E')], 77);
-    cprof_table_destroy(table);
+    FILL(ROW(20, 30, 'B', .span = 2, .parent_span = 1), ROW(21, 22, 'C', .span = 3, .parent_span = 2, .track = 1),
+         ROW(10, 40, 'A', .span = 1), ROW(23, 24, 'D', .parent_span = 2), ROW(25, 26, 'E', .span = 5, .parent_span = 77),
+         ROW(50, 60, 'F', .span = 6, .parent_span = 1), ROW(27, 28, 'G', .span = 7));
+    check_order("ABCDEGF");
+    check_parents("ABCDEFG", "-AB"
+                             "B-A-");
+    CHECK_EQUAL(table->parent_span[row_of('E')], 77);
 }
 
 /* No row has an id, though some name a parent. */
 TEST(parents_that_are_missing)
 {
-    cprof_table *table = TABLE_OF(ROW(1, 9, 'A'), ROW(2, 3, 'B', .parent_span = 5));
+    FILL(ROW(1, 9, 'A'), ROW(2, 3, 'B', .parent_span = 5));
     CHECK(table->span == NULL);
-    check_parents(table, "AB", "--");
-    cprof_table_destroy(table);
+    check_parents("AB", "--");
 }
 
 /* What only damaged data has: an id twice, circles. */
 TEST(parents_of_damaged_data)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(1, 9, 'A', .span = 1), ROW(2, 9, 'B', .span = 1), ROW(3, 4, 'C', .span = 2, .parent_span = 1));
-    check_parents(table, "ABC", "--A");
-    cprof_table_destroy(table);
+    FILL(ROW(1, 9, 'A', .span = 1), ROW(2, 9, 'B', .span = 1), ROW(3, 4, 'C', .span = 2, .parent_span = 1));
+    check_parents("ABC", "--A");
 
-    table = TABLE_OF(ROW(1, 9, 'A', .span = 1, .parent_span = 1), ROW(2, 9, 'B', .span = 2, .parent_span = 4),
-                     ROW(3, 9, 'C', .span = 3, .parent_span = 2), ROW(4, 9, 'D', .span = 4, .parent_span = 3),
-                     ROW(5, 9, 'E', .span = 5, .parent_span = 3), ROW(6, 6, 'F', .span = 6, .parent_span = 7),
-                     ROW(6, 6, 'G', .span = 7, .parent_span = 6));
+    FILL(ROW(1, 9, 'A', .span = 1, .parent_span = 1), ROW(2, 9, 'B', .span = 2, .parent_span = 4),
+         ROW(3, 9, 'C', .span = 3, .parent_span = 2), ROW(4, 9, 'D', .span = 4, .parent_span = 3),
+         ROW(5, 9, 'E', .span = 5, .parent_span = 3), ROW(6, 6, 'F', .span = 6, .parent_span = 7),
+         ROW(6, 6, 'G', .span = 7, .parent_span = 6));
     for (size_t i = 0; i < table->count; i++) {
         size_t steps = 0;
         for (int32_t at = (int32_t)i; at >= 0; at = table->parent[at]) {
             CHECK(steps++ < table->count);
         }
     }
-    check_parents(table, "AE", "-C");
-    cprof_table_destroy(table);
+    check_parents("AE", "-C");
 }
 
 /* Ids as they are made: by chance. */
@@ -598,7 +524,6 @@ TEST(many_ids)
     enum { MANY = 20000 };
     uint64_t random = 3;
     uint64_t *ids = calloc(MANY, sizeof *ids);
-    cprof_table *table = make_table();
     CHECK(ids != NULL);
     for (size_t i = 0; i < MANY; i++) {
         ids[i] = check_random(&random);
@@ -609,87 +534,76 @@ TEST(many_ids)
         row.end_ns = 2 * MANY - (cprof_ns)i;
         row.span = ids[i];
         row.parent_span = i > 0 ? ids[i / 2] : 0;
-        row.track = track_of(table, 1);
-        add(table, &row);
+        row.track = track_of(1, 1);
+        add(&row);
     }
-    finish(table);
+    finish();
     CHECK_EQUAL(table->parent[0], NO_PARENT);
     for (size_t i = 1; i < MANY; i++) {
         CHECK_EQUAL(table->span[i], ids[i]);
         CHECK_EQUAL(table->parent[i], i / 2);
     }
     free(ids);
-    cprof_table_destroy(table);
 }
 
 TEST(parents_by_time)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(0, 100000, 'A', .kind = CPROF_KIND_HOST), ROW(10000, 50000, 'B', .kind = CPROF_KIND_HOST),
-                 ROW(20000, 30000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 30000, 'D', .kind = CPROF_KIND_HOST),
-                 ROW(60000, 70000, 'E', .kind = CPROF_KIND_HOST), ROW(25000, 26000, 'F', .track = 1),
-                 ROW(100000, 110000, 'G', .kind = CPROF_KIND_HOST), ROW(110000, 110000, 'H', .kind = CPROF_KIND_HOST),
-                 ROW(0, 0, 'I', .kind = CPROF_KIND_HOST));
-    check_parents(table, "ABCDEFGHI", "-ABCA--GA");
+    FILL(ROW(0, 100000, 'A', .kind = CPROF_KIND_HOST), ROW(10000, 50000, 'B', .kind = CPROF_KIND_HOST),
+         ROW(20000, 30000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 30000, 'D', .kind = CPROF_KIND_HOST),
+         ROW(60000, 70000, 'E', .kind = CPROF_KIND_HOST), ROW(25000, 26000, 'F', .track = 1),
+         ROW(100000, 110000, 'G', .kind = CPROF_KIND_HOST), ROW(110000, 110000, 'H', .kind = CPROF_KIND_HOST),
+         ROW(0, 0, 'I', .kind = CPROF_KIND_HOST));
+    check_parents("ABCDEFGHI", "-ABCA--GA");
     CHECK(table->lane == NULL);
-    cprof_table_destroy(table);
 }
 
 /* Only what lasts takes part. */
 TEST(kinds_without_parents_by_time)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(0, 100, 'S', .kind = CPROF_KIND_STEP), ROW(10, 50, 'A', .kind = CPROF_KIND_HOST),
-                 ROW(20, 20, 'I', .kind = CPROF_KIND_INSTANT), ROW(21, 40, 'T', .kind = CPROF_KIND_STEP),
-                 ROW(30, 30, 'C', .kind = CPROF_KIND_COUNTER), ROW(30, 31, 'B', .kind = CPROF_KIND_HOST),
-                 ROW(30, 31, 'D', .kind = CPROF_KIND_DEVICE), ROW(22, 35, 'E', .kind = CPROF_KIND_DEVICE, .track = 1),
-                 ROW(23, 34, 'F', .kind = CPROF_KIND_DEVICE, .track = 1));
-    check_parents(table, "SAITCBDEF", "-----AB-E");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 100, 'S', .kind = CPROF_KIND_STEP), ROW(10, 50, 'A', .kind = CPROF_KIND_HOST),
+         ROW(20, 20, 'I', .kind = CPROF_KIND_INSTANT), ROW(21, 40, 'T', .kind = CPROF_KIND_STEP),
+         ROW(30, 30, 'C', .kind = CPROF_KIND_COUNTER), ROW(30, 31, 'B', .kind = CPROF_KIND_HOST),
+         ROW(30, 31, 'D', .kind = CPROF_KIND_DEVICE), ROW(22, 35, 'E', .kind = CPROF_KIND_DEVICE, .track = 1),
+         ROW(23, 34, 'F', .kind = CPROF_KIND_DEVICE, .track = 1));
+    check_parents("SAITCBDEF", "-----AB-E");
 }
 
 /* Rows of others lie within ours; ours go by their ids. */
 TEST(parents_of_both_sorts)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 100, 'A', .span = 1), ROW(10, 90, 'B', .span = 2, .parent_span = 1),
-                                  ROW(20, 30, 'c', .kind = CPROF_KIND_HOST), ROW(22, 28, 'd', .kind = CPROF_KIND_HOST),
-                                  ROW(23, 24, 'E', .span = 3), ROW(23, 24, 'f', .kind = CPROF_KIND_HOST),
-                                  ROW(95, 96, 'g', .kind = CPROF_KIND_HOST), ROW(200, 210, 'h', .kind = CPROF_KIND_HOST),
-                                  ROW(201, 202, 'I', .span = 4, .parent_span = 1));
-    check_parents(table, "ABcdEfghI", "-ABc-EA-A");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 100, 'A', .span = 1), ROW(10, 90, 'B', .span = 2, .parent_span = 1), ROW(20, 30, 'c', .kind = CPROF_KIND_HOST),
+         ROW(22, 28, 'd', .kind = CPROF_KIND_HOST), ROW(23, 24, 'E', .span = 3), ROW(23, 24, 'f', .kind = CPROF_KIND_HOST),
+         ROW(95, 96, 'g', .kind = CPROF_KIND_HOST), ROW(200, 210, 'h', .kind = CPROF_KIND_HOST),
+         ROW(201, 202, 'I', .span = 4, .parent_span = 1));
+    check_parents("ABcdEfghI", "-ABc-EA-A");
 }
 
 /* Children stick out by what is rounded away, up to a microsecond; what only touches is no child. */
 TEST(rounded_times)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(10000, 20000, 'A', .kind = CPROF_KIND_HOST), ROW(15000, 21000, 'B', .kind = CPROF_KIND_HOST),
-                 ROW(16000, 21000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 21000, 'D', .kind = CPROF_KIND_HOST),
-                 ROW(20500, 22001, 'E', .kind = CPROF_KIND_HOST), ROW(30000, 40000, 'F', .kind = CPROF_KIND_HOST),
-                 ROW(35000, 41001, 'G', .kind = CPROF_KIND_HOST), ROW(50000, 60000, 'H', .kind = CPROF_KIND_HOST),
-                 ROW(60000, 60001, 'J', .kind = CPROF_KIND_HOST), ROW(60001, 60001, 'K', .kind = CPROF_KIND_HOST));
-    check_parents(table, "ABCDEFGHJK", "-AB------J");
-    CHECK_EQUAL(lane_of(table, 'G'), 1); /* that is no rounding */
-    check_lanes(table, "ABCDEFHJK", "000000000");
-    cprof_table_destroy(table);
+    FILL(ROW(10000, 20000, 'A', .kind = CPROF_KIND_HOST), ROW(15000, 21000, 'B', .kind = CPROF_KIND_HOST),
+         ROW(16000, 21000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 21000, 'D', .kind = CPROF_KIND_HOST),
+         ROW(20500, 22001, 'E', .kind = CPROF_KIND_HOST), ROW(30000, 40000, 'F', .kind = CPROF_KIND_HOST),
+         ROW(35000, 41001, 'G', .kind = CPROF_KIND_HOST), ROW(50000, 60000, 'H', .kind = CPROF_KIND_HOST),
+         ROW(60000, 60001, 'J', .kind = CPROF_KIND_HOST), ROW(60001, 60001, 'K', .kind = CPROF_KIND_HOST));
+    check_parents("ABCDEFGHJK", "-AB------J");
+    CHECK_EQUAL(lane_of('G'), 1); /* that is no rounding */
+    check_lanes("ABCDEFHJK", "000000000");
 }
 
 /* Times at the ends of what 64 bits hold are only times. */
 TEST(extreme_times)
 {
-    cprof_table *table = TABLE_OF(
-        ROW(INT64_MIN, INT64_MAX, 'A', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN, 'B', .kind = CPROF_KIND_HOST),
-        ROW(INT64_MAX, INT64_MAX, 'C', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN + 1, 'D', .kind = CPROF_KIND_HOST),
-        ROW(INT64_MAX - 1, INT64_MAX, 'E', .kind = CPROF_KIND_HOST), ROW(-5, 5, 'F', .span = 1),
-        ROW(-6, INT64_MAX, 'G', .span = 2));
-    check_parents(table, "ABCDEFG", "-DEAG--");
-    cprof_table_destroy(table);
+    FILL(ROW(INT64_MIN, INT64_MAX, 'A', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN, 'B', .kind = CPROF_KIND_HOST),
+         ROW(INT64_MAX, INT64_MAX, 'C', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN + 1, 'D', .kind = CPROF_KIND_HOST),
+         ROW(INT64_MAX - 1, INT64_MAX, 'E', .kind = CPROF_KIND_HOST), ROW(-5, 5, 'F', .span = 1),
+         ROW(-6, INT64_MAX, 'G', .span = 2));
+    check_parents("ABCDEFG", "-DEAG--");
 }
 
 /* Adds nested rows at random: each opens a row in the innermost one that is open, or ends that one. The number of a row is its
  * device, that of its parent the correlation. */
-static void add_nested(cprof_table *table, uint64_t *random)
+static void add_nested(uint64_t *random)
 {
     enum { ROWS = 2000, DEEPEST = 50 };
     cprof_row open[DEEPEST];
@@ -702,19 +616,19 @@ static void add_nested(cprof_table *table, uint64_t *random)
             row.kind = CPROF_KIND_HOST;
             row.device = made++;
             row.correlation = depth > 0 ? open[depth - 1].device : -1;
-            row.track = track_of(table, 1);
+            row.track = track_of(1, 1);
             open[depth++] = row;
             now += 2000;
         } else if (depth > 0) {
             open[--depth].end_ns = now;
             now += 2000;
-            add(table, &open[depth]);
+            add(&open[depth]);
         }
     }
 }
 
 /* The parent of a row that was open when the adding ended is not there. */
-static int64_t expected_parent(const cprof_table *table, size_t row)
+static int64_t expected_parent(size_t row)
 {
     int64_t parent = table->correlation[row];
     for (size_t i = 0; i < table->count; i++) {
@@ -729,21 +643,20 @@ TEST(random_nesting)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t random = seed;
-        cprof_table *table = make_table();
-        add_nested(table, &random);
-        finish(table);
+        set_up();
+        add_nested(&random);
+        finish();
         for (size_t i = 0; i < table->count; i++) {
             int32_t parent = table->parent[i];
-            CHECK_EQUAL(parent >= 0 ? table->device[parent] : -1, expected_parent(table, i));
+            CHECK_EQUAL(parent >= 0 ? table->device[parent] : -1, expected_parent(i));
         }
         CHECK(table->lane == NULL);
         CHECK_EQUAL(table->tracks[0].lanes, 0);
-        cprof_table_destroy(table);
     }
 }
 
 /* The innermost one around a row, by looking at all. */
-static int32_t innermost_around(const cprof_table *table, size_t row)
+static int32_t innermost_around(size_t row)
 {
     int32_t found = -1;
     for (size_t i = 0; i < row; i++) {
@@ -760,20 +673,19 @@ TEST(random_overlaps)
     enum { ROWS = 300 };
     for (uint64_t seed = 1; seed <= 20; seed++) {
         uint64_t random = seed;
-        cprof_table *table = make_table();
+        set_up();
         for (int i = 0; i < ROWS; i++) {
             cprof_row row = cprof_row_none;
             row.start_ns = (cprof_ns)(check_random(&random) % 100) * 5000;
             row.end_ns = row.start_ns + (cprof_ns)(check_random(&random) % 20) * 5000;
             row.kind = CPROF_KIND_HOST;
-            row.track = track_of(table, 1);
-            add(table, &row);
+            row.track = track_of(1, 1);
+            add(&row);
         }
-        finish(table);
+        finish();
         for (size_t i = 0; i < ROWS; i++) {
-            CHECK_EQUAL(table->parent[i], innermost_around(table, i));
+            CHECK_EQUAL(table->parent[i], innermost_around(i));
         }
-        cprof_table_destroy(table);
     }
 }
 
@@ -782,130 +694,115 @@ TEST(random_overlaps)
 /* Tasks that run by turns: each has a lane of its own, with what it calls. */
 TEST(lanes_of_tasks)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 100, 'A', .span = 1, SUSPENDABLE), ROW(1, 90, 'B', .span = 2, SUSPENDABLE),
-                                  ROW(2, 120, 'C', .span = 3, SUSPENDABLE), ROW(10, 12, 'a', .span = 4, .parent_span = 1),
-                                  ROW(13, 15, 'b', .span = 5, .parent_span = 2), ROW(16, 18, 'c', .span = 6, .parent_span = 3),
-                                  ROW(16, 18, 'd', .span = 7, .parent_span = 6), ROW(110, 130, 'D', .span = 8, SUSPENDABLE));
-    check_lanes(table, "ABCabcdD", "01201220");
+    FILL(ROW(0, 100, 'A', .span = 1, SUSPENDABLE), ROW(1, 90, 'B', .span = 2, SUSPENDABLE),
+         ROW(2, 120, 'C', .span = 3, SUSPENDABLE), ROW(10, 12, 'a', .span = 4, .parent_span = 1),
+         ROW(13, 15, 'b', .span = 5, .parent_span = 2), ROW(16, 18, 'c', .span = 6, .parent_span = 3),
+         ROW(16, 18, 'd', .span = 7, .parent_span = 6), ROW(110, 130, 'D', .span = 8, SUSPENDABLE));
+    check_lanes("ABCabcdD", "01201220");
     CHECK_EQUAL(table->tracks[0].lanes, 2);
     CHECK_EQUAL(table->tracks[1].lanes, 0);
-    cprof_table_destroy(table);
 }
 
 /* A generator is open while its consumer works: it goes out of the way, with what runs inside it. */
 TEST(lanes_of_generators)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(0, 1000, 'M', .span = 1), ROW(10, 900, 'G', .span = 2, .parent_span = 1, SUSPENDABLE),
-                 ROW(20, 30, 'n', .span = 3, .parent_span = 1), ROW(31, 35, 'g', .span = 4, .parent_span = 2),
-                 ROW(40, 50, 'o', .span = 5, .parent_span = 1), ROW(41, 45, 'p', .span = 6, .parent_span = 5),
-                 ROW(910, 990, 'H', .span = 7, .parent_span = 1, SUSPENDABLE), ROW(920, 930, 'h', .span = 8, .parent_span = 7),
-                 ROW(42, 43, 'q', .kind = CPROF_KIND_HOST), ROW(32, 33, 'r', .kind = CPROF_KIND_HOST));
-    check_lanes(table, "MGngopHhqr", "0101000001");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 1000, 'M', .span = 1), ROW(10, 900, 'G', .span = 2, .parent_span = 1, SUSPENDABLE),
+         ROW(20, 30, 'n', .span = 3, .parent_span = 1), ROW(31, 35, 'g', .span = 4, .parent_span = 2),
+         ROW(40, 50, 'o', .span = 5, .parent_span = 1), ROW(41, 45, 'p', .span = 6, .parent_span = 5),
+         ROW(910, 990, 'H', .span = 7, .parent_span = 1, SUSPENDABLE), ROW(920, 930, 'h', .span = 8, .parent_span = 7),
+         ROW(42, 43, 'q', .kind = CPROF_KIND_HOST), ROW(32, 33, 'r', .kind = CPROF_KIND_HOST));
+    check_lanes("MGngopHhqr", "0101000001");
 
-    table = TABLE_OF(ROW(10, 900, 'G', .span = 2, SUSPENDABLE), ROW(15, 800, 'K', .span = 3, SUSPENDABLE),
-                     ROW(20, 30, 'n', .span = 4), ROW(40, 50, 'm', .span = 5), ROW(41, 42, 'k', .span = 6, .parent_span = 3));
-    check_lanes(table, "GnmKk", "10022");
-    cprof_table_destroy(table);
+    FILL(ROW(10, 900, 'G', .span = 2, SUSPENDABLE), ROW(15, 800, 'K', .span = 3, SUSPENDABLE), ROW(20, 30, 'n', .span = 4),
+         ROW(40, 50, 'm', .span = 5), ROW(41, 42, 'k', .span = 6, .parent_span = 3));
+    check_lanes("GnmKk", "10022");
 }
 
 /* A sibling that ended before, or began after, shares nothing. */
 TEST(lanes_of_generators_that_share_nothing)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 10, 'n', .span = 1), ROW(10, 20, 'G', .span = 2, SUSPENDABLE),
-                                  ROW(20, 30, 'm', .span = 3), ROW(20, 25, 'H', .span = 4, .parent_span = 3, SUSPENDABLE),
-                                  ROW(21, 22, 'x', .span = 5, .track = 1), ROW(22, 23, 'S', .kind = CPROF_KIND_STEP));
+    FILL(ROW(0, 10, 'n', .span = 1), ROW(10, 20, 'G', .span = 2, SUSPENDABLE), ROW(20, 30, 'm', .span = 3),
+         ROW(20, 25, 'H', .span = 4, .parent_span = 3, SUSPENDABLE), ROW(21, 22, 'x', .span = 5, .track = 1),
+         ROW(22, 23, 'S', .kind = CPROF_KIND_STEP));
     CHECK(table->lane == NULL);
-    cprof_table_destroy(table);
 }
 
 /* A child that outlives its parent, and one whose parent is elsewhere. */
 TEST(lanes_of_orphans)
 {
-    cprof_table *table =
-        TABLE_OF(ROW(0, 50, 'A', .span = 1), ROW(10, 80, 'B', .span = 2, .parent_span = 1),
-                 ROW(60, 120, 'C', .span = 3, .parent_span = 2), ROW(90, 95, 'c', .span = 4, .parent_span = 3),
-                 ROW(11, 12, 'D', .span = 5, .parent_span = 1, .track = 1), ROW(13, 14, 'E', .span = 6, .parent_span = 99));
-    check_lanes(table, "ABCcDE", "010000");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 50, 'A', .span = 1), ROW(10, 80, 'B', .span = 2, .parent_span = 1),
+         ROW(60, 120, 'C', .span = 3, .parent_span = 2), ROW(90, 95, 'c', .span = 4, .parent_span = 3),
+         ROW(11, 12, 'D', .span = 5, .parent_span = 1, .track = 1), ROW(13, 14, 'E', .span = 6, .parent_span = 99));
+    check_lanes("ABCcDE", "010000");
 
-    table = TABLE_OF(ROW(0, 100, 'A', .span = 1), ROW(10, 20, 'B', .span = 2), ROW(12, 14, 'C', .span = 3, .parent_span = 9));
-    check_lanes(table, "ABC", "010");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 100, 'A', .span = 1), ROW(10, 20, 'B', .span = 2), ROW(12, 14, 'C', .span = 3, .parent_span = 9));
+    check_lanes("ABC", "010");
 }
 
 TEST(lanes_of_steps)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 100, 'M', .span = 1), ROW(10, 40, 'S', .kind = CPROF_KIND_STEP),
-                                  ROW(40, 70, 'T', .kind = CPROF_KIND_STEP), ROW(15, 20, 'a', .span = 2, .parent_span = 1),
-                                  ROW(45, 75, 'b', .span = 3, .parent_span = 1), ROW(50, 55, 'c', .span = 4, .parent_span = 3));
-    check_lanes(table, "MSTabc", "000011");
-    cprof_table_destroy(table);
+    FILL(ROW(0, 100, 'M', .span = 1), ROW(10, 40, 'S', .kind = CPROF_KIND_STEP), ROW(40, 70, 'T', .kind = CPROF_KIND_STEP),
+         ROW(15, 20, 'a', .span = 2, .parent_span = 1), ROW(45, 75, 'b', .span = 3, .parent_span = 1),
+         ROW(50, 55, 'c', .span = 4, .parent_span = 3));
+    check_lanes("MSTabc", "000011");
 }
 
 /* A call of no time where its parent, or one before it, ends. */
 TEST(lanes_of_moments)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 10, 'A', .span = 1), ROW(5, 10, 'B', .span = 2, .parent_span = 1),
-                                  ROW(10, 10, 'C', .span = 3, .parent_span = 1), ROW(10, 10, 'D', .span = 4),
-                                  ROW(10, 20, 'E', .span = 5), ROW(10, 10, 'F', .span = 6, .parent_span = 5));
+    FILL(ROW(0, 10, 'A', .span = 1), ROW(5, 10, 'B', .span = 2, .parent_span = 1),
+         ROW(10, 10, 'C', .span = 3, .parent_span = 1), ROW(10, 10, 'D', .span = 4), ROW(10, 20, 'E', .span = 5),
+         ROW(10, 10, 'F', .span = 6, .parent_span = 5));
     CHECK(table->lane == NULL);
-    cprof_table_destroy(table);
 }
 
 /* What does not last keeps the first lane. */
 TEST(rows_without_lanes)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 10, 'A'), ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
-                                  ROW(7, 7, 'D', .kind = CPROF_KIND_INSTANT, .span = 5, .parent_span = 6));
+    FILL(ROW(0, 10, 'A'), ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
+         ROW(7, 7, 'D', .kind = CPROF_KIND_INSTANT, .span = 5, .parent_span = 6));
     CHECK(table->lane == NULL);
-    cprof_table_destroy(table);
 }
 
 /* Kernels of one stream that overlap, one of them within an annotation; their parents are on the host, or unknown. */
 TEST(lanes_of_devices)
 {
     enum { CALL = 7, US = 1000 };
-    cprof_table *table =
-        TABLE_OF(ROW(0, 90 * US, 'H', .span = CALL, .track = 1), ROW(0, 20 * US, 'N', .kind = CPROF_KIND_DEVICE),
-                 ROW(1 * US, 9 * US, 'a', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
-                 ROW(6 * US, 15 * US, 'B', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
-                 ROW(12 * US, 40 * US, 'C', .kind = CPROF_KIND_DEVICE), ROW(39500, 45 * US, 'D', .kind = CPROF_KIND_DEVICE),
-                 ROW(41 * US, 60 * US, 'E', .kind = CPROF_KIND_DEVICE));
-    check_lanes(table, "HNaBCDE", "0001201");
+    FILL(ROW(0, 90 * US, 'H', .span = CALL, .track = 1), ROW(0, 20 * US, 'N', .kind = CPROF_KIND_DEVICE),
+         ROW(1 * US, 9 * US, 'a', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
+         ROW(6 * US, 15 * US, 'B', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
+         ROW(12 * US, 40 * US, 'C', .kind = CPROF_KIND_DEVICE), ROW(39500, 45 * US, 'D', .kind = CPROF_KIND_DEVICE),
+         ROW(41 * US, 60 * US, 'E', .kind = CPROF_KIND_DEVICE));
+    check_lanes("HNaBCDE", "0001201");
     CHECK_EQUAL(table->tracks[table->track[0]].lanes + table->tracks[table->track[1]].lanes, 2);
-    cprof_table_destroy(table);
 }
 
 TEST(more_than_all_lanes)
 {
     enum { ROWS = CPROF_TABLE_MAX_LANES + 50 };
-    cprof_table *table = make_table();
     for (int i = 0; i < ROWS; i++) {
         cprof_row row = cprof_row_none;
         row.start_ns = i;
         row.end_ns = 1000 + i;
         row.span = (uint64_t)i + 1;
-        row.track = track_of(table, 1);
-        add(table, &row);
+        row.track = track_of(1, 1);
+        add(&row);
     }
-    finish(table);
+    finish();
     for (int i = 0; i < ROWS; i++) {
         CHECK_EQUAL(table->lane[i], i < CPROF_TABLE_MAX_LANES ? i : CPROF_TABLE_MAX_LANES - 1);
     }
     CHECK_EQUAL(table->tracks[0].lanes, CPROF_TABLE_MAX_LANES - 1);
-    cprof_table_destroy(table);
 }
 
 /* Whether two rows can be drawn in one lane. */
-static bool go_together(const cprof_table *table, size_t a, size_t b)
+static bool go_together(size_t a, size_t b)
 {
     return table->end_ns[a] <= table->start_ns[b] || table->end_ns[b] <= table->end_ns[a];
 }
 
 /* The row in whose lane another is, innermost, at its start; -1: none. */
-static int32_t around_in_lane(const cprof_table *table, size_t row)
+static int32_t around_in_lane(size_t row)
 {
     for (size_t i = row; i-- > 0;) {
         if (table->track[i] == table->track[row] && table->lane[i] == table->lane[row] &&
@@ -923,7 +820,7 @@ TEST(random_lanes)
     size_t moved = 0;
     for (uint64_t seed = 1; seed <= 30; seed++) {
         uint64_t random = seed;
-        cprof_table *table = make_table();
+        set_up();
         for (uint64_t i = 0; i < ROWS; i++) {
             cprof_row row = cprof_row_none;
             row.start_ns = (cprof_ns)i * 10;
@@ -931,21 +828,20 @@ TEST(random_lanes)
             row.span = i + 1;
             row.parent_span = i > 0 && check_random(&random) % 2 ? i - check_random(&random) % (i < 3 ? i : 3) : 0;
             row.flags = check_random(&random) % 3 == 0 ? CPROF_ROW_SUSPENDABLE : 0;
-            row.track = track_of(table, (int64_t)(check_random(&random) % 2));
-            add(table, &row);
+            row.track = track_of(1, (int64_t)(check_random(&random) % 2));
+            add(&row);
         }
-        finish(table);
+        finish();
         for (size_t i = 0; i < ROWS; i++) {
             size_t lane = table->lane[i];
             moved += lane > 0;
-            int32_t around = around_in_lane(table, i);
+            int32_t around = around_in_lane(i);
             CHECK(lane <= table->tracks[table->track[i]].lanes);
             CHECK(around < 0 || around == table->parent[i]);
             for (size_t j = 0; j < i; j++) {
-                CHECK(table->track[j] != table->track[i] || table->lane[j] != lane || go_together(table, j, i));
+                CHECK(table->track[j] != table->track[i] || table->lane[j] != lane || go_together(j, i));
             }
         }
-        cprof_table_destroy(table);
     }
     CHECK(moved > 1000);
 }
@@ -953,7 +849,7 @@ TEST(random_lanes)
 enum { SCRIPT_ROWS = 600 };
 
 /* Adds row `number` of the script, with what it refers to. */
-static cprof_status add_script_row(cprof_table *table, int number)
+static cprof_status add_script_row(int number)
 {
     char name[16];
     cprof_row row = cprof_row_none;
@@ -975,20 +871,20 @@ static cprof_status add_script_row(cprof_table *table, int number)
 }
 
 /* G7: each allocation fails once, and what was to be done is done at the next try. */
-static int refusals_of_script(cprof_table *table, uint64_t every)
+static int refusals_of_script(uint64_t every)
 {
     int refusals = 0;
     for (int number = 0; number < SCRIPT_ROWS; number++) {
         size_t rows = table->count;
         fake_alloc_fail(every);
-        cprof_status status = add_script_row(table, number);
+        cprof_status status = add_script_row(number);
         bool failed = fake_alloc_has_failed();
         if (failed) {
             CHECK(status == CPROF_NO_MEMORY);
             CHECK_EQUAL(table->count, rows + (table->count > rows)); /* the row itself may have been in time */
             refusals++;
             if (table->count == rows) {
-                CHECK(add_script_row(table, number) == CPROF_OK);
+                CHECK(add_script_row(number) == CPROF_OK);
             }
         }
         CHECK_EQUAL(table->count, number + 1);
@@ -996,7 +892,7 @@ static int refusals_of_script(cprof_table *table, uint64_t every)
     return refusals;
 }
 
-static void check_script(const cprof_table *table)
+static void check_script(void)
 {
     char name[16];
     for (size_t i = 0; i < table->count; i++) {
@@ -1006,12 +902,12 @@ static void check_script(const cprof_table *table)
         CHECK(memcmp(table->kept + table->args_at[i], name, strlen(name)) == 0);
         CHECK_EQUAL(table->tracks[table->track[i]].pid, number % 40);
         CHECK_EQUAL(table->device[i], number == SCRIPT_ROWS / 2 ? 0 : -1);
-        check_fact(table, name, "1");
+        check_fact(name, "1");
     }
 }
 
 /* Nothing is found without memory; with it, everything. */
-static void check_unfinished(const cprof_table *table)
+static void check_unfinished(void)
 {
     CHECK(!table->finished && table->lane == NULL);
     CHECK_EQUAL(table->count, SCRIPT_ROWS);
@@ -1024,11 +920,10 @@ TEST(rows_without_memory)
 {
     int refusals = 0;
     for (uint64_t nth = 1; nth <= 60; nth++) {
-        cprof_table *table = make_table();
-        refusals += refusals_of_script(table, nth);
-        finish(table);
-        check_script(table);
-        cprof_table_destroy(table);
+        set_up();
+        refusals += refusals_of_script(nth);
+        finish();
+        check_script();
     }
     CHECK(refusals > SCRIPT_ROWS); /* names always need memory, lists and columns when they grow */
     fake_alloc_fail(1);
@@ -1043,23 +938,22 @@ TEST(finish_without_memory)
     enum { ALLOCATIONS = 11 };
     bool failed = true;
     for (uint64_t nth = 1; failed; nth++) {
-        cprof_table *table = make_table();
+        set_up();
         for (int number = 0; number < SCRIPT_ROWS; number++) {
-            CHECK(add_script_row(table, number) == CPROF_OK);
+            CHECK(add_script_row(number) == CPROF_OK);
         }
         fake_alloc_fail(nth);
         cprof_status status = cprof_table_finish(table);
         failed = fake_alloc_has_failed();
         CHECK(status == (failed ? CPROF_NO_MEMORY : CPROF_OK));
         if (failed) {
-            check_unfinished(table);
-            finish(table);
+            check_unfinished();
+            finish();
         }
         CHECK_EQUAL(failed ? ALLOCATIONS + 1 : nth, ALLOCATIONS + 1);
         CHECK(table->lane != NULL && table->parent[0] == NO_PARENT);
-        check_script(table);
-        cprof_table_destroy(table);
+        check_script();
     }
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)
