@@ -1,8 +1,5 @@
 """Recordings as DataFrames.
 
-``PrometheusCollector`` and ``OpenTelemetryMetrics`` have the statistics of Profilers for those who monitor a program,
-``export_spans`` gives the spans of a recording to OpenTelemetry; ``help()`` of each tells more.
-
 A DataFrame has the events as rows, with columns of fixed names, order and types.
 
 The columns, in their order; "none" is a null:
@@ -135,42 +132,33 @@ def frame_columns(recording: Recording) -> dict[str, Numbers | list[str | None]]
     columns["parent_span_id"] = [ids.parent(row) for row in rows]
     columns["span_id"] = [ids.own(row) for row in rows]
     for name, source in _TEXTS.items():
-        columns[name] = _texts(recording, source, rows)
-    columns.update(_times(recording, rows))
+        texts: list[str | None] = [*recording.strings]
+        if source != "name":
+            texts[0] = None
+        numbers = column(recording, source)
+        columns[name] = [texts[numbers[row]] for row in rows]
+    starts, ends = (_picked(column(recording, name), rows) for name in ("start_ns", "end_ns"))
+    durations = array("q", (min(end - start, _LONGEST) for start, end in zip(starts, ends, strict=True)))
+    columns |= {"start": Numbers(starts), "end": Numbers(ends), "dur": Numbers(durations)}
+    tracks = [thread_number(track) for track in recording.tracks]
+    threads = [UNKNOWN if isinstance(track, str) else track for track in tracks]
+    of_rows = (threads[track] for track in _picked(column(recording, "track"), rows))
+    columns["thread.id"] = Numbers(array("q", of_rows), UNKNOWN if UNKNOWN in threads else None)
     for name, source in _NUMBERS.items():
         columns[name] = Numbers(_picked(column(recording, source), rows), recording.none(source))
     for name, values in zip(("execution_index", "operator_index"), _indices(recording, tree), strict=True):
         columns[name] = Numbers(_picked(values, rows), -1)
-    kinds = column(recording, "kind")
+    kinds, flags, outcomes = (column(recording, name) for name in ("kind", "flags", "outcome"))
     columns["kind"] = [KINDS[kinds[row]] for row in rows]
-    columns["outcome"] = _outcomes(recording, rows)
+    columns["outcome"] = [
+        None if kinds[row] > RECORD else "unfinished" if flags[row] & UNFINISHED else OUTCOMES[outcomes[row]]
+        for row in rows
+    ]
     return columns
 
 
 def _picked(values: Sequence[int], rows: Sequence[int]) -> array[int]:
     return array("q", (values[row] for row in rows))
-
-
-def _texts(recording: Recording, source: str, rows: Sequence[int]) -> list[str | None]:
-    strings: list[str | None] = [*recording.strings]
-    if source != "name":
-        strings[0] = None
-    texts = column(recording, source)
-    return [strings[texts[row]] for row in rows]
-
-
-def _times(recording: Recording, rows: Sequence[int]) -> dict[str, Numbers]:
-    starts = _picked(column(recording, "start_ns"), rows)
-    ends = _picked(column(recording, "end_ns"), rows)
-    durations = array("q", (min(end - start, _LONGEST) for start, end in zip(starts, ends, strict=True)))
-    threads = [thread_number(track) for track in recording.tracks]
-    numbers = [UNKNOWN if isinstance(thread, str) else thread for thread in threads]
-    tracks = column(recording, "track")
-    of_rows = array("q", (numbers[tracks[row]] for row in rows))
-    return {
-        "start": Numbers(starts), "end": Numbers(ends), "dur": Numbers(durations),
-        "thread.id": Numbers(of_rows, UNKNOWN if UNKNOWN in numbers else None),
-    }  # fmt: skip
 
 
 def _indices(recording: Recording, tree: HostTree) -> tuple[list[int], list[int]]:
@@ -196,17 +184,6 @@ def operator_indices(recording: Recording, tree: HostTree) -> list[int]:
             indices[row] = counts.get(around, 0)
             counts[around] = indices[row] + 1
     return indices
-
-
-def _outcomes(recording: Recording, rows: Sequence[int]) -> list[str | None]:
-    kinds, flags, outcomes = (column(recording, name) for name in ("kind", "flags", "outcome"))
-    shown: list[str | None] = []
-    for row in rows:
-        if kinds[row] > RECORD:
-            shown.append(None)
-        else:
-            shown.append("unfinished" if flags[row] & UNFINISHED else OUTCOMES[outcomes[row]])
-    return shown
 
 
 def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:

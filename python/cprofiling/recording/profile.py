@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import weakref
@@ -13,7 +14,6 @@ from cprofiling._internal import arguments as checks
 from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.row_kinds import KINDS
 from cprofiling._internal.text import shown_value
-from cprofiling.recording.active import IN_USE, Claim
 from cprofiling.recording.activities import (
     ON_DEVICES,
     ProfilerActivity,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     ScheduleFunction = Callable[[int], Any]
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+_IN_USE = "a recording is running already: there can be one at a time in a process"
 _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
 _MOST_NAMES = 65_536  # of threads
@@ -49,7 +50,55 @@ _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace/recording.h
 
 
-_claim = Claim()
+class _Claim:
+    """Claim to record, without keeping its owner alive.
+
+    An owner that nobody can stop any more would block all others.
+    """
+
+    def __init__(self) -> None:
+        self.lock = RLock()  # a signal's handler may end a recording while another is being started
+        self._owner: weakref.ref[profile] | None = None
+        os.register_at_fork(after_in_child=self._after_fork_in_child)
+        atexit.register(self._at_exit)
+
+    @property
+    def owner(self) -> profile | None:
+        return None if self._owner is None else self._owner()
+
+    def take(self, owner: profile) -> None:
+        """Make this the owner. RuntimeError while another is."""
+        held = self.owner
+        if held is not None and held is not owner:
+            held._make_way()
+        with self.lock:
+            held = self.owner  # it may have been interrupted before it could give the claim back
+            if held is not None and held is not owner and held._running:
+                raise RuntimeError(_IN_USE)
+            self._owner = weakref.ref(owner)
+
+    def give_back(self, owner: profile) -> bool:
+        """Release the claim, False if another owner has it and keeps it."""
+        with self.lock:
+            held = self.owner  # None also while it goes: then it is not to be found any more
+            if held is not None and held is not owner:
+                return False
+            self._owner = None
+            return True
+
+    def _after_fork_in_child(self) -> None:
+        self.lock = RLock()
+        owner, self._owner = self.owner, None
+        if owner is not None:
+            owner._forget()
+
+    def _at_exit(self) -> None:
+        owner = self.owner
+        if owner is not None:
+            owner._end_with_process()
+
+
+_claim = _Claim()
 
 
 class profile(Reports):  # noqa: N801 a context manager, named as others name theirs
@@ -59,37 +108,37 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     a process. It is independent of statistics: nodes are recorded whether or not their Profiler is on.
 
     Args:
-        activities: Members of ``ProfilerActivity`` (or of torch's), or names; None: all that there are. One that was
-            asked for by name and that this machine lacks is warned of.
-        schedule: What is to be done in which step: ``schedule(...)``, or a callable of the step's number that answers
-            with a ``ProfilerAction``. None: record everything from the start to the end.
+        activities: Members of ``ProfilerActivity`` (or of torch's), or names; None: all available ones. A named one
+            that this machine lacks gives a warning.
+        schedule: Action for each step: ``schedule(...)``, or a callable of the step's number that returns a
+            ``ProfilerAction``. None: record everything from the start to the end.
         on_trace_ready: Called with this object when a cycle of the schedule is finished; without one, at the end.
         record_shapes: Also record shapes and types of the arguments that have ``shape`` and ``dtype``.
         profile_memory: Also record, of each node, the change of the process's resident memory and its peak where it
             rose; and of the framework's allocator where a device is in use. A counter shows it over time.
         with_stack: Also record the Python frames at each node's start.
-        operators: Whether PyTorch's operators, and what they start on devices, are recorded, as children of the nodes
-            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False. They are recorded by
-            torch.profiler, so that it cannot be used for something else meanwhile: where it is, there are no operators,
-            with a warning. The first start in a process takes a second then, as PyTorch sets its profiler up.
+        operators: Whether PyTorch's operators, and the device work they start, are recorded as children of the nodes
+            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False. torch.profiler records
+            them: while something else uses it, there are no operators, with a warning. The first start in a process
+            takes a second then.
         resource: The categories to record.
         format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
-            there whatever it is.
-        file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed.
-        capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks
-            are kept beside them, once each, also those of events that were dropped: at most 1,048,576, of 256 MiB in
-            all. Further names become ``__overflow__``; further shapes and stacks are left out.
-        when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
-        with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler that there are for programs
-            written for that; they do nothing, which is warned of where one is asked for.
+            available with both.
+        file: A path, compressed if it ends in ".gz", or an open file, text or binary.
+        capacity: Events kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks are kept
+            beside them, once each, also those of dropped events: at most 1,048,576, of 256 MiB in all. Further names
+            become ``__overflow__``; further shapes and stacks are left out.
+        when_full: "drop_oldest" or "drop_newest": which events go when there are more. ``dropped`` counts them.
+        with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler without effect here, with a
+            warning.
 
-    A block that is open when the recording ends, or when a cycle of it does, is recorded as long as that, and marked
-    ``unfinished``. A recording that is running when the program ends is stopped then; one whose object nobody has any
-    more is ended, with a RuntimeWarning, and lost.
+    A block that is open when the recording, or a cycle of it, ends is recorded up to there and marked ``unfinished``. A
+    recording still running when the program ends is stopped then; one whose object is gone is ended, with a
+    RuntimeWarning, and lost.
 
     Attributes:
-        step_num: The number of the present step, from 0 on.
-        current_action: What the schedule has for it, a ``ProfilerAction``.
+        step_num: Number of the present step, from 0 on.
+        current_action: The schedule's ``ProfilerAction`` for it.
 
     Raises TypeError and ValueError for wrong arguments, naming the parameter.
     """
@@ -123,10 +172,12 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._shapes = bool(record_shapes)
         self._memory = bool(profile_memory)
         self._stack = bool(with_stack)
-        self._wants_operators = _checked_operators(operators)
+        if not isinstance(operators, bool) and operators != "auto":
+            refusal: type[Exception] = ValueError if isinstance(operators, str) else TypeError  # type: ignore[redundant-expr]
+            raise refusal(f'operators must be True, False or "auto", got {shown_value(operators)}')
+        self._wants_operators = operators
         self._resource = checks.member("resource", resource, Resource)
-        self._format = checks.member("format", format, RecordFormat)
-        self._file = _checked_file(file, self._format)
+        self._file = _checked_file(file, checks.member("format", format, RecordFormat))
         self._capacity = checks.index_between("capacity", capacity, 1, _MOST_CAPACITY, "events")
         self._when_full = checks.choice("when_full", when_full, _WHEN_FULL)
         others = {
@@ -191,7 +242,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Begin. RuntimeError if a recording is running already."""
         with self._lock:
             if self._running:
-                raise RuntimeError(IN_USE)
+                raise RuntimeError(_IN_USE)
             try:
                 self._running = True
                 _claim.take(self)
@@ -214,8 +265,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     def _give_up(self) -> None:
         self._running = False
-        recorder, self._recorder = self._recorder, None
-        del recorder  # which ends it, if nobody did
+        self._recorder = None  # which ends it, if nobody did
         sources, self._sources = self._sources, []
         for source in sources:
             source.cancel()
@@ -472,9 +522,22 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._recorder.pause()
 
     def _begin_sources(self) -> list[Operators | DeviceActivity]:
-        operators = self._begin_operators()
-        activity = self._begin_device_activity(uses_torch=operators is not None)
-        return [source for source in (operators, activity) if source is not None]
+        """Return recorders of PyTorch's operators and of CUDA devices, where they are wanted and there."""
+        sources: list[Operators | DeviceActivity] = []
+        if self._wants_operators is True or (self._wants_operators == "auto" and "torch" in sys.modules):
+            from cprofiling.recording.torch_operators import collect
+
+            operators = collect.begin(
+                host=self._records_host(),
+                devices=self._devices(),
+                record_shapes=self._shapes,
+                profile_memory=self._memory,
+                with_stack=self._stack,
+                is_wanted=self._wants_operators is True,
+            )
+            sources += [] if operators is None else [operators]
+        activity = self._begin_device_activity(uses_torch=bool(sources))
+        return sources if activity is None else [*sources, activity]
 
     def _begin_device_activity(self, *, uses_torch: bool) -> DeviceActivity | None:
         """Start recording CUDA devices, unless PyTorch does or none is in use."""
@@ -487,20 +550,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         if cupti.missing_reason() is not None:
             return None
         return cupti.DeviceActivity(is_wanted=self._activities is not None)
-
-    def _begin_operators(self) -> Operators | None:
-        if self._wants_operators is False or (self._wants_operators == "auto" and "torch" not in sys.modules):
-            return None
-        from cprofiling.recording.torch_operators import collect as operators
-
-        return operators.begin(
-            host=self._records_host(),
-            devices=self._devices(),
-            record_shapes=self._shapes,
-            profile_memory=self._memory,
-            with_stack=self._stack,
-            is_wanted=self._wants_operators is True,
-        )
 
     def _warm_up(self) -> None:
         """Warm up for a cycle, and undo that if the schedule skipped it."""
@@ -541,20 +590,15 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._keep(recording)
 
     def _keep(self, recording: Recording) -> None:
-        """Finish a recording, which becomes the one that all reports are about."""
-        self._describe(recording)
-        recording._finish()
-        self._recording = recording
-
-    def _describe(self, recording: Recording) -> None:
-        """Give names to threads and process, and say how it was recorded."""
+        """Describe and finish a recording, which all reports are about from now on."""
         from cprofiling.recording import metadata
 
-        for key, value in metadata.of_recording(recording, self._note, self._since_epoch_ns).items():
-            recording._set_fact(key, value)
-        for key, value in self._metadata.items():
+        described = metadata.of_recording(recording, self._note, self._since_epoch_ns)
+        for key, value in (described | self._metadata).items():
             recording._set_fact(key, value)
         metadata.name_process(recording, dict(self._names))  # threads may be adding theirs
+        recording._finish()
+        self._recording = recording
 
     def _note_threads(self) -> None:
         import threading
@@ -612,14 +656,6 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
             alive()
 
     return call
-
-
-def _checked_operators(value: Any) -> bool | str:
-    if value is True or value is False or value == "auto":
-        return value  # type: ignore[no-any-return]
-    raise (ValueError if isinstance(value, str) else TypeError)(
-        f'operators must be True, False or "auto", got {shown_value(value)}'
-    )
 
 
 def _checked_file(file: Any, form: RecordFormat) -> Any:

@@ -92,7 +92,15 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
     counted = bytearray(kind <= HOST and cat not in no_events and name not in left_out for kind, cat, name in rows)
     parents = _counted_parents(recording, counted)
     if STEP in set(kinds):
-        _insert_steps(recording, parents)
+        ends, tracks = column(recording, "end_ns"), column(recording, "track")
+        steps: dict[int, int] = {}  # the latest of each track
+        for row, kind in enumerate(kinds):
+            if kind == STEP:
+                steps[tracks[row]] = row
+            elif parents[row] != -2:
+                step = steps.get(tracks[row], -1)
+                if parents[row] < step and ends[row] <= ends[step]:
+                    parents[row] = step
     tree = HostTree(parents)
     if merging:
         _merge_pairs(tree, names, kinds)
@@ -120,18 +128,6 @@ def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
         if counted[row]:
             found[row] = parent
     return found
-
-
-def _insert_steps(recording: Recording, parents: list[int]) -> None:
-    ends, tracks = column(recording, "end_ns"), column(recording, "track")
-    steps: dict[int, int] = {}  # the latest of each track
-    for row, kind in enumerate(column(recording, "kind")):
-        if kind == STEP:
-            steps[tracks[row]] = row
-        elif parents[row] != -2:
-            step = steps.get(tracks[row], -1)
-            if parents[row] < step and ends[row] <= ends[step]:
-                parents[row] = step
 
 
 def _merge_pairs(tree: HostTree, names: memoryview, kinds: memoryview) -> None:
@@ -182,54 +178,40 @@ def self_times(recording: Recording, tree: HostTree) -> list[int]:
     """
     tracks, flags = column(recording, "track"), column(recording, "flags")
     taking_turns = {track for track, flag in zip(tracks, flags, strict=True) if flag & SUSPENDABLE}
-    times = _innermost_times(recording, tree, taking_turns)
-    if taking_turns:
-        _add_times_in_turns(recording, tree, taking_turns, times)
-    return times
-
-
-def _innermost_times(recording: Recording, tree: HostTree, without: set[int]) -> list[int]:
-    """Return the time in which each row was innermost, 0 on some tracks."""
-    starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
+    starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
     times = [0] * len(starts)
     threads: dict[int, tuple[list[int], list[int]]] = {}  # the open rows of each track, and up to when it is done
+
+    def finish(row: int, done: list[int]) -> None:
+        """Give a row the time up to its end that no other row has got."""
+        if ends[row] > done[0]:
+            times[row] += ends[row] - done[0]
+            done[0] = ends[row]
+
     for row, parent in enumerate(tree.parents):
-        if parent == -2 or tracks[row] in without:
+        if parent == -2 or tracks[row] in taking_turns:
             continue
         start = starts[row]
         rows, done = threads.setdefault(tracks[row], ([], [start]))
         while rows and ends[rows[-1]] <= start:
-            _finish(rows.pop(), ends, done, times)
+            finish(rows.pop(), done)
         if rows and done[0] < start:
             times[rows[-1]] += start - done[0]
         done[0] = max(done[0], start)
         rows.append(row)
     for rows, done in threads.values():
         while rows:
-            _finish(rows.pop(), ends, done, times)
-    return times
-
-
-def _finish(row: int, ends: memoryview, done: list[int], times: list[int]) -> None:
-    """Give a row the time up to its end that no other row has got."""
-    if ends[row] > done[0]:
-        times[row] += ends[row] - done[0]
-        done[0] = ends[row]
-
-
-def _add_times_in_turns(recording: Recording, tree: HostTree, wanted: set[int], times: list[int]) -> None:
-    """Add times not suspended and without children, on some tracks."""
-    starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
+            finish(rows.pop(), done)
+    if not taking_turns:
+        return times
     suspended = column(recording, "suspended_ns")
     for row, parent in enumerate(tree.parents):
-        if parent == -2 or tracks[row] not in wanted:
-            continue
-        ran = ends[row] - starts[row] - suspended[row]
-        times[row] += ran
-        if parent >= 0 and tracks[parent] == tracks[row]:
-            times[parent] -= ran
-    for row, time in enumerate(times):
-        times[row] = max(time, 0)
+        if parent != -2 and tracks[row] in taking_turns:
+            ran = ends[row] - starts[row] - suspended[row]
+            times[row] += ran
+            if parent >= 0 and tracks[parent] == tracks[row]:
+                times[parent] -= ran
+    return [max(time, 0) for time in times]
 
 
 def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
@@ -240,12 +222,27 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
     only repeat correlations, the call decides. Work with only a parent, as in traces of Furiosa's SDK, belongs to its
     first parent on the host.
     """
-    launches, operators = _joins(recording)
-    cats, kinds = column(recording, "cat"), column(recording, "kind")
-    passed = texts_of(recording, *RUNTIME, "python_function")
+    kinds, cats, correlations, external_ids = (
+        column(recording, name) for name in ("kind", "cat", "correlation", "external_id")
+    )
+    runtime, no_work = texts_of(recording, *RUNTIME), texts_of(recording, *NO_WORK)
+    passed = runtime | texts_of(recording, "python_function")
     callers = tree.nearest(lambda row: cats[row] not in passed)
-    no_work = texts_of(recording, *NO_WORK)
-    correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
+    launches: dict[int, int] = {}  # runtime calls by correlation
+    operators: dict[int, int] = {}  # by external id
+    are_distinct = False  # whether external ids say more than correlations
+    for row, (kind, cat, correlation, external_id) in enumerate(
+        zip(kinds, cats, correlations, external_ids, strict=True)
+    ):
+        if kind == DEVICE:
+            are_distinct = are_distinct or (0 < external_id != correlation)
+        elif kind <= HOST:
+            if correlation > 0:
+                launches[correlation] = row
+            elif external_id > 0 and cat not in runtime:
+                operators[external_id] = row
+    if not are_distinct:
+        operators = {}
     owners = {}
     orphans = []
     for row, cat in enumerate(cats):
@@ -279,33 +276,10 @@ def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator
             yield orphan, row
 
 
-def _joins(recording: Recording) -> tuple[dict[int, int], dict[int, int]]:
-    """Return runtime calls by correlation, and operators by external id."""
-    runtime = texts_of(recording, *RUNTIME)
-    correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
-    launches: dict[int, int] = {}
-    operators: dict[int, int] = {}
-    distinct = False
-    for row, (kind, cat) in enumerate(zip(column(recording, "kind"), column(recording, "cat"), strict=True)):
-        correlation, external_id = correlations[row], external_ids[row]
-        if kind == DEVICE:
-            distinct = distinct or (0 < external_id != correlation)
-        elif kind <= HOST:
-            if correlation > 0:
-                launches[correlation] = row
-            elif external_id > 0 and cat not in runtime:
-                operators[external_id] = row
-    return launches, operators if distinct else {}
-
-
 def launches_of(recording: Recording) -> dict[int, int]:
     """Return host rows that start device work, by correlation."""
-    found = {}
     rows = zip(column(recording, "kind"), column(recording, "correlation"), strict=True)
-    for row, (kind, correlation) in enumerate(rows):
-        if kind <= HOST and correlation > 0:
-            found[correlation] = row
-    return found
+    return {found: row for row, (kind, found) in enumerate(rows) if kind <= HOST and found > 0}
 
 
 def sum_up(values: list[int], parents: Sequence[int]) -> list[int]:
@@ -352,12 +326,9 @@ class SpanIds:
         """
         self._highs, self._lows = column(recording, "trace_high"), column(recording, "trace_low")
         self._spans, self._parents = column(recording, "span"), column(recording, "parent_span")
-        self.rows = [-1] * len(recording)
-        if has(recording, "span"):
-            self._find(tree, owners)
-
-    def _find(self, tree: HostTree, owners: Mapping[int, int]) -> None:
-        around = self.rows
+        self.rows = around = [-1] * len(recording)
+        if not has(recording, "span"):
+            return
         for row, (span, parent) in enumerate(zip(self._spans, tree.parents, strict=True)):
             if span:
                 around[row] = row
@@ -398,15 +369,15 @@ class Execution:
     """Work of one device that one host span started.
 
     Attributes:
-        span: The row of the host: the innermost node, labelled block or step around the start of the work; where there
-            is none, the outermost operator.
-        device: The number of the device.
-        index: The running number of the execution on its device, from 0, by the start of its first work.
-        start: When its first work started.
-        end: When the last of its work ended.
-        run: The time of its computations (what is no copy and no setting of memory), added up; of those inside each
-            other on one stream, as an NPU's execution and its operators, that of the outermost.
-        rows: The rows of the work, by their start.
+        span: Row of the innermost node, labelled block or step around the start of the work; else the outermost
+            operator.
+        device: Number of the device.
+        index: Running number on its device, from 0, by the start of its first work.
+        start: Start of its first work.
+        end: End of its last work.
+        run: Time of its computations (no copies, no setting of memory), added up; of nested ones on one stream, as an
+            NPU's execution and its operators, that of the outermost.
+        rows: Rows of the work, by their start.
     """
 
     span: int
