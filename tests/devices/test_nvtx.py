@@ -1,6 +1,6 @@
 """Ranges for NVIDIA's tools, and the capture window, from Python to fakes of a tool and of the driver.
 
-Each test is a process of its own. What the environment may say of a window is in test_capture.py.
+Each test is a process of its own. What the environment may say of a window is in test_capture_window.py.
 """
 
 from __future__ import annotations
