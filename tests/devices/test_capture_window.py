@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cprofiling
+from calls import run_python
 from cprofiling import _core
 from cprofiling.devices import capture_window
+from fakes import build
 from nvtx_headers import nvtx_include
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
-ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = "expected node:skip:count, both numbers whole, count from 1 to 9223372036854775807"
 NO_CALL = "calls captured: there was no call of a node of that name"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 
 
 def run(window: str | bytes, code: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run code with the variable set."""
-    environment: dict[str, str | bytes] = {**ENVIRONMENT, "CPROFILING_CAPTURE": window}
-    return subprocess.run(
-        [sys.executable, *options, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    return run_python(code, *options, CPROFILING_CAPTURE=os.fsdecode(window))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +104,7 @@ def test_without_the_variable_nothing_is_loaded() -> None:  # G11
         "import sys, cprofiling\n"
         "print('cprofiling.devices.capture_window' in sys.modules, cprofiling._core.capture_report())"
     )
-    environment = {name: value for name, value in ENVIRONMENT.items() if name != "CPROFILING_CAPTURE"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "False None\n"
+    assert run_python(code).stdout == "False None\n"
 
 
 def test_a_forked_child_has_no_window_and_says_nothing() -> None:  # D1
@@ -224,13 +218,10 @@ def test_nvtx_says_why_there_are_no_ranges() -> None:
 def test_a_tool_is_heard_of(tmp_path: Path) -> None:
     include = nvtx_include()
     assert include, "NVTX's headers were there when this was built"
-    tool = str(tmp_path / "fake_nvtx.so")
-    source = ["-I.", "-isystem", include, "tests/fakes/fake_nvtx.c"]
-    subprocess.run(["gcc", "-std=c11", "-shared", "-fPIC", *source, "-o", tool], cwd=ROOT, check=True)
+    tool = str(build.fake_nvtx(tmp_path, include))
     for path, is_heard in ((tool, True), ("/nowhere/tool.so", False)):
-        environment = {**ENVIRONMENT, "NVTX_INJECTION64_PATH": path}
         code = "from cprofiling import _core; print(_core.nvtx_status(), _core.nvtx_status())"
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        done = run_python(code, NVTX_INJECTION64_PATH=path)
         assert done.stdout == f"({is_heard}, None) ({is_heard}, None)\n"
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -340,16 +341,18 @@ def test_memory_and_time_grow_with_the_file() -> None:
     assert len(report) == 3_000
 
 
-@pytest.mark.parametrize("value", [5, None, 1.5, []])
-def test_what_is_no_path(value: object) -> None:
-    with pytest.raises(TypeError, match="path must be a path"):
-        cp.analyze_ncu_report(value)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("value", ["", "a\0b"])
-def test_paths_of_no_file(value: str) -> None:
-    with pytest.raises(ValueError, match="path must not"):
-        cp.analyze_ncu_report(value)
+@pytest.mark.parametrize(
+    ("path", "options", "error", "message"),
+    [
+        *((path, {}, TypeError, "path must be a path") for path in (5, None, 1.5, [1])),
+        *((path, {}, ValueError, "path must not") for path in ("", "a\0b")),
+        *(("/", {"timeout_s": value}, ValueError, "above 0") for value in (0, -1, math.nan, math.inf, 1e10)),
+        *(("/", {"timeout_s": value}, TypeError, "timeout_s must be a number") for value in (True, "5", None)),
+    ],
+)
+def test_wrong_arguments(path: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cp.analyze_ncu_report(path, **options)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -359,18 +362,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         cp.analyze_ncu_report(tmp_path / "none.ncu-rep")
     with pytest.raises(IsADirectoryError):
         cp.analyze_ncu_report(tmp_path)
-
-
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 1e10])
-def test_timeouts_that_are_none(value: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="timeout_s must be above 0"):
-        cp.analyze_ncu_report(tmp_path, timeout_s=value)
-
-
-@pytest.mark.parametrize("value", [True, "5", None])
-def test_timeouts_of_other_types(value: object, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="timeout_s must be a number"):
-        cp.analyze_ncu_report(tmp_path, timeout_s=value)  # type: ignore[arg-type]
 
 
 def tool(folder: Path, script: str) -> None:

@@ -61,21 +61,8 @@ def test_the_command_line_of_ncu(tools: Path, capsys: pytest.CaptureFixture[str]
         "--nvtx-include cprofiling@encoder/ --target-processes all --set basic --csv --page raw "
         "--print-units base --log-file encoder.csv -- python app.py --epochs '1 0'"
     )
-    line = printed(
-        capsys,
-        "ncu",
-        "--node",
-        "a:b/c d",
-        "--skip",
-        "10",
-        "--count",
-        "3",
-        "--set",
-        "full",
-        "--output",
-        "-x %p.csv",
-        *PROGRAM,
-    )
+    options = ("--skip", "10", "--count", "3", "--set", "full", "--output", "-x %p.csv")
+    line = printed(capsys, "ncu", "--node", "a:b/c d", *options, *PROGRAM)
     assert line == (
         "CPROFILING_CAPTURE='a:b/c d:10:3' LC_ALL=C ncu --profile-from-start off --nvtx "
         "--nvtx-include 'cprofiling@a:b\\/c d/' --target-processes all --set full --csv --page raw "
@@ -100,36 +87,42 @@ def test_dashes_before_the_program_may_be_left_out(tools: Path, capsys: pytest.C
     assert line.endswith(" -o x -- app --node b -- c")
 
 
-def test_options_are_not_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main.main(["ncu", "--nod=a", *PROGRAM])
-    assert exit_.value.code == 2
-    assert "unrecognized arguments: --nod=a" in capsys.readouterr().err
-
-
 def test_what_is_behind_the_first_dashes_is_the_programs(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(tools, "nsys")
     line = printed(capsys, "nsys", "--node", "a", "--", "app", "--node", "b", "--", "-c", "")
     assert line.endswith(" -o a -- app --node b -- -c ''")
 
 
-@pytest.mark.parametrize("name", ["ncu", "nsys"])
+WRONG = [
+    (["--node", "a"], "a program is required, such as: -- python app.py"),
+    (["--node", "a", "--"], "a program is required, such as: -- python app.py"),
+    (list(PROGRAM), "argument --node: the name of a node is required"),
+    (["--nod=a", *PROGRAM], "unrecognized arguments: --nod=a"),
+    (["--node", "", *PROGRAM], "argument --node: expected the name of a node, 1 to 4096 bytes without NUL, got ''"),
+    (["--node", "a\0", *PROGRAM], "got 'a\\x00'"),
+    (["--node", "\ud800", *PROGRAM], "got '\\ud800'"),
+    (["--node", "\u00e9" * 2049, *PROGRAM], "1 to 4096 bytes without NUL, got '\\xe9"),
+    (["--node", "a", "--skip", "-1", *PROGRAM], "argument --skip: expected a whole number of at least 0"),
+    (["--node", "a", "--skip", str(2**63), *PROGRAM], f"got '{2**63}'"),
+    (["--node", "a", "--count", "0", *PROGRAM], "argument --count: expected a whole number of at least 1"),
+    (["--node", "a", "--count", "many", *PROGRAM], "got 'many'"),
+    (["--node", "a", "--output", "", *PROGRAM], "argument --output: expected a text that is not empty"),
+    (["--node"], "argument --node: expected one argument"),
+]
+MORE = (["--node", "a"], ["--run"], PROGRAM, ["--skip", "0"], ["--count", "1"], ["--set", "basic"], ["--output", "x"])
+
+
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("name", "arguments", "complaint"),
     [
-        (["--node", "a"], "a program is required, such as: -- python app.py"),
-        (["--node", "a", "--"], "a program is required, such as: -- python app.py"),
-        (list(PROGRAM), "argument --node: the name of a node is required"),
-        (["--node", "", *PROGRAM], "argument --node: expected the name of a node, 1 to 4096 bytes without NUL, got ''"),
-        (["--node", "a\0", *PROGRAM], "got 'a\\x00'"),
-        (["--node", "\ud800", *PROGRAM], "got '\\ud800'"),
-        (["--node", "\u00e9" * 2049, *PROGRAM], "1 to 4096 bytes without NUL, got '\\xe9"),
-        (["--node", "a", "--skip", "-1", *PROGRAM], "argument --skip: expected a whole number of at least 0"),
-        (["--node", "a", "--skip", str(2**63), *PROGRAM], f"got '{2**63}'"),
-        (["--node", "a", "--count", "0", *PROGRAM], "argument --count: expected a whole number of at least 1"),
-        (["--node", "a", "--count", "many", *PROGRAM], "got 'many'"),
-        (["--node", "a", "--output", "", *PROGRAM], "argument --output: expected a text that is not empty"),
-        (["--node"], "argument --node: expected one argument"),
+        *((name, *wrong) for name in ("ncu", "nsys") for wrong in WRONG),
+        *(
+            ("ncu", ["--analyze", "x", *more], "--analyze: it goes without a program and other options")
+            for more in MORE
+        ),
+        ("ncu", ["--set", ""], "argument --set: expected a text that is not empty and has no NUL"),
+        ("ncu", ["--analyze", ""], "argument --analyze: expected a text that is not empty and has no NUL"),
+        ("ncu", ["--analyze", "a\0"], "argument --analyze: expected a text that is not empty and has no NUL"),
     ],
 )
 def test_wrong_arguments(name: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,25 +133,6 @@ def test_wrong_arguments(name: str, arguments: list[str], complaint: str, capsys
     assert captured.out == ""
     assert captured.err.startswith(f"usage: cprofiling {name}")
     assert complaint in captured.err
-
-
-@pytest.mark.parametrize(
-    "more",
-    [["--node", "a"], ["--run"], PROGRAM, ["--skip", "0"], ["--count", "1"], ["--set", "basic"], ["--output", "x"]],
-)
-def test_a_report_is_analyzed_alone(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main.main(["ncu", "--analyze", "x.csv", *more])
-    assert exit_.value.code == 2
-    assert "argument --analyze: it goes without a program and other options" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["ncu", "--set", ""], ["ncu", "--analyze", ""], ["ncu", "--analyze", "a\0"]])
-def test_texts_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main.main(arguments)
-    assert exit_.value.code == 2
-    assert f"argument {arguments[1]}: expected a text that is not empty and has no NUL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "product"), [("ncu", "Nsight Compute"), ("nsys", "Nsight Systems")])
@@ -241,11 +215,6 @@ def test_toolkits_come_in_one_order(tools: Path, tmp_path: Path, monkeypatch: py
     assert cuda_toolkits.toolkit_folders() == [usual[1], "/there", usual[0], *usual[2:]]
     monkeypatch.setattr(_core, "environment_is_trusted", lambda: False)  # failure scenario G13
     assert cuda_toolkits.toolkit_folders() == usual
-
-
-def test_usual_places_are_known_for_each_tool() -> None:
-    assert deep_dive.USUAL_PLACES.keys() == {"ncu", "nsys"}
-    assert all(pattern.startswith("/") for patterns in deep_dive.USUAL_PLACES.values() for pattern in patterns)
 
 
 @pytest.mark.parametrize("node", ODD)
