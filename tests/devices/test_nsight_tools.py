@@ -116,10 +116,7 @@ MORE = (["--node", "a"], ["--run"], PROGRAM, ["--skip", "0"], ["--count", "1"], 
     ("name", "arguments", "complaint"),
     [
         *((name, *wrong) for name in ("ncu", "nsys") for wrong in WRONG),
-        *(
-            ("ncu", ["--analyze", "x", *more], "--analyze: it goes without a program and other options")
-            for more in MORE
-        ),
+        *(("ncu", ["--analyze", "x", *more], "it goes without a program and other options") for more in MORE),
         ("ncu", ["--set", ""], "argument --set: expected a text that is not empty and has no NUL"),
         ("ncu", ["--analyze", ""], "argument --analyze: expected a text that is not empty and has no NUL"),
         ("ncu", ["--analyze", "a\0"], "argument --analyze: expected a text that is not empty and has no NUL"),
