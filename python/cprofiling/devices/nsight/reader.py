@@ -1,28 +1,30 @@
-"""Make kernels of ncu's table, with metrics by id in base units."""
+"""Make kernels of ncu's CSV table, with metrics by id in base units.
+
+A table has one line per kernel (`--page raw`) or per metric (`--page details`, `--print-summary`). A file is read line
+by line, once, and its columns are known by their names.
+"""
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from cprofiling.devices.nsight import csv_table
-from cprofiling.devices.nsight.csv_table import Source, Table
+from cprofiling._core import FormatError
 from cprofiling.devices.nsight.kernels import NcuKernel, NcuReport
 from cprofiling.devices.nsight.metrics import BASES, NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
 
-_NUMBERED = {"id": "id", "process id": "process_id", "device": "device", "context": "context", "stream": "stream"}
-_NAMED = {"process name": "process_name", "host name": "host", "cc": "capability"}
-_SIZES = {"block size": "block", "grid size": "grid"}
-_INVOCATIONS = "invocations"
+_KERNEL, _METRIC, _INVOCATIONS = "kernel name", "metric name", "invocations"
+_VALUES = ("metric value", "average")
 _OF_METRICS = (
-    "section name", "metric name", "metric unit", "metric value", "minimum", "maximum", "average", "rule name",
+    "section name", _METRIC, "metric unit", "metric value", "minimum", "maximum", "average", "rule name",
     "rule type", "rule description", "estimated speedup type", "estimated speedup",
 )  # fmt: skip
-_KNOWN = frozenset((*_NUMBERED, *_NAMED, *_SIZES, _INVOCATIONS, csv_table.KERNEL, *_OF_METRICS))
 _RANGES = re.compile(r"(push/pop|start/stop|start/end)_range", re.IGNORECASE)
 _NO_NAME = "(all kernels)"
 _NOTHING = frozenset(("", "-", "n/a", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "+inf", "-inf", "none", "null"))
@@ -35,6 +37,10 @@ _UNITS = {
     "byte/second": "byte/s",
 }  # fmt: skip
 _EXPORT = "export it with: LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
+_STARTS = ('"ID"', '"Process ID"')  # of a header, perhaps behind a print without a line's end
+_CELL = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
+_TOOL = b"=="  # what lines of ncu itself begin with
+_SHOWN = 200  # characters of such a line
 
 
 def read(file: IO[bytes], name: str) -> NcuReport:
@@ -42,11 +48,209 @@ def read(file: IO[bytes], name: str) -> NcuReport:
 
     Raises FormatError, with ``name``, line and column, if there is none.
     """
-    source = Source(file, name)
+    source = _Source(file, name)
     reader = _Reader(source)
-    for table, cells in csv_table.rows(source, csv_table.find_table(source)):
+    for table, cells in _rows(source, _find_table(source)):
         reader.take(table, cells)
     return reader.report()
+
+
+# ---- lines and cells
+
+
+class _Source:
+    """The lines of a file, and the position in it."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+        self._number = 0
+        self.is_ended = True  # whether the file's last line has its end
+        self.foreign = 0  # lines inside the table that are not of it
+        self.complaint = ""  # the first line in which ncu says why there is nothing, for a message
+        self.record: list[str] = []  # the lines of the record that is being read,
+        self._first = 1  # and the number of the first one
+        self.is_between = True  # the next line begins a record
+
+    def plain_line(self) -> str | None:
+        """Return the next line as it is, None at the end."""
+        data = self._file.readline()
+        if not data:
+            return None
+        self._number += 1
+        text = data.decode("utf-8", "replace")
+        self.record, self._first = [text], self._number
+        if not self.complaint and text.startswith(("==ERROR==", "==WARNING== No kernels")):
+            self.complaint = f"; ncu says: {text.strip()[:_SHOWN]}"
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield lines of the table for csv.reader, which joins quoted ones."""
+        while data := self._file.readline():
+            self._number += 1
+            self.is_ended = data.endswith(b"\n")
+            if self.is_between and not data.startswith(b'"'):
+                if data.strip() and not data.startswith(_TOOL):
+                    self.foreign += 1
+                continue
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                column = len(data[: error.start].decode("utf-8", "replace")) + 1
+                raise self._refusal(self._number, column, f"byte 0x{data[error.start]:02x} is not UTF-8") from None
+            if self.is_between:
+                self.record, self._first = [], self._number
+            self.record.append(text)
+            self.is_between = False
+            yield text
+
+    def refusal(self, cell: int, problem: str) -> FormatError:
+        """Return the error for a cell of the record.
+
+        cell: -1 for the place behind its last character, -2 for the first malformed cell.
+        """
+        text = "".join(self.record).rstrip("\r\n")
+        places = [0]
+        while (match := _CELL.match(text, places[-1])) is not None and match[1]:
+            places.append(match.end())
+        place = [*places, len(text)][cell]
+        return self._refusal(self._first + text.count("\n", 0, place), place - text.rfind("\n", 0, place), problem)
+
+    def _refusal(self, line: int, column: int, problem: str) -> FormatError:
+        return FormatError(f"{self._name}: line {line}, column {column}: {problem}")
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 20 else None
+
+
+def _size(text: str) -> tuple[int, ...] | None:
+    """Return the sizes along the axes, such as `(256, 1, 1)`, or None."""
+    sizes = [_whole(part.strip()) for part in text.strip("() ").split(",")]
+    known = tuple(size for size in sizes if size is not None)
+    return known if len(known) == len(sizes) else None
+
+
+# Fields of a kernel by their columns.
+_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "id": ("id", _whole), "process id": ("process_id", _whole), "device": ("device", _whole),
+    "context": ("context", _whole), "stream": ("stream", _whole), "process name": ("process_name", str),
+    "host name": ("host", str), "cc": ("capability", str), "block size": ("block", _size), "grid size": ("grid", _size),
+}  # fmt: skip
+_KNOWN = frozenset((*_FIELDS, _INVOCATIONS, _KERNEL, *_OF_METRICS))
+
+
+class _Table:
+    """Header of a table, with the places of its columns.
+
+    Attributes:
+        names: The columns' names.
+        is_long: Whether it has a line per metric.
+        optional: Columns at the end which lines may lack: those of rules, which metrics have none of.
+        units: The cells of the line of units; empty if there is none so far.
+        columns: The metrics of a table with one line per kernel, with their places; None where they are not known yet.
+        key_places: The columns that tell kernels apart, in a table with one line per metric.
+        value_place: The column of the values there.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = [name.strip() for name in names]
+        self._places: dict[str, int] = {}
+        for place, name in enumerate(self.names):
+            self._places.setdefault(name.lower(), place)
+        self.is_long = _METRIC in self._places
+        self.value_place = next((self._places[name] for name in _VALUES if name in self._places), None)
+        self.optional = len(self.names) - 1 - (self.value_place or 0) if self.is_long else 0
+        self.units: Sequence[str] = ()
+        self.columns: list[tuple[int, _Column]] | None = None
+        known = (*_FIELDS, _KERNEL, _INVOCATIONS)
+        self.key_places = [self._places[name] for name in known if name in self._places]
+        self._ranges = [place for place, name in enumerate(self.names) if _RANGES.search(name)]
+        self._facts = [(self._places[name], *field) for name, field in _FIELDS.items() if name in self._places]
+        self._converted: dict[tuple[str, str], Any] = {}  # kernels share what they have in common
+
+    def is_units(self, cells: Sequence[str]) -> bool:
+        """Return whether a line has the units, so neither a number nor a name."""
+        return not self.is_long and not self.text(cells, "id") and not self.text(cells, _KERNEL)
+
+    def headers(self) -> Iterator[tuple[int, tuple[str, str]]]:
+        """Give the places of the metrics, with name and unit."""
+        for place, name in enumerate(self.names):
+            if name and name.lower() not in _KNOWN and place not in self._ranges:
+                yield place, (name, self.units[place].strip() if self.units else "")
+
+    def text(self, cells: Sequence[str], name: str) -> str:
+        """Return a cell by column name, empty if there is none."""
+        place = self._places.get(name)
+        return "" if place is None else cells[place].strip()
+
+    def facts(self, cells: Sequence[str]) -> dict[str, Any]:
+        """Return the known fields of ``NcuKernel`` in a line, without metrics."""
+        kernel = cells[self._places[_KERNEL]] or _NO_NAME
+        facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
+        for place, own, convert in self._facts:
+            text = cells[place].strip()
+            if text and (own == "id" or (own, text) not in self._converted):
+                facts[own] = convert(text)
+                if own != "id":
+                    self._converted[own, text] = facts[own]
+            elif text:
+                facts[own] = self._converted[own, text]
+        count = _whole(self.text(cells, _INVOCATIONS))
+        if count is not None:
+            facts["invocations"] = count
+        ranges = tuple(cells[place] for place in self._ranges if cells[place].strip())
+        return {**facts, "ranges": ranges} if ranges else facts
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    names = {cell.strip().lower() for cell in cells}
+    return _KERNEL in names and not names.isdisjoint(("id", "process id"))
+
+
+def _find_table(source: _Source) -> _Table:
+    """Read up to the header, and return it.
+
+    Raises FormatError, naming what was looked for, if there is none.
+    """
+    while (line := source.plain_line()) is not None:
+        for start in sorted(place for word in _STARTS if (place := line.find(word)) >= 0):
+            with suppress(csv.Error):
+                cells = next(csv.reader([line[start:].rstrip("\r\n")], strict=True), [])
+                if _is_header(cells):
+                    return _Table(cells)
+    problem = 'no header was found, a line with "ID" and "Kernel Name" as ncu --csv prints it'
+    raise source.refusal(-1, f"{problem}{source.complaint}")
+
+
+def _rows(source: _Source, table: _Table) -> Iterator[tuple[_Table, list[str]]]:
+    """Yield each line's cells with its table.
+
+    Another header begins another table. Raises FormatError for a cut or damaged line.
+    """
+    reader = csv.reader(source, strict=True)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # Where a cell is too long, csv does not say which one.
+            raise source.refusal(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}") from None
+        source.is_between = True
+        if _is_header(cells):
+            table = _Table(cells)
+            continue
+        missing = len(table.names) - len(cells)
+        if missing:
+            if not 0 < missing <= table.optional or not source.record[-1].endswith("\n"):
+                what = f"the line has {len(cells)} cells, the header {len(table.names)}: it is cut or damaged"
+                raise source.refusal(-1 if missing > 0 else len(table.names), what)
+            cells += [""] * missing
+        yield table, cells
+
+
+# ---- kernels
 
 
 @dataclass(slots=True)
@@ -72,54 +276,48 @@ class _Draft:
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: _Source) -> None:
         self._source = source
         self._units: dict[str, str] = {}
         self._columns: dict[tuple[str, str], _Column] = {}
-        self._table: Table | None = None
-        self._layout: _Layout
         self._drafts: dict[tuple[object, ...], _Draft] = {}
         self._kernels: list[NcuKernel] = []
         self._places: dict[tuple[str, ...], dict[str, int]] = {}
         self._texts: dict[Texts, Texts] = {NO_TEXTS: NO_TEXTS}
 
-    def take(self, table: Table, cells: list[str]) -> None:
+    def take(self, table: _Table, cells: list[str]) -> None:
         """Take a line of a table."""
-        if table is not self._table:
-            self._table, self._layout = table, _Layout(table, self._source)
         if table.is_long:
-            self._take_metric(self._layout, cells)
-        elif table.is_units(cells):
-            self._layout.units = cells
-            self._layout.columns = None
-        else:
-            self._take_kernel(self._layout, cells)
-
-    def _take_kernel(self, layout: _Layout, cells: list[str]) -> None:
-        if layout.columns is None:
+            self._take_metric(table, cells)
+            return
+        if table.is_units(cells):
+            table.units, table.columns = cells, None
+            return
+        if table.columns is None:
             found: dict[str, tuple[int, _Column]] = {}
-            for place, header in layout.headers():
+            for place, header in table.headers():
                 column = self._column(*header)
                 found.setdefault(column.id, (place, column))
-            layout.columns = list(found.values())
-        draft = _Draft(layout.facts(cells))
-        for place, column in layout.columns:
-            self._add(draft, column, cells[place], place)
+            table.columns = list(found.values())
+        draft = _Draft(table.facts(cells))
+        for place, column in table.columns:
+            self._add(draft, column, table, cells, place)
         self._finish(draft)
 
-    def _take_metric(self, layout: _Layout, cells: list[str]) -> None:
-        key = tuple(cells[place] for place in layout.key_places)
+    def _take_metric(self, table: _Table, cells: list[str]) -> None:
+        if table.value_place is None:
+            raise self._source.refusal(-1, 'the header has "Metric Name", but neither "Metric Value" nor "Average"')
+        key = tuple(cells[place] for place in table.key_places)
         draft = self._drafts.get(key)
         if draft is None:
-            draft = self._drafts[key] = _Draft(layout.facts(cells))
-        rule = layout.text(cells, "rule description")
+            draft = self._drafts[key] = _Draft(table.facts(cells))
+        rule, name = table.text(cells, "rule description"), table.text(cells, _METRIC)
         if rule:
             draft.rules.setdefault(rule)
-        name = layout.text(cells, "metric name")
         if name:
-            column = self._column(name, layout.text(cells, "metric unit"))
+            column = self._column(name, table.text(cells, "metric unit"))
             if column.id not in draft.places:
-                self._add(draft, column, cells[layout.value_place], layout.value_place)
+                self._add(draft, column, table, cells, table.value_place)
 
     def _column(self, name: str, unit: str) -> _Column:
         column = self._columns.get((name, unit))
@@ -130,31 +328,25 @@ class _Reader:
             self._units.setdefault(column.id, base)
         return column
 
-    def _add(self, draft: _Draft, column: _Column, text: str, place: int) -> None:
-        value = math.nan
-        text = text.strip()
+    def _add(self, draft: _Draft, column: _Column, table: _Table, cells: list[str], place: int) -> None:
+        value, text = math.nan, cells[place].strip()
         number = _INSTANCES.sub("", text)
         if _NUMBER.fullmatch(number):
-            value = float(number)
             if not column.fits:
                 unit = f"in {column.unit!r}" if column.unit else "without a unit"
-                self._source.refuse_cell(place, f'"{column.id}" is {unit}, not in {BASES[column.id][0]}: {_EXPORT}')
-            if math.isinf(value):
-                value = math.nan
+                raise self._source.refusal(place, f'"{column.id}" is {unit}, not in {BASES[column.id][0]}: {_EXPORT}')
+            value = math.nan if math.isinf(float(number)) else float(number)
         elif _LOCALE_NUMBER.fullmatch(number):
-            self._source.refuse_cell(place, f"{number[:80]!r} is a number of some locale: {_EXPORT}")
-        elif text.lower() in _NOTHING or text.startswith(_FAILED):
-            pass
-        elif column.id in NUMBERS:
-            name = self._layout.table.names[place]
-            self._source.refuse_cell(place, f'"{name}" must be a number, got {text[:80]!r}')
-        else:
+            raise self._source.refusal(place, f"{number[:80]!r} is a number of some locale: {_EXPORT}")
+        elif text.lower() not in _NOTHING and not text.startswith(_FAILED):
+            if column.id in NUMBERS:
+                raise self._source.refusal(place, f'"{table.names[place]}" must be a number, got {text[:80]!r}')
             draft.texts[column.id] = text
         draft.places[column.id] = len(draft.values)
         draft.values.append(value)
 
     def _finish(self, draft: _Draft) -> None:
-        """Make a kernel of a draft, sharing names within a layout."""
+        """Make a kernel of a draft, sharing names with those before."""
         places = self._places.setdefault(tuple(draft.places), draft.places)
         texts = Texts(draft.texts)
         texts = self._texts.setdefault(texts, texts)
@@ -170,8 +362,7 @@ class _Reader:
             self._finish(draft)
         source = self._source
         if not self._kernels:
-            says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
-            source.refuse_cell(-1, f"the file ends behind the header, without any kernel{says}")
+            raise source.refusal(-1, f"the file ends behind the header, without any kernel{source.complaint}")
         notes = []
         if source.foreign:
             verb = "line is" if source.foreign == 1 else "lines are"
@@ -179,81 +370,3 @@ class _Reader:
         if not source.is_ended:
             notes.append("The last line of the file has no end: there may have been more.")
         return NcuReport(tuple(self._kernels), Texts(self._units), tuple(notes))
-
-
-class _Layout:
-    """Places of values in the lines of a table.
-
-    Attributes:
-        table: The table.
-        units: The cells of the line of units; None if there is none so far.
-        columns: The metrics of a table with one line per kernel, with their places; None where they are not known yet.
-        key_places: The columns that tell kernels apart, in a table with one line per metric.
-        value_place: The column of the values there.
-    """
-
-    def __init__(self, table: Table, source: Source) -> None:
-        self.table = table
-        self.units: Sequence[str] | None = None
-        self.columns: list[tuple[int, _Column]] | None = None
-        self._converted: dict[tuple[str, str], Any] = {}  # kernels share what they have in common
-        self._places = {name: table.place(name) for name in _KNOWN}
-        fields = ((_NUMBERED, _whole), (_NAMED, str), (_SIZES, _size))
-        self._facts: list[tuple[str, int, str, Callable[[str], Any]]] = [
-            (name, place, own, convert)
-            for names, convert in fields
-            for name, own in names.items()
-            if (place := table.place(name)) is not None
-        ]
-        self._ranges = [place for place, name in enumerate(table.names) if _RANGES.search(name)]
-        known = (*_NUMBERED, *_NAMED, *_SIZES, csv_table.KERNEL, _INVOCATIONS)
-        self.key_places = [place for name in known if (place := self._places[name]) is not None]
-        value_place = table.place(*csv_table.VALUES)
-        if table.is_long and value_place is None:
-            source.refuse_cell(-1, 'the header has "Metric Name", but neither "Metric Value" nor "Average"')
-        self.value_place = value_place or 0
-
-    def headers(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Give the places of the metrics, with name and unit."""
-        for place, name in enumerate(self.table.names):
-            if not name or name.lower() in _KNOWN or place in self._ranges:
-                continue
-            yield place, (name, self.units[place].strip() if self.units is not None else "")
-
-    def text(self, cells: Sequence[str], name: str) -> str:
-        """Return a cell by column name, empty if there is none."""
-        place = self._places[name]
-        return "" if place is None else cells[place].strip()
-
-    def facts(self, cells: Sequence[str]) -> dict[str, Any]:
-        """Return the known fields of ``NcuKernel`` in a line, without metrics."""
-        place = self.table.name_place
-        kernel = (cells[place] if place is not None else "") or _NO_NAME
-        facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
-        for name, place, own, convert in self._facts:
-            text = cells[place].strip()
-            if text and own == "id":
-                facts[own] = _whole(text)
-            elif text:
-                facts[own] = self._same(name, text, convert)
-        count = _whole(self.text(cells, _INVOCATIONS))
-        if count is not None:
-            facts["invocations"] = count
-        ranges = tuple(cells[place] for place in self._ranges if cells[place].strip())
-        return {**facts, "ranges": ranges} if ranges else facts
-
-    def _same(self, name: str, text: str, convert: Callable[[str], Any]) -> Any:
-        if (name, text) not in self._converted:
-            self._converted[name, text] = convert(text)
-        return self._converted[name, text]
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 20 else None
-
-
-def _size(text: str) -> tuple[int, ...] | None:
-    """Return the sizes along the axes, such as `(256, 1, 1)`, or None."""
-    sizes = [_whole(part.strip()) for part in text.strip("() ").split(",")]
-    known = tuple(size for size in sizes if size is not None)
-    return known if len(known) == len(sizes) else None
