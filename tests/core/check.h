@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,7 +53,9 @@ enum { CHECK_TESTS = 100, HANG_SECONDS = 140 }; /* a child that waits longer tha
 
 typedef struct {
     void (*tests[CHECK_TESTS])(void);
+    const char *names[CHECK_TESTS];
     size_t count;
+    const char *only; /* the one test that runs; NULL: all */
 } check_list;
 
 static check_list check_all;
@@ -62,6 +65,7 @@ static check_list check_all;
     static void test_##name(void);                                  \
     __attribute__((constructor)) static void check_add_##name(void) \
     {                                                               \
+        check_all.names[check_all.count] = #name;                   \
         check_all.tests[check_all.count++] = test_##name;           \
     }                                                               \
     static void test_##name(void)
@@ -83,6 +87,9 @@ static inline void check_run(void (*begin)(void), void (*end)(void))
 {
     CHECK(check_all.count > 0);
     for (size_t i = 0; i < check_all.count; i++) {
+        if (check_all.only != NULL && strcmp(check_all.only, check_all.names[i]) != 0) {
+            continue;
+        }
         if (begin != NULL) {
             begin();
         }

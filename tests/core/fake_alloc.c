@@ -2,6 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@ static _Atomic int64_t until_failure; /* 1: the next allocation fails; 0 and bel
 static _Atomic bool has_failed;
 static _Atomic uint64_t made;
 static _Atomic uint64_t live;
+static _Atomic uint64_t live_bytes;
+static _Atomic uint64_t peak_bytes;
 static _Atomic uint64_t mapped_bytes;
 
 static bool is_refused(void)
@@ -23,11 +26,20 @@ static bool is_refused(void)
     return true;
 }
 
+static void count_bytes(void *memory)
+{
+    uint64_t now = atomic_fetch_add(&live_bytes, malloc_usable_size(memory)) + malloc_usable_size(memory);
+    uint64_t peak = atomic_load(&peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
+    }
+}
+
 static void *count(void *memory)
 {
     if (memory != NULL) {
         atomic_fetch_add(&made, 1);
         atomic_fetch_add(&live, 1);
+        count_bytes(memory);
     }
     return memory;
 }
@@ -42,13 +54,23 @@ static void *fake_resize(void *memory, size_t size)
     if (is_refused()) {
         return NULL;
     }
-    return memory == NULL ? count(malloc(size)) : realloc(memory, size);
+    if (memory == NULL) {
+        return count(malloc(size));
+    }
+    size_t before = malloc_usable_size(memory);
+    void *resized = realloc(memory, size);
+    if (resized != NULL) {
+        atomic_fetch_sub(&live_bytes, before);
+        count_bytes(resized);
+    }
+    return resized;
 }
 
 static void fake_release(void *memory)
 {
     if (memory != NULL) {
         atomic_fetch_sub(&live, 1);
+        atomic_fetch_sub(&live_bytes, malloc_usable_size(memory));
         free(memory);
     }
 }
@@ -102,6 +124,16 @@ uint64_t fake_alloc_made(void)
 uint64_t fake_alloc_live(void)
 {
     return atomic_load(&live);
+}
+
+uint64_t fake_alloc_live_bytes(void)
+{
+    return atomic_load(&live_bytes);
+}
+
+uint64_t fake_alloc_peak_bytes(void)
+{
+    return atomic_exchange(&peak_bytes, atomic_load(&live_bytes));
 }
 
 uint64_t fake_alloc_mapped_bytes(void)

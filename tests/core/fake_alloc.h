@@ -17,6 +17,10 @@ bool fake_alloc_has_failed(void);
 uint64_t fake_alloc_made(void);
 uint64_t fake_alloc_live(void);
 
+/* The bytes of the blocks that were not given back yet, and the most since the last question. */
+uint64_t fake_alloc_live_bytes(void);
+uint64_t fake_alloc_peak_bytes(void);
+
 /* The size of all mappings that were made, whether or not they were given back. */
 uint64_t fake_alloc_mapped_bytes(void);
 

@@ -40,12 +40,60 @@ enum {
 
 #define TWO_63 (UINT64_C(1) << 63)
 
-static inline cprof_registry *registry_new(uint64_t skip_first_n)
+/* What a test makes by these functions is kept until its end. */
+static struct {
+    cprof_registry *registry;
+    cprof_snapshot *snapshot;
+    void *bytes;
+} *kept;
+static size_t kept_count;
+static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+
+static inline void keep(cprof_registry *registry, cprof_snapshot *snapshot, void *bytes)
+{
+    CHECK(pthread_mutex_lock(&keeping) == 0);
+    kept = realloc(kept, (kept_count + 1) * sizeof *kept);
+    CHECK(kept != NULL);
+    kept[kept_count].registry = registry;
+    kept[kept_count].snapshot = snapshot;
+    kept[kept_count++].bytes = bytes;
+    CHECK(pthread_mutex_unlock(&keeping) == 0);
+}
+
+static inline void drop_all(void)
+{
+    for (size_t i = 0; i < kept_count; i++) {
+        cprof_registry_destroy(kept[i].registry);
+        cprof_snapshot_destroy(kept[i].snapshot);
+        free(kept[i].bytes);
+    }
+    free(kept);
+    kept = NULL;
+    kept_count = 0;
+}
+
+/* Not kept. */
+static inline cprof_registry *registry_made(uint64_t skip_first_n)
 {
     cprof_registry *registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
     return registry;
+}
+
+static inline cprof_registry *registry_new(uint64_t skip_first_n)
+{
+    cprof_registry *registry = registry_made(skip_first_n);
+    keep(registry, NULL, NULL);
+    return registry;
+}
+
+static inline cprof_snapshot *collected(cprof_registry *registry, cprof_snapshot_remarks remarks)
+{
+    cprof_snapshot *snapshot;
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OK);
+    keep(NULL, snapshot, NULL);
+    return snapshot;
 }
 
 static inline cprof_accum *accum_of(cprof_registry *registry, const char *stage, const char *node)
@@ -60,6 +108,7 @@ static inline cprof_snapshot *merge(const cprof_snapshot *const *snapshots, size
     cprof_snapshot *merged;
     cprof_snapshot_clash clash;
     CHECK(cprof_snapshot_merge(snapshots, count, &merged, &clash) == CPROF_OK);
+    keep(NULL, merged, NULL);
     return merged;
 }
 
@@ -78,6 +127,7 @@ static inline byte_string encode(const cprof_snapshot *snapshot)
     byte_string bytes = {.size = cprof_snapshot_size(snapshot)};
     bytes.data = malloc(bytes.size + 1);
     CHECK(bytes.data != NULL);
+    keep(NULL, NULL, bytes.data);
     bytes.data[bytes.size] = 0xa5;
     cprof_snapshot_encode(snapshot, bytes.data);
     CHECK(bytes.data[bytes.size] == 0xa5); /* no byte more than was said */
@@ -88,21 +138,21 @@ static inline bool equal(const cprof_snapshot *a, const cprof_snapshot *b)
 {
     byte_string x = encode(a);
     byte_string y = encode(b);
-    bool are_equal = x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
-    free(x.data);
-    free(y.data);
-    return are_equal;
+    return x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
 }
 
 static inline cprof_status decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, char *text)
 {
     cprof_snapshot_fault fault = {.text = ""};
+    cprof_snapshot *decoded = NULL;
     /* A block of exactly this size, so that a sanitizer sees every byte read behind it. */
     uint8_t *copy = malloc(size + (size == 0));
     CHECK(copy != NULL);
     memcpy(copy, bytes, size);
-    cprof_status status = cprof_snapshot_decode(copy, size, snapshot, &fault);
+    cprof_status status = cprof_snapshot_decode(copy, size, &decoded, &fault);
     free(copy);
+    keep(NULL, decoded, NULL);
+    *snapshot = decoded;
     CHECK((status == CPROF_BAD_FORMAT) == (strlen(fault.text) > 0));
     if (text != NULL) {
         memcpy(text, fault.text, sizeof fault.text);
@@ -115,7 +165,6 @@ static inline cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
     byte_string bytes = encode(snapshot);
     cprof_snapshot *copy;
     CHECK(decode(bytes.data, bytes.size, &copy, NULL) == CPROF_OK);
-    free(bytes.data);
     CHECK(equal(snapshot, copy));
     return copy;
 }

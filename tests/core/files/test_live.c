@@ -243,8 +243,8 @@ static void what_was_counted_is_in_the_file(void)
     size_t count;
     CHECK_EQUAL(samples_of(path, &count, &latest), 0);
     CHECK_EQUAL(count, 0);
-    cprof_registry *registry = registry_new(0);
-    cprof_registry *other = registry_new(0);
+    cprof_registry *registry = registry_made(0);
+    cprof_registry *other = registry_made(0);
     _Atomic uint64_t errors = 3;
     const cprof_live_about about = {.label = {"first", 5}, .cost_ns = 42, .errors = &errors};
     CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_OK);
@@ -282,14 +282,14 @@ static void what_has_gone_stays(void)
     size_t count;
     commit latest;
     for (int i = 0; i < MANY_GONE; i++) {
-        cprof_registry *registry = registry_new(0);
+        cprof_registry *registry = registry_made(0);
         add(live, registry, "a pipeline");
         if (i % 2 == 0) {
             cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
         }
         cprof_process_end_registry(registry);
     }
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     for (int i = 0; i < MANY_GONE; i++) {
         add(live, registry, "again");
         cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
@@ -323,8 +323,8 @@ static void who_comes_back_is_counted_once(void)
     const cprof_live_plan plan = {.descriptor = descriptor, .room = ROOM, .interval_ns = NEVER_NS};
     cprof_live *other;
     CHECK_EQUAL(cprof_live_open(&plan, &other), 0);
-    cprof_registry *stays = registry_new(0);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *stays = registry_made(0);
+    cprof_registry *registry = registry_made(0);
     size_t count;
     commit latest;
     add(live, stays, "stays");
@@ -374,7 +374,7 @@ static void faults_are_counted_once(void)
     cprof_registry *registries[3];
     _Atomic uint64_t errors[3] = {1, 10, 100};
     for (int i = 0; i < 3; i++) {
-        registries[i] = registry_new(0);
+        registries[i] = registry_made(0);
         const cprof_live_about about = {.label = {"label", 5}, .errors = &errors[i]};
         CHECK_EQUAL(cprof_live_add(live, registries[i], &about), CPROF_OK);
         record_one(registries[i]);
@@ -409,7 +409,7 @@ static void record_keys(cprof_registry *registry, int count)
 static void it_grows_with_what_is_counted(void)
 {
     cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "many keys");
     size_t count;
     commit latest;
@@ -430,7 +430,7 @@ static void it_grows_with_what_is_counted(void)
 static void a_full_disk_leaves_the_latest(void)
 {
     cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "a full disk");
     record_keys(registry, 1);
     (void)committed(live);
@@ -462,7 +462,7 @@ static void a_full_disk_leaves_the_latest(void)
 static void without_its_record_nothing_is_overwritten(void)
 {
     cprof_live *live = opened(ROOM, NEVER_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "a broken disk");
     record_one(registry);
     CHECK_EQUAL(committed(live), 0);
@@ -484,7 +484,7 @@ static void without_its_record_nothing_is_overwritten(void)
 static void signals_interrupt_nothing(void)
 {
     cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "signals");
     record_keys(registry, MANY_KEYS);
     interruptions = 2; /* of the room */
@@ -502,7 +502,7 @@ static void what_others_do_to_it_is_noticed(void)
     cprof_live *live = opened(ROOM, NEVER_NS);
     char other[64];
     (void)snprintf(other, sizeof other, "%s.other", path);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "deleted");
     CHECK_EQUAL(link(path, other), 0);
     CHECK_EQUAL(unlink(path), 0);
@@ -540,7 +540,7 @@ static void a_file_of_its_own_comes_with_the_first_sample(void)
     const cprof_live_plan plan = {.descriptor = -1, .path = own, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
     cprof_live *live;
     CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "later");
     CHECK_EQUAL(committed(live), 0);
     CHECK(access(own, F_OK) != 0);
@@ -586,7 +586,7 @@ static void leave_killed(const char *file)
     IN_CHILD
     {
         fakes_threads = true; /* it commits itself, and the sanitizer knows no thread of a forked child */
-        cprof_registry *registry = registry_new(0);
+        cprof_registry *registry = registry_made(0);
         cprof_live *live = beside(file, registry);
         record_one(registry);
         CHECK_EQUAL(committed(live), 0);
@@ -608,7 +608,7 @@ static void a_file_of_its_own_is_nobody_elses(void)
         (void)snprintf(names[i], sizeof names[i], "%s/live-%d.cprof", folder, i);
     }
     leave_killed(names[1]);
-    cprof_registry *registries[] = {registry_new(0), registry_new(0), registry_new(0)};
+    cprof_registry *registries[] = {registry_made(0), registry_made(0), registry_made(0)};
     cprof_live *writer = beside(own, registries[0]);
     record_one(registries[0]);
     CHECK_EQUAL(committed(writer), 0); /* live-2 */
@@ -667,7 +667,7 @@ static void a_path_that_is_too_long(void)
     const cprof_live_plan plan = {.descriptor = -1, .path = longest, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
     cprof_live *live;
     CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "nowhere");
     cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
     closed(live);
@@ -694,7 +694,7 @@ static void *record_on(void *context)
 static void it_is_whole_while_threads_record(void)
 {
     cprof_live *live = opened(SMALL_ROOM, OFTEN_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "threads");
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -710,7 +710,7 @@ static void it_is_whole_while_threads_record(void)
         CHECK(samples <= atomic_load(&recorded) + THREADS);
         last = latest.number;
         last_samples = samples;
-        cprof_registry *passing = registry_new(0);
+        cprof_registry *passing = registry_made(0);
         add(live, passing, "passing");
         cprof_process_end_registry(passing);
         (void)sched_yield();
@@ -727,7 +727,7 @@ static void it_is_whole_while_threads_record(void)
 static void a_child_lets_go_of_it(void)
 {
     cprof_live *live = opened(ROOM, NEVER_NS);
-    cprof_registry *registry = registry_new(0);
+    cprof_registry *registry = registry_made(0);
     add(live, registry, "a parent's");
     cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
     IN_CHILD
@@ -789,8 +789,8 @@ static void without_memory_nothing_is_lost(void)
     for (uint64_t nth = 1; !passes; nth++) {
         CHECK(nth < MOST_ALLOCATIONS);
         cprof_live *live = opened(ROOM, NEVER_NS);
-        cprof_registry *registry = registry_new(0);
-        cprof_registry *other = registry_new(0);
+        cprof_registry *registry = registry_made(0);
+        cprof_registry *other = registry_made(0);
         const cprof_live_about about = {.label = {"label", 5}};
         record_keys(registry, 3);
         record_keys(other, 1);
