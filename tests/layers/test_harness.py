@@ -142,7 +142,7 @@ def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: py
 
 
 def test_files_go_where_reports_go_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cprofiling.layers.context.get_profiler_output_dir", lambda: tmp_path)
+    monkeypatch.setenv("CPROFILING_OUTPUT_DIR", str(tmp_path))
     StageBenchHarness("stage", SIGNATURE, Stage()).profile()
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 

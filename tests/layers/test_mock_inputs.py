@@ -143,11 +143,6 @@ def test_ranges_beyond_what_is_drawn_from(torch: Any, numpy: Any) -> None:
     assert int(one(described([1], "uint64"), value_ranges={"x": (2**63 - 2, 2**63 - 1)})) == 2**63 - 2
 
 
-def test_wrong_seeds_are_named() -> None:
-    with pytest.raises(ValueError, match="seed must be from 0 to 9223372036854775807, got -1"):
-        made({}, seed=-1)
-
-
 @pytest.mark.parametrize(
     ("shape", "stride"),
     [

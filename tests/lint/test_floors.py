@@ -20,7 +20,6 @@ pytestmark = pytest.mark.lint
 LISTS = {
     "python/cprofiling/report/formats.py": "the list of formats",
     "python/cprofiling/commands/main.py": "what the environment may have had loaded",
-    "python/cprofiling/layers/harness/stage_bench.py": "stage reports, where they are loaded",
 }
 MODULE = re.compile(r"cprofiling(\.\w+){2,}(:\w+)?")
 

@@ -42,7 +42,7 @@ _registry = Registry()
 _memory = MemoryReader()
 _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
-
+unreported = _registry.paused  # keeps uses out of the reports
 
 _claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
 _logs = log.logger.isEnabledFor

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ SCHEMA_VERSION = 1
 NUMPY = "numpy"  # the device of an array that is NumPy's
 TENSOR_KEYS = ("shape", "dtype", "device", "stride", "requires_grad")
 
-_TENSOR_HAS = frozenset(TENSOR_KEYS)
-_TENSOR_NEEDS = _TENSOR_HAS - {"stride", "requires_grad"}
 _DEEPEST = 16
 _MOST_VALUES = 10_000  # of one call
 _INT_BITS = 64
@@ -36,7 +35,7 @@ NO_INPUTS: Inputs = ({}, {})
 
 def is_tensor(value: Any) -> bool:
     """Tell whether a value of a signature describes a tensor."""
-    return type(value) is dict and _TENSOR_NEEDS <= value.keys() <= _TENSOR_HAS
+    return type(value) is dict and set(TENSOR_KEYS[:3]) <= value.keys() <= set(TENSOR_KEYS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +153,17 @@ def escaped(name: str) -> str:
 def unescaped(part: str) -> str:
     """Return the name that a part of a JSON pointer stands for."""
     return part.replace("~1", "/").replace("~0", "~")
+
+
+def element_size(dtype: str) -> int:
+    """Return the bytes of an element, by the number in its type's name.
+
+    It is 1 where there is no number, and 16 where it is too long to be one of bits.
+    """
+    bits = re.search(r"[0-9]+", dtype)
+    if bits is None:
+        return 1
+    return max(int(bits[0]) // 8, 1) if len(bits[0]) <= 3 else 16
 
 
 class _Encoding:

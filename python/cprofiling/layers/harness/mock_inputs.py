@@ -2,10 +2,14 @@
 
 Numbers come from generators of our own, so that two runs have equal inputs and the program's own random state stays as
 it is. Nothing is imported but PyTorch and NumPy, and these only where the signature has something of theirs.
+
+The text of this module is part of each stage's program (see ``program``), which has names of its own for those that are
+imported from this package.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import re
@@ -13,13 +17,12 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from cprofiling._internal import arguments, log
+from cprofiling._internal import log
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.layers.harness.signature_file import element_size
-from cprofiling.layers.signatures import NUMPY, escaped, is_tensor, unescaped
+from cprofiling.layers.signatures import NUMPY, element_size, escaped, is_tensor, unescaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from cprofiling.layers.signatures import StageIOSignature
@@ -96,7 +99,7 @@ def make_inputs(
             and boolean ones have no limits.
         device: The device for all tensors that were on an accelerator; None: the recorded one, or where this machine
             lacks it, another accelerator or the CPU, which a line in the log says.
-        seed: Of the values, 0 to 2^63 - 1; equal seeds give equal inputs.
+        seed: Of the values, 0 to 2^63 - 1, which is not checked; equal seeds give equal inputs.
         given: Values by parameter that are not made, but taken as they are.
 
     Raises:
@@ -130,21 +133,14 @@ def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]
         if unescaped(pointer.split("/")[1]) not in signature.input_signatures:
             known = ", ".join(map(repr, signature.input_signatures))
             raise ValueError(f"value_ranges must be for inputs of the stage ({known}), got {shown_value(key)}")
-        made[pointer] = _checked_range(key, limits)
+        is_pair = isinstance(limits, (tuple, list)) and len(limits) == 2
+        if not is_pair or any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in limits):
+            raise TypeError(f"value_ranges[{key!r}] must be a pair of numbers, got {shown_value(limits)}")
+        low, high = limits
+        if not math.isfinite(low) or not math.isfinite(high) or low >= high:
+            raise ValueError(f"value_ranges[{key!r}] must be finite and rise, got {shown_value(limits)}")
+        made[pointer] = (low, high)
     return made
-
-
-def _checked_range(key: str, limits: Any) -> Range:
-    parameter = f"value_ranges[{key!r}]"
-    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
-        raise TypeError(f"{parameter} must be a pair of numbers, got {shown_value(limits)}")
-    for limit in limits:
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
-            raise TypeError(f"{parameter} must be a pair of numbers, got {shown_value(limits)}")
-    low, high = limits
-    if not math.isfinite(low) or not math.isfinite(high) or low >= high:
-        raise ValueError(f"{parameter} must be finite and rise, got {shown_value(limits)}")
-    return low, high
 
 
 class _Maker:
@@ -155,66 +151,63 @@ class _Maker:
         self._types = signature.types
         self._ranges = ranges
         self._unused_ranges = set(ranges)
-        self._seed = arguments.index_between("seed", seed, 0, 2**63 - 1)
+        self._seed = seed
         self._device = device
         self._torch: _TorchValues | None = None
         self._numpy: Any = None
 
     def value(self, value: Any, pointer: str) -> Any:
         """Return the value that a signature's value stands for."""
-        kind = self._types.get(pointer)
-        if kind is not None:
-            return self._typed(value, pointer, kind.partition(" ")[0])
-        if is_tensor(value):
+        kind = self._types.get(pointer, "").partition(" ")[0]
+        if not kind and is_tensor(value):
             return self._tensor(value, pointer)
+        if kind in ("other", "truncated"):
+            is_part = "/" in pointer[1:]
+            self.made.unknown[pointer if is_part else unescaped(pointer[1:])] = value
+            shown = f"{shown_text('pointer', pointer)}: only its type is known, {shown_text('value', value)}"
+            log.say(f"[Harness] Input {shown}; None stands in for it")
+            return None
         if type(value) is dict:
-            return {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
+            made = {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
+            return SimpleNamespace(**made) if kind == "dataclass" else made
+        if kind == "dict":
+            return _as_dict([self._items(pair, f"{pointer}/{place}") for place, pair in enumerate(value)])
         if type(value) is list:
-            return self._items(value, pointer)
-        return value
+            items = self._items(value, pointer)
+            if kind == "set":
+                with suppress(TypeError):  # an item, such as a dict, cannot be in a set
+                    return set(items)
+            return tuple(items) if kind in ("tuple", "namedtuple") else items
+        if kind == "device":
+            return self._of_torch().device(value)
+        if kind == "dtype":
+            try:
+                return self._of_torch().dtype(value)
+            except ValueError as error:
+                raise ValueError(f"input {shown_text('text', pointer)}: {error}") from None
+        return float(value) if kind == "float" else value
 
     def _items(self, value: list[Any], pointer: str) -> list[Any]:
         return [self.value(each, f"{pointer}/{place}") for place, each in enumerate(value)]
 
-    def _typed(self, value: Any, pointer: str, kind: str) -> Any:
-        if kind in ("tuple", "namedtuple"):
-            return tuple(self._items(value, pointer))
-        if kind == "set":
-            items = self._items(value, pointer)
-            with suppress(TypeError):  # an item, such as a dict, cannot be in a set
-                return set(items)
-            return items
-        if kind == "dataclass":
-            fields = {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
-            return SimpleNamespace(**fields)
-        if kind == "dict":
-            return _as_dict([self._items(pair, f"{pointer}/{place}") for place, pair in enumerate(value)])
-        if kind == "float":
-            return float(value)
-        if kind == "dtype":
-            return self._dtype(value, pointer)
-        if kind == "device":
-            return self._of_torch().device(value)
-        is_part = "/" in pointer[1:]
-        self.made.unknown[pointer if is_part else unescaped(pointer[1:])] = value
-        shown = f"{shown_text('pointer', pointer)}: only its type is known, {shown_text('value', value)}"
-        log.say(f"[Harness] Input {shown}; None stands in for it")
-        return None
-
-    def _dtype(self, name: str, pointer: str) -> Any:
-        try:
-            return self._of_torch().dtype(name)
-        except ValueError as error:
-            raise ValueError(f"input {shown_text('text', pointer)}: {error}") from None
-
     def _tensor(self, tensor: dict[str, Any], pointer: str) -> Any:
+        shape = tensor["shape"]
+        if 0 not in shape and tensor["device"] != "meta":
+            size = _storage(shape, _steps(tensor) or _contiguous(shape)) * element_size(tensor["dtype"])
+            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if size > there:
+                what = f"{tensor['dtype']} {shape} takes {size >> 20} MiB"
+                raise MemoryError(f"input {shown_text('text', pointer)}: {what}, and this machine has {there >> 20}")
         limits = self._limits(pointer)
-        _check_memory(tensor, pointer)
-        make = self._array if tensor["device"] == NUMPY else self._of_torch().tensor
+        if tensor["device"] == NUMPY and self._numpy is None:
+            random = _imported(NUMPY).random
+            self._numpy = random.Generator(random.PCG64(self._seed))
         try:
-            return make(tensor, limits)
+            if tensor["device"] == NUMPY:
+                return _array(_imported(NUMPY), self._numpy, tensor, limits)
+            return self._of_torch().tensor(tensor, limits)
         except (RuntimeError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-            shown = shown_text("text", f"{tensor['dtype']} {tensor['shape']} on {tensor['device']}")
+            shown = shown_text("text", f"{tensor['dtype']} {shape} on {tensor['device']}")
             raise ValueError(
                 f"input {shown_text('text', pointer)}: no such tensor can be made here ({shown}): {error}"
             ) from None
@@ -239,12 +232,6 @@ class _Maker:
             self._torch = _TorchValues(self._device, self._seed)
         return self._torch
 
-    def _array(self, tensor: dict[str, Any], limits: Range | None) -> Any:
-        if self._numpy is None:
-            numpy = _imported("numpy")
-            self._numpy = numpy.random.Generator(numpy.random.PCG64(self._seed))
-        return _array(_imported("numpy"), self._numpy, tensor, limits)
-
 
 def _as_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
     made = {}
@@ -257,24 +244,12 @@ def _as_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
 
 
 def _imported(name: str) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise ImportError(f"the signature has values of {name}, which is not installed: pip install {name}") from None
-
-
-def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
-    if 0 in tensor["shape"]:
-        return
-    size = _storage(tensor["shape"], _steps(tensor) or _contiguous(tensor["shape"])) * element_size(tensor["dtype"])
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size > there and tensor["device"] != "meta":
-        what = f"{tensor['dtype']} {tensor['shape']} takes {size >> 20} MiB"
-        raise MemoryError(f"input {shown_text('text', pointer)}: {what}, and this machine has {there >> 20}")
 
 
 def _first_line(error: Exception) -> str:
@@ -351,26 +326,20 @@ class _TorchValues:
 
     def device(self, name: str) -> Any:
         """Return the device to use for a recorded one."""
-        if name not in self._devices:
-            self._devices[name] = self._found(name)
-        return self._devices[name]
-
-    def _found(self, name: str) -> Any:
-        torch = self._torch
         kind = name.partition(":")[0]
         if self._wanted is not None and kind not in ("cpu", "meta"):
             return self._wanted
-        try:
-            device = torch.device(name)
-            torch.empty(0, device=device)
-        except Exception as error:  # noqa: BLE001 each backend has an error of its own
-            other = self._substitute(kind)
-            reason = _first_line(error)
-            log.complain(
-                f"[Harness] Device {shown_text('text', name)} is not here ({reason}); {other} stands in for it"
-            )
-            return other
-        return device
+        if name not in self._devices:
+            torch = self._torch
+            try:
+                device = torch.device(name)
+                torch.empty(0, device=device)
+            except Exception as error:  # noqa: BLE001 each backend has an error of its own
+                device, reason = self._substitute(kind), _first_line(error)
+                shown = shown_text("text", name)
+                log.complain(f"[Harness] Device {shown} is not here ({reason}); {device} stands in for it")
+            self._devices[name] = device
+        return self._devices[name]
 
     def _substitute(self, kind: str) -> Any:
         torch = self._torch
@@ -397,22 +366,17 @@ class _TorchValues:
         return made.requires_grad_() if tensor.get("requires_grad") else made
 
     def _filled(self, shape: list[int], dtype: Any, device: Any, limits: Range | None) -> Any:
-        torch = self._torch
+        torch, key = self._torch, str(device)
         if device.type == "meta":
             return torch.empty(shape, dtype=dtype, device=device)
-        generator = self._generator(device)
-        made = self._values(shape, dtype, limits, generator)
-        return made if made.device == device else made.to(device)
-
-    def _generator(self, device: Any) -> Any:
-        key = str(device)
         if key not in self._generators:
             try:
-                generator = self._torch.Generator(device=device)
+                generator = torch.Generator(device=device)
             except RuntimeError:  # values are made on the CPU then, and moved
-                generator = self._torch.Generator()
+                generator = torch.Generator()
             self._generators[key] = generator.manual_seed(self._seed)
-        return self._generators[key]
+        made = self._values(shape, dtype, limits, self._generators[key])
+        return made if made.device == device else made.to(device)
 
     def _values(self, shape: list[int], dtype: Any, limits: Range | None, generator: Any) -> Any:
         torch = self._torch
@@ -421,7 +385,15 @@ class _TorchValues:
             plain = dtype if dtype in (torch.complex64, torch.complex128) else torch.complex64
             return torch.randn(shape, dtype=plain, **place).to(dtype)
         if dtype.is_floating_point:
-            return self._floats(shape, dtype, limits, place)
+            plain = dtype if dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16) else torch.float32
+            if limits is None:
+                made = torch.randn(shape, dtype=plain, **place)
+            else:
+                _check_reach(limits, torch.finfo(dtype).max)
+                made = torch.rand(shape, dtype=plain, **place).mul_(limits[1] - limits[0]).add_(limits[0])
+            if "_x2" in str(dtype):  # two in a byte, and nothing that makes them
+                return torch.zeros(shape, dtype=torch.uint8, device=made.device).view(dtype)
+            return (made.abs_() if "e8m0" in str(dtype) else made).to(dtype)  # which has no sign
         if dtype == torch.bool:
             return torch.randint(0, 2, shape, dtype=torch.uint8, **place).to(torch.bool)
         low, high = _integers(limits)
@@ -432,23 +404,6 @@ class _TorchValues:
             raise ValueError(f"values from {_MOST_DRAWN} on cannot be drawn")
         return torch.randint(low, high, shape, dtype=torch.int64, **place).to(dtype)
 
-    def _floats(self, shape: list[int], dtype: Any, limits: Range | None, place: dict[str, Any]) -> Any:
-        torch = self._torch
-        plain = dtype if dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16) else torch.float32
-        if limits is not None:
-            low, high = limits
-            _check_reach(limits, torch.finfo(dtype).max)
-            made = torch.rand(shape, dtype=plain, **place).mul_(high - low).add_(low)
-        else:
-            made = torch.randn(shape, dtype=plain, **place)
-        if plain == dtype:
-            return made
-        if "e8m0" in str(dtype):  # which has no sign
-            made = made.abs_()
-        if "_x2" in str(dtype):  # two in a byte, and nothing that makes them
-            return torch.zeros(shape, dtype=torch.uint8, device=made.device).view(dtype)
-        return made.to(dtype)
-
 
 # --- NumPy ----------------------------------------------------------------------------------------
 
@@ -457,26 +412,22 @@ def _array(numpy: Any, generator: Any, tensor: dict[str, Any], limits: Range | N
     if not _ARRAY_DTYPE.fullmatch(tensor["dtype"]):  # of the others, NumPy makes records by evaluating them
         raise ValueError(f"no values can be made for {shown_value(tensor['dtype'])}")
     dtype = numpy.dtype(tensor["dtype"])
-    shape, steps = tensor["shape"], _steps(tensor)
-    if steps is None:
-        return _array_values(numpy, generator, shape, dtype, limits)
-    flat = _array_values(numpy, generator, [_storage(shape, steps)], dtype, limits)
-    return numpy.lib.stride_tricks.as_strided(flat, shape, [step * dtype.itemsize for step in steps])
-
-
-def _array_values(numpy: Any, generator: Any, shape: list[int], dtype: Any, limits: Range | None) -> Any:
-    make: dict[str, Callable[[], Any]] = {
-        "b": lambda: generator.integers(0, 2, shape),
-        "c": lambda: generator.standard_normal(shape) + 1j * generator.standard_normal(shape),
-        "f": lambda: generator.standard_normal(shape) if limits is None else generator.uniform(*limits, shape),
-    }
-    if dtype.kind == "f" and limits is not None:
-        _check_reach(limits, float(numpy.finfo(dtype).max))
+    steps = _steps(tensor)
+    shape = tensor["shape"] if steps is None else [_storage(tensor["shape"], steps)]
     if dtype.kind in "iu":
-        low, high = _integers(limits)
-        return generator.integers(low, high, shape, dtype=dtype.newbyteorder("=")).astype(dtype, copy=False)
-    if dtype.kind in make:
-        return numpy.asarray(make[dtype.kind]()).astype(dtype, copy=False)
-    if dtype.hasobject:
-        return numpy.full(shape, None, dtype=object)
-    return numpy.zeros(shape, dtype)  # texts, dates, records
+        made = generator.integers(*_integers(limits), shape, dtype=dtype.newbyteorder("="))
+    elif dtype.kind == "b":
+        made = generator.integers(0, 2, shape)
+    elif dtype.kind == "c":
+        made = generator.standard_normal(shape) + 1j * generator.standard_normal(shape)
+    elif dtype.kind == "f" and limits is None:
+        made = generator.standard_normal(shape)
+    elif dtype.kind == "f" and limits is not None:
+        _check_reach(limits, float(numpy.finfo(dtype).max))
+        made = generator.uniform(*limits, shape)
+    else:  # texts, dates, records
+        made = numpy.full(shape, None, dtype=object) if dtype.hasobject else numpy.zeros(shape, dtype)
+    made = numpy.asarray(made).astype(dtype, copy=False)
+    if steps is None:
+        return made
+    return numpy.lib.stride_tricks.as_strided(made, tensor["shape"], [step * dtype.itemsize for step in steps])

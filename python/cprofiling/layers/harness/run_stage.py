@@ -1,7 +1,11 @@
-"""Ways to run a stage, such as a single denoising step."""
+"""Ways to run a stage, such as a single denoising step.
+
+The text of this module is part of each stage's program, as that of ``mock_inputs`` is.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections import deque
@@ -21,7 +25,6 @@ ENTRY = "process"
 OWN_STEP = "profile_step"
 STEPS = 2  # of the schedule, of which the first is taken
 
-_PREDICT = "predict_noise_with_cfg"
 # What a stage's inputs, and the parameters of models, are called that mean the same.
 _LATENTS = ("latents", "hidden_states", "sample", "x", "latent", "noise")
 _OF_A_UNET = "sample"  # what it calls its latents
@@ -44,7 +47,7 @@ class Step:
     """
 
     def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
-        """Take the objects as ``changed`` that ``restored()`` puts back."""
+        """Take the objects that ``restored()`` puts back as ``changed``."""
         self.name = name
         self._run = run
         self._changed = changed
@@ -56,12 +59,14 @@ class Step:
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Restore scheduler and sparse attention afterwards."""
-        states = [_State(each) for each in self._changed]
+        before = [
+            {name: (value, _contents(value)) for name, value in _attributes(each).items()} for each in self._changed
+        ]
         try:
             yield
         finally:
-            for state in states:
-                state.restore()
+            for owner, attributes in zip(self._changed, before, strict=True):
+                _restore(owner, attributes)
 
 
 def step_of(stage: Any, entry: str | None = None) -> Step:
@@ -104,8 +109,6 @@ def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
         args, kwargs = arguments_for(method, inputs)
         result = method(*args, **kwargs)
         if isinstance(result, Coroutine):
-            import asyncio
-
             return asyncio.run(result)
         return list(result) if inspect.isgenerator(result) else result
 
@@ -188,57 +191,54 @@ class DenoisingStep:
     """
 
     def __init__(self, stage: Any) -> None:
-        """Take the stage, which is left as it is."""
         self._stage = stage
+        self._predict = getattr(stage, "predict_noise_with_cfg", None)
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run one step and return the latents after it."""
-        latents = _first(inputs, _LATENTS)
+        stage, scheduler, torch = self._stage, self._stage.scheduler, sys.modules.get("torch")
+        latents, reference = _first(inputs, _LATENTS), _first(inputs, _REFERENCE)
         if latents is None:
-            return self._run_whole(inputs)
-        torch = sys.modules.get("torch")
-        scheduler = self._stage.scheduler
+            process = getattr(stage, ENTRY, None)
+            names = ", ".join(map(repr, inputs)) or "none"
+            if not callable(process):
+                raise TypeError(f"a denoising step needs 'latents', which are not among the inputs ({names})")
+            log.say(f"[Harness] There are no latents among the inputs ({names}): {ENTRY}() is run as a whole")
+            return _caller(process)(inputs)
         self._set_timesteps(inputs)
         first = scheduler.timesteps[0]
-        dtype, device = getattr(self._stage, "torch_dtype", None), getattr(self._stage, "device", None)
-        is_unet = self._is_model_called() and _name_for(self._stage.dit, _LATENTS) == _OF_A_UNET
+        dtype, device = getattr(stage, "torch_dtype", None), getattr(stage, "device", None)
+        is_unet = self._predict is None and _name_for(stage.dit, _LATENTS) == _OF_A_UNET
         timestep = _moved(first if is_unet else scheduler.timesteps[0:1], dtype=dtype, device=device)
-        reference = _first(inputs, _REFERENCE)
-        latent_input = self._as_a_model_sees(latents, first)
+        scale = getattr(scheduler, "scale_model_input", None)
+        seen = scale(latents, first) if self._predict is None and callable(scale) else latents
         if reference is not None and torch is not None:
-            latent_input = torch.cat([latent_input, reference], dim=1)
-        latent_input = _moved(latent_input, dtype=dtype)
-        arguments = {**inputs, "latents": latent_input, "timestep": timestep, "sparse_state": self._sparse_state()}
+            seen = torch.cat([seen, reference], dim=1)
+        sparse_state = None
+        create = getattr(stage.dit, "create_sparse_state", None)
+        if hasattr(stage.dit, "sparse_attention_state") and callable(create):
+            args, kwargs = arguments_for(create, {"numeral_timestep": STEPS - 1, "layer_idx": 0})
+            sparse_state = create(*args, **kwargs)
+        arguments = {**inputs, "timestep": timestep, "latents": _moved(seen, dtype=dtype), "sparse_state": sparse_state}
         with _without_gradients(torch, inputs, scheduler):
-            kind = getattr(self._stage, "device_type", None)
+            kind = getattr(stage, "device_type", None)
             cast: AbstractContextManager[Any] = nullcontext()
             if torch is not None and isinstance(kind, str) and dtype in (torch.float16, torch.bfloat16):
                 cast = torch.autocast(device_type=kind, dtype=dtype)  # as the stage's own loop does
             with cast:
                 noise = self._predicted(arguments)
-            if noise is None:
-                return latents
-            return _result(scheduler.step(noise, first, latents), "prev_sample")
-
-    def _run_whole(self, inputs: Mapping[str, Any]) -> Any:
-        process = getattr(self._stage, ENTRY, None)
-        names = ", ".join(map(repr, inputs)) or "none"
-        if not callable(process):
-            raise TypeError(f"a denoising step needs 'latents', which are not among the inputs ({names})")
-        log.say(f"[Harness] There are no latents among the inputs ({names}): {ENTRY}() is run as a whole")
-        return _caller(process)(inputs)
+            return latents if noise is None else _result(scheduler.step(noise, first, latents), "prev_sample")
 
     def _set_timesteps(self, inputs: Mapping[str, Any]) -> None:
         scheduler = self._stage.scheduler
-        set_timesteps = scheduler.set_timesteps
-        known = list(parameters_of(set_timesteps) or {})
+        known = list(parameters_of(scheduler.set_timesteps) or {})
         arguments: dict[str, Any] = {
             name: inputs[name]
             for name in known[1:]  # the first is the number of steps
             if name not in _OF_THE_SCHEDULE and inputs.get(name) is not None
         }
         shift = _first(inputs, _SHIFT)
-        if shift is not None and accepts(set_timesteps, "shift"):
+        if shift is not None and accepts(scheduler.set_timesteps, "shift"):
             arguments["shift"] = shift
         device = getattr(self._stage, "device", None)
         if device is not None and "device" in known:
@@ -246,54 +246,30 @@ class DenoisingStep:
         config = getattr(scheduler, "config", None)
         if "mu" in known and getattr(config, "use_dynamic_shifting", False):  # which the loop makes of the image's size
             arguments.setdefault("mu", getattr(config, "base_shift", _MU))
-        set_timesteps(STEPS, **arguments)
-
-    def _as_a_model_sees(self, latents: Any, timestep: Any) -> Any:
-        """Return the latents, scaled by the scheduler for a bare model."""
-        scale = getattr(self._stage.scheduler, "scale_model_input", None)
-        return scale(latents, timestep) if self._is_model_called() and callable(scale) else latents
-
-    def _is_model_called(self) -> bool:
-        return not callable(getattr(self._stage, _PREDICT, None))
-
-    def _sparse_state(self) -> Any:
-        dit = self._stage.dit
-        create = getattr(dit, "create_sparse_state", None)
-        if not hasattr(dit, "sparse_attention_state") or not callable(create):
-            return None
-        args, kwargs = arguments_for(create, {"numeral_timestep": STEPS - 1, "layer_idx": 0})
-        return create(*args, **kwargs)
+        scheduler.set_timesteps(STEPS, **arguments)
 
     def _predicted(self, arguments: dict[str, Any]) -> Any:
-        if not self._is_model_called():
-            predict = getattr(self._stage, _PREDICT)
-            args, kwargs = arguments_for(predict, self._with_attributes(predict, arguments))
+        stage, predict = self._stage, self._predict
+        if predict is not None:
+            for name, parameter in (parameters_of(predict) or {}).items():  # what only the stage has
+                is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+                if is_needed and name not in arguments and hasattr(stage, name):
+                    arguments[name] = getattr(stage, name)
+            args, kwargs = arguments_for(predict, arguments)
             return predict(*args, **kwargs)
-        dit = self._stage.dit
-        given = {name: value for name, value in arguments.items() if name not in ("latents", "timestep")}
-        if given["sparse_state"] is None:
-            del given["sparse_state"]
-        condition = _first(given, _CONDITION)
+        latents, timestep = arguments.pop("latents"), arguments.pop("timestep")
+        if arguments["sparse_state"] is None:
+            del arguments["sparse_state"]
+        condition = _first(arguments, _CONDITION)
         if condition is not None:
-            given.setdefault(_name_for(dit, _CONDITION), condition)
-        latents = arguments["latents"]
-        name = _name_for(dit, _LATENTS)
-        given[name] = latents
-        timestep = arguments["timestep"]
+            arguments.setdefault(_name_for(stage.dit, _CONDITION), condition)
+        name = _name_for(stage.dit, _LATENTS)
+        arguments[name] = latents
         if name != _OF_A_UNET and hasattr(timestep, "expand") and len(getattr(latents, "shape", ())) > 0:
             timestep = timestep.expand(latents.shape[0])  # one per sample
-        given[_name_for(dit, _TIMESTEP)] = timestep
-        args, kwargs = arguments_for(dit, given)
-        return _result(dit(*args, **kwargs), "sample")
-
-    def _with_attributes(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the stage's attributes for required arguments."""
-        found = dict(arguments)
-        for name, parameter in (parameters_of(function) or {}).items():
-            is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-            if is_needed and name not in found and hasattr(self._stage, name):
-                found[name] = getattr(self._stage, name)
-        return found
+        arguments[_name_for(stage.dit, _TIMESTEP)] = timestep
+        args, kwargs = arguments_for(stage.dit, arguments)
+        return _result(stage.dit(*args, **kwargs), "sample")
 
 
 def _first(inputs: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -339,24 +315,6 @@ def _without_gradients(torch: Any, inputs: Mapping[str, Any], scheduler: Any) ->
 # --- State ----------------------------------------------------------------------------------------
 
 
-class _State:
-    """Copy of an object's attributes and of their contents."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-        self._attributes = {name: (value, _contents(value)) for name, value in _attributes(owner).items()}
-
-    def restore(self) -> None:
-        """Put everything back as it was."""
-        for name in _attributes(self._owner).keys() - self._attributes.keys():
-            object.__delattr__(self._owner, name)
-        now = _attributes(self._owner)
-        for name, (value, contents) in self._attributes.items():
-            _put_back(value, contents)
-            if name not in now or now[name] is not value:
-                object.__setattr__(self._owner, name, value)
-
-
 def _attributes(owner: Any) -> dict[str, Any]:
     found = dict(getattr(owner, "__dict__", {}))
     for kind in type(owner).__mro__:
@@ -382,16 +340,21 @@ def _version_of(tensor: Any) -> int | None:
     return None if tensor.is_inference() else tensor._version  # noqa: SLF001 there is no public one
 
 
-def _put_back(value: Any, contents: Any) -> None:
-    if contents is None:
-        return
-    if isinstance(contents, tuple):
-        saved, version = contents
-        if version is None:  # it may be changed in that mode only
-            with sys.modules["torch"].inference_mode():
-                value.copy_(saved)
-        elif _version_of(value) != version:
-            value.detach().copy_(saved)
-        return
-    value.clear()
-    (value.extend if hasattr(value, "extend") else value.update)(contents)
+def _restore(owner: Any, attributes: Mapping[str, tuple[Any, Any]]) -> None:
+    """Put an object's attributes and their contents back as they were."""
+    for name in _attributes(owner).keys() - attributes.keys():
+        object.__delattr__(owner, name)
+    now = _attributes(owner)
+    for name, (value, contents) in attributes.items():
+        if isinstance(contents, tuple):
+            saved, version = contents
+            if version is None:  # it may be changed in that mode only
+                with sys.modules["torch"].inference_mode():
+                    value.copy_(saved)
+            elif _version_of(value) != version:
+                value.detach().copy_(saved)
+        elif contents is not None:
+            value.clear()
+            (value.extend if hasattr(value, "extend") else value.update)(contents)
+        if name not in now or now[name] is not value:
+            object.__setattr__(owner, name, value)

@@ -15,7 +15,7 @@ from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.json_input import Fault, parsed, place_of, read_json, schema, shown
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.layers.signatures import SCHEMA_VERSION, StageIOSignature, escaped, is_tensor, unescaped
+from cprofiling.layers.signatures import SCHEMA_VERSION, StageIOSignature, element_size, escaped, is_tensor, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,17 +150,6 @@ def _check_tensor(tensor: dict[str, Any], where: str) -> None:
     stride = tensor.get("stride")
     if stride and len(stride) != len(tensor["shape"]):  # none: the elements are not laid out in strides
         raise Fault(f"{where}.stride", f"it has {len(stride)} steps for {len(tensor['shape'])} dimensions")
-
-
-def element_size(dtype: str) -> int:
-    """Return the bytes of an element, by the number in its type's name.
-
-    It is 1 where there is no number, and 16 where it is too long to be one of bits.
-    """
-    bits = re.search(r"[0-9]+", dtype)
-    if bits is None:
-        return 1
-    return max(int(bits[0]) // 8, 1) if len(bits[0]) <= 3 else 16
 
 
 def _check_type(inputs: dict[str, Any], pointer: str, kind: Any, where: str) -> None:

@@ -9,9 +9,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from cprofiling._internal import arguments, log
 from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling._internal.text import checked_text, file_name_of, shown_text, shown_value
 from cprofiling.devices import operations
-from cprofiling.layers import output_folder
+from cprofiling.layers import context, output_folder
 from cprofiling.layers import recording as stage_recording
 from cprofiling.layers.breakdown import breakdown_of
 from cprofiling.layers.harness.mock_inputs import SEED, MockInputs, checked_ranges, make_inputs
@@ -31,8 +32,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from pathlib import Path
     from typing import Any
 
     from _typeshed import StrOrBytesPath, StrPath
@@ -184,18 +183,8 @@ class StageBenchHarness:
         """
         step = self._how_to_run()
         given = self._made_inputs().for_a_run() if inputs is None else inputs
-        with _unreported(), step.restored():
-            return self._run(step, given)
-
-    def _run(self, step: Step, inputs: Mapping[str, Any]) -> Any:
-        try:
-            return step(inputs)
-        except Exception:
-            unknown = getattr(inputs, "unknown", None)
-            if unknown:
-                shown = ", ".join(f"{name!a} ({kind!a})" for name, kind in unknown.items())
-                log.complain(f"[Harness] The stage failed; None stood in for what only the type is known of: {shown}")
-            raise
+        with context.unreported(), step.restored():
+            return _run(step, given)
 
     def profile(
         self, warmup: int | None = None, profile_steps: int | None = None, output_suffix: str = ""
@@ -222,44 +211,37 @@ class StageBenchHarness:
             self.config.output_dir,
             self.config.capture_output,
         )
-        suffix = checked_text("output_suffix", output_suffix)
+        stem = file_name_of(f"{self.stage_name}{checked_text('output_suffix', output_suffix)}")
         step, inputs = self._how_to_run(), self._made_inputs()
         folder = folder_for(config.output_dir)
-        with _unreported(), step.restored():
-            self._warm_up(step, inputs, config.warmup)
-            recorder = _Recorder(self, step, inputs, config.profile_steps)
-            trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
-            recorder.record_to(trace_path)
-        breakdown = breakdown_of(recorder.recording, self.stage_name)
-        breakdown_path = _named(folder, f"{self.stage_name}{suffix}", "_breakdown.json")
+        trace_path = output_folder.named(folder, f"{stem}_trace", ".json.gz")
+        breakdown_path = output_folder.named(folder, f"{stem}_breakdown", ".json")
+        with context.unreported(), step.restored():
+            log.say(f"[Harness] Running {config.warmup} warmup iteration(s)...")
+            with progress("warmup", config.warmup) as advance:
+                for _ in range(config.warmup):
+                    _run(step, inputs.for_a_run())
+                    synchronize(inputs)
+                    advance()
+            recording, times, output = _record(step, inputs, config.profile_steps, trace_path)
+        breakdown = breakdown_of(recording, self.stage_name)
         output_folder.write_json(breakdown_path, breakdown)
         log.say(f"[Harness] Kernel breakdown saved to: {breakdown_path}")
         result: dict[str, Any] = {
             "stage_name": self.stage_name,
             "warmup": config.warmup,
             "profile_steps": config.profile_steps,
-            "timing_ms": recorder.timing_ms,
+            "timing_ms": times,
             "kernel_breakdown": breakdown,
             "trace_path": str(trace_path),
             "breakdown_path": str(breakdown_path),
             "script_path": str(self._save_program(folder)),
         }
         if config.capture_output:
-            result["output"] = recorder.output
-            result["output_differences"] = _differences(
-                signature_of_output(recorder.output), self._signature.output_signature
-            )
-        mean_ms = sum(recorder.timing_ms) / len(recorder.timing_ms)
-        log.say(f"[Harness] Average iteration time: {mean_ms:.2f} ms")
+            result["output"] = output
+            result["output_differences"] = _differences(signature_of_output(output), self._signature.output_signature)
+        log.say(f"[Harness] Average iteration time: {sum(times) / len(times):.2f} ms")
         return result
-
-    def _warm_up(self, step: Step, inputs: MockInputs, runs: int) -> None:
-        log.say(f"[Harness] Running {runs} warmup iteration(s)...")
-        with progress("warmup", runs) as advance:
-            for _ in range(runs):
-                self._run(step, inputs.for_a_run())
-                synchronize(inputs)
-                advance()
 
     def generate_test_script(self) -> str:
         """Return a program that profiles the stage without this package.
@@ -291,48 +273,46 @@ class StageBenchHarness:
         return path
 
 
-class _Recorder:
-    """Records runs of a stage.
+def _run(step: Step, inputs: Mapping[str, Any]) -> Any:
+    """Run the stage, and name unknown inputs where it fails."""
+    try:
+        return step(inputs)
+    except Exception:
+        unknown = getattr(inputs, "unknown", None)
+        if unknown:
+            shown = ", ".join(f"{name!a} ({kind!a})" for name, kind in unknown.items())
+            log.complain(f"[Harness] The stage failed; None stood in for what only the type is known of: {shown}")
+        raise
 
-    Attributes:
-        recording: What was recorded last.
-        timing_ms: The time of each of its runs.
-        output: What the last one gave back.
+
+def _record(step: Step, inputs: MockInputs, runs: int, path: Path) -> tuple[Recording, list[float], Any]:
+    """Record runs, with fewer details while the trace is too large.
+
+    Returns:
+        The recording, the time of each run in ms, and what the last one gave back.
     """
-
-    recording: Recording
-
-    def __init__(self, harness: StageBenchHarness, step: Step, inputs: MockInputs, runs: int) -> None:
-        self._harness, self._step, self._inputs, self._runs = harness, step, inputs, runs
-        self._options = dict(stage_recording.options())
-        self.timing_ms: list[float] = []
-        self.output: Any = None
-
-    def record_to(self, path: Path) -> None:
-        """Record the runs, with fewer details while the trace is too large."""
-        log.say(f"[Harness] Running {self._runs} profile iteration(s)...")
-        self._record_once(path)
-        for what, option in _SPARED:
-            size = path.stat().st_size
-            if size > MOST_TRACE_BYTES * self._runs and self._options[option]:
-                log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without {what}")
-                self._options[option] = False
-                self._record_once(path)
-        log.say(f"[Harness] Chrome trace saved to: {path}")
-
-    def _record_once(self, path: Path) -> None:
+    log.say(f"[Harness] Running {runs} profile iteration(s)...")
+    options, output = dict(stage_recording.options()), None
+    spared = iter(_SPARED)
+    while True:
         times = []
-        with progress("profile", self._runs) as advance, profile(**self._options) as prof:
-            for number in range(self._runs):
-                inputs = self._inputs.for_a_run()
+        with progress("profile", runs) as advance, profile(**options) as prof:
+            for number in range(runs):
+                given = inputs.for_a_run()
                 start_ns = perf_counter_ns()
                 with prof.record(f"step {number}"):
-                    self.output = self._harness._run(self._step, inputs)  # noqa: SLF001 parts of one thing
-                    synchronize(inputs)
+                    output = _run(step, given)
+                    synchronize(given)
                 times.append((perf_counter_ns() - start_ns) / 1e6)
                 advance()
-        self.timing_ms, self.recording = times, prof.recording
-        chrome_writer.export_to_path(self.recording, path, compress=True)
+        chrome_writer.export_to_path(prof.recording, path, compress=True)
+        size = path.stat().st_size
+        what, option = next((each for each in spared if options[each[1]]), ("", ""))
+        if size <= MOST_TRACE_BYTES * runs or not option:
+            log.say(f"[Harness] Chrome trace saved to: {path}")
+            return prof.recording, times, output
+        log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without {what}")
+        options[option] = False
 
 
 def call_factory(spec: str) -> Any:
@@ -343,8 +323,7 @@ def call_factory(spec: str) -> Any:
     Raises TypeError for what is no str; ValueError for one of another form, an unknown module or function, and for a
     function that returns None. What module and function raise is passed on.
     """
-    found = factory_of(spec)
-    stage = found()
+    stage = factory_of(spec)()
     if stage is None:
         raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
     return stage
@@ -387,28 +366,13 @@ def synchronize(inputs: Mapping[str, Any]) -> None:
         row.synchronize(index)
 
 
-def _unreported() -> AbstractContextManager[None]:
-    """Keep stages out of the reports of ``cprofiling.layers``."""
-    layers = sys.modules.get("cprofiling.layers.context")
-    return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
-
-
 def folder_for(output_dir: StrPath | None) -> Path:
     """Return the folder for files, made, by default that of reports."""
-    from pathlib import Path
-
     if output_dir is None:
-        from cprofiling.layers.context import get_profiler_output_dir
-
-        return get_profiler_output_dir()
+        return output_folder.folder()
     folder = Path(output_dir)
     make_folders(folder)
     return folder
-
-
-def _named(folder: Path, name: str, ending: str) -> Path:
-    stem, _, rest = ending.partition(".")
-    return output_folder.named(folder, f"{file_name_of(name)}{stem}", f".{rest}")
 
 
 def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
