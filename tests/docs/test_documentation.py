@@ -178,6 +178,7 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in documents.anchors_of(target), link
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("document", DOCUMENTS, ids=documents.name_of)
 def test_files_of_the_repository_are_there(document: Path) -> None:
     paths = re.findall(r"`((?:cprofiling|csrc|python|tests|\.ci|\.github)/[\w./-]*)`", documents.prose_of(document))
@@ -186,6 +187,7 @@ def test_files_of_the_repository_are_there(document: Path) -> None:
         assert any(place.exists() for place in places) or path.startswith(".ci/work"), path
 
 
+@pytest.mark.lint
 def test_messages_in_troubleshooting_are_in_the_sources() -> None:
     files = (path for room in ("cprofiling", "csrc", "python/cprofiling") for path in (ROOT / room).rglob("*.*"))
     text = "".join(path.read_text(encoding="utf-8") for path in files if path.suffix in {".py", ".c", ".h"})

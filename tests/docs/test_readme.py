@@ -77,6 +77,7 @@ def rows_of_the_map() -> dict[str, set[str]]:
     return {folder: {f"{folder}{room}/" for room in re.findall(r"`(\w+)/`", text)} for folder, text in rows}
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("folder", ["cprofiling/", "csrc/", "python/cprofiling/", "python/"])
 def test_the_map_names_the_rooms_that_are_there(folder: str) -> None:
     rows = rows_of_the_map()
