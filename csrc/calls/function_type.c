@@ -34,9 +34,9 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *keywords[] = {"function", "kind",  "name",    "default_name", "stage", "profiler",
                                "inner",    "binds", "records", "mutes",        NULL};
-    PyObject *function, *name, *default_name, *stage, *profiler, *inner;
-    int kind, binds, records, mutes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOppp:Function", keywords, &function, &kind, &name, &default_name,
+    PyObject *function, *name, *default_name, *stage, *profiler, *inner = Py_None;
+    int kind, binds = false, records = false, mutes = false;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOO|Oppp:Function", keywords, &function, &kind, &name, &default_name,
                                      &stage, &profiler, &inner, &binds, &records, &mutes)) {
         return NULL;
     }

@@ -144,10 +144,10 @@ class Function:
         default_name: str,
         stage: str | Enum | None,
         profiler: Profiler | None,
-        inner: Function | None,
-        binds: bool,
-        records: bool,
-        mutes: bool,
+        inner: Function | None = None,
+        binds: bool = False,
+        records: bool = False,
+        mutes: bool = False,
     ) -> Self: ...
     @property
     def detached(self) -> bool: ...

@@ -36,23 +36,16 @@ CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/funct
 
 
 class NodeSite(_core.Block):
-    """Decorator and context manager (sync or async) for one node.
-
-    It may be reused, nested in itself, and used by many threads and tasks at once.
-    """
+    """Reusable decorator and context manager (sync or async) for one node."""
 
     __slots__ = ()
 
     def __call__(self, function: F) -> F:
-        """Wrap a callable.
-
-        Raises TypeError for a class or a non-callable.
-        """
+        """Wrap a callable. Raises TypeError for a class or a non-callable."""
         wrapped: F = wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
         return wrapped
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Reduce to a new site with equal settings and a new, disabled Profiler."""
         return type(self), (self.name, self.stage, self.profiler)
 
 
@@ -132,8 +125,8 @@ def _make_node(
     default: str | None = None,
     kind: int | None = None,
 ) -> Any:
-    inner, chosen = _find_wrapped(function), default if name is None else name
-    return _make(_core.Function, function, name=chosen, stage=stage, profiler=profiler, inner=inner, kind=kind)
+    chosen = default if name is None else name
+    return _make(_core.Function, function, chosen, stage, profiler, kind, inner=_find_wrapped(function))
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
@@ -142,16 +135,13 @@ def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
 
 
 def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, kind: int | None = None) -> Any:
-    choices: Any = {"stage": None, "profiler": None, "inner": None, "kind": kind}
-    return _make(_core.Function, function, name=name, records=True, mutes=warm_up, **choices)
+    return _make(_core.Function, function, name, kind=kind, records=True, mutes=warm_up)
 
 
 def bind_class(cls: type) -> bool:
-    """Wrap a class's forward and __call__ so that calls inside belong to it.
+    """Wrap a class's forward and __call__, to own the calls inside; return whether there was any.
 
     An inherited __call__ stays as it is if there is a forward, which it calls.
-
-    Returns whether anything was wrapped.
     """
     has_changed = has_forward = False
     for attribute in ("forward", "__call__"):
@@ -166,8 +156,7 @@ def bind_class(cls: type) -> bool:
             continue
         if owner is not cls:
             method = _core.Inherited(cls, attribute, method)
-        binder = _make(_core.Function, method, name=None, stage=None, profiler=None, inner=None, binds=True)
-        _set_in_class(cls, attribute, binder)
+        _set_in_class(cls, attribute, _make(_core.Function, method, binds=True))
         has_changed = True
     return has_changed
 
@@ -194,18 +183,15 @@ def _binds(method: Any) -> bool:
 def wrap_inside(
     function: Any, make: Callable[..., Any], decorator: str, expected: str, default: str | None = None
 ) -> Any:
-    """Wrap a callable, also inside a descriptor or context manager function.
-
-    default: node name if the callable's own does not fit.
-    """
+    """Wrap a callable, also inside a descriptor; ``default`` names a node that has no fitting name."""
     if isinstance(function, type):
         raise TypeError(f"{decorator} cannot decorate a class, got {function!r}: decorate its methods")
     if isinstance(function, _core.Function):
         return make(function, default)
     for kind, rewrapped in _DESCRIPTORS:
         if isinstance(function, kind):
-            settings: Any = {"make": make, "decorator": decorator, "expected": expected, "default": default}
-            return rewrapped(function, functools.partial(wrap_inside, **settings))
+            keywords: Any = {"make": make, "decorator": decorator, "expected": expected, "default": default}
+            return rewrapped(function, functools.partial(wrap_inside, **keywords))
     if not callable(function):
         raise TypeError(f"{decorator} expects {expected}, got {shown_value(function)}")
     maker = _manager_maker(function)
@@ -217,21 +203,17 @@ def wrap_inside(
     return make(function, default)
 
 
-def _make(  # noqa: PLR0913 they are the C type's
+def _make(
     type_: Callable[..., Any],
     function: Any,
-    *,
-    name: NodeName,
-    stage: StageName,
-    profiler: _core.Profiler | None,
-    inner: Any,
+    name: NodeName = None,
+    stage: StageName = None,
+    profiler: _core.Profiler | None = None,
     kind: int | None = None,
-    binds: bool = False,
-    records: bool = False,
-    mutes: bool = False,
+    **more: Any,
 ) -> Any:
     kind = kind_of(function) if kind is None else kind
-    return type_(function, kind, name, default_name(function), stage, profiler, inner, binds, records, mutes)
+    return type_(function, kind, name, default_name(function), stage, profiler, **more)
 
 
 def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[..., Any]) -> Any:
@@ -281,10 +263,7 @@ def first_parameter(function: Any) -> str | None:
 
 
 def _may_break_the_graph() -> bool | None:
-    """Return whether ``torch.compile`` may break its graph.
-
-    None if it is not tracing.
-    """
+    """Return whether ``torch.compile`` may break its graph, None if it is not tracing."""
     compiler = sys.modules.get("torch._dynamo.symbolic_convert")
     try:
         tracer = compiler.InstructionTranslator.current_tx()  # type: ignore[union-attr]
@@ -301,10 +280,7 @@ def marks_of(function: Any) -> dict[str, Any]:
 
 
 def stand_in(function: Any) -> FunctionType:
-    """Make the Python function that ``torch.compile`` traces for a wrapper.
-
-    It guards the defaults of what it traces, and accepts them of Python functions only.
-    """
+    """Make the Python function that ``torch.compile`` traces, as it takes no other callable."""
     if _may_break_the_graph():
         raise AttributeError("_torchdynamo_inline")
 
@@ -369,7 +345,7 @@ def cloudpickle_rule() -> Callable[[Any], bool] | None:
 
 
 def _reduced(node: _core.Function) -> Any:
-    """Reduce a node to its name, or to its parts if cloudpickle wants values."""
+    """Reduce a node to its name, or to its parts where cloudpickle wants values."""
     goes_by_name = cloudpickle_rule()
     name = getattr(node, "__qualname__", None)
     if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
@@ -387,10 +363,7 @@ copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no
 
 
 class Instrumentation:
-    """Handle of ``instrument`` that removes the wrapper.
-
-    Call ``remove()`` or leave a ``with`` block.
-    """
+    """Handle of ``instrument``, whose ``remove()`` or ``with`` block restores the method."""
 
     __slots__ = ("__weakref__", "_attribute", "_owner", "wrapper")
 
@@ -400,28 +373,31 @@ class Instrumentation:
         self.wrapper: _core.Function | None = None
 
     def remove(self) -> None:
-        """Restore the original.
-
-        Does nothing the second time, or if the attribute was assigned anew.
-        """
+        """Restore the original, once, unless the attribute was assigned anew."""
         owner, self._owner = self._owner, None
         wrapper, self.wrapper = self.wrapper, None
         if owner is None or wrapper is None:
             return
         wrapper.detach()
+        below = lowest = wrapper
         with _instrumenting:
+            while isinstance(below, _core.Function) and below.detached:
+                below = below.__wrapped__
             own = _own(owner)
-            if own.get(self._attribute) is wrapper:
-                _restore_own(own, self._attribute, wrapper)
+            if own.get(self._attribute) is not wrapper:
+                _restore_inherited(owner, self._attribute, wrapper, below)
+                return
+            while isinstance(lowest.__wrapped__, OwnMethod):
+                lowest = lowest.__wrapped__
+            if below is lowest.__wrapped__ and not lowest.was_own:
+                del own[self._attribute]
             else:
-                _restore_inherited(owner, self._attribute, wrapper)
+                own[self._attribute] = below
 
     def __enter__(self) -> Instrumentation:
-        """Return the handle itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove the wrapper."""
         self.remove()
 
     def __repr__(self) -> str:
@@ -456,31 +432,11 @@ def _own(obj: object) -> dict[str, Any]:
     return own if isinstance(own, dict) else {}
 
 
-def _below(wrapper: _core.Function) -> Any:
-    """Return the wrapped callable, passing over removed wrappers."""
-    below = wrapper.__wrapped__
-    while isinstance(below, _core.Function) and below.detached:
-        below = below.__wrapped__
-    return below
-
-
-def _restore_own(own: dict[str, Any], attribute: str, wrapper: Any) -> None:
-    lowest = wrapper
-    while isinstance(lowest.__wrapped__, OwnMethod):
-        lowest = lowest.__wrapped__
-    below = _below(wrapper)
-    if below is lowest.__wrapped__ and not lowest.was_own:
-        del own[attribute]
-    else:
-        own[attribute] = below
-
-
-def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -> None:
+def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function, below: Any) -> None:
     cls = type(owner)
     switch = cls.__dict__.get(attribute)
     if not isinstance(switch, _core.MethodSwitch) or switch.of(owner) is not wrapper:
         return
-    below = _below(wrapper)
     if isinstance(below, _core.Function) and below is not switch.found:
         switch.put(owner, below, _gets_the_object(switch.found))
         return
@@ -546,10 +502,9 @@ def instrument(
         name = name(obj)
     if name is None and default_name(original).startswith("pybind11_"):  # it says what pybind11 keeps functions in
         name = f"{type(obj).__qualname__}.{attr}"
-    settings: dict[str, Any] = {"name": name, "stage": stage, "profiler": profiler}
     if _manager_maker(getattr(original, "__func__", original)) is not None:
-        return surround(obj, attr, functools.partial(wrap, **settings))
-    return _replace(obj, attr, original, settings)
+        return surround(obj, attr, functools.partial(wrap, name=name, stage=stage, profiler=profiler))
+    return _replace(obj, attr, original, {"name": name, "stage": stage, "profiler": profiler})
 
 
 def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentation:
@@ -559,47 +514,29 @@ def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentat
     original callable and returns one with the same arguments, usually the object first. The result must not refer to
     the object, or it would live for ever.
     """
-    settings = {"name": None, "stage": None, "profiler": None, "binds": True}
-    return _replace(obj, attr, getattr(obj, attr), settings, make)
+    return _replace(obj, attr, getattr(obj, attr), {"profiler": None, "binds": True}, make)
 
 
 def _replace(
-    obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any] | None = None
+    obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any] = _itself
 ) -> Instrumentation:
-    make = make or _itself
-    found = inspect.getattr_static(type(obj), attr, None)
+    cls = type(obj)
+    found = inspect.getattr_static(cls, attr, None)
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
+    # Classes in C cannot be changed, nor can instances be told apart without weak references.
+    can_change = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__
     with _instrumenting:
         handle = Instrumentation(obj, attr)  # first: without memory for it nothing may be changed
-        if attr in _own(obj) or found is None or not _is_replaceable(type(obj)):
-            handle.wrapper = _wrap_own(obj, attr, original, make, settings)
+        if attr in _own(obj) or found is None or not can_change:
+            handle.wrapper = _wrap_own(obj, attr, original, settings, make)
         else:
-            handle.wrapper = _wrap_inherited(obj, attr, _Method(original, found, make), settings)
+            handle.wrapper = _wrap_inherited(obj, attr, original, settings, make)
     return handle
 
 
-def _is_replaceable(cls: type) -> bool:
-    """Return whether methods of the class can be replaced.
-
-    Not in classes in C, nor for objects without weak references.
-    """
-    return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__ != 0
-
-
-class _Method:
-    """Method to replace, bound and as found, and the maker of its wrapper."""
-
-    __slots__ = ("found", "make", "original")
-
-    def __init__(self, original: Any, found: Any, make: Callable[[Any], Any]) -> None:
-        self.original = original
-        self.found = found
-        self.make = make
-
-
 def _wrap_own(
-    obj: object, attr: str, original: Any, make: Callable[[Any], Any], settings: dict[str, Any]
+    obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any]
 ) -> _core.Function:
     """Put a wrapper into the object's ``__dict__``, called without the object."""
     own = getattr(obj, "__dict__", None)
@@ -614,20 +551,22 @@ def _wrap_own(
     return wrapper
 
 
-def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str, Any]) -> _core.Function:
+def _wrap_inherited(
+    obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any]
+) -> _core.Function:
     """Give the object a wrapper of its own for a method of its class."""
     cls = type(obj)
-    found = method.found
     switch = cls.__dict__.get(attr)
     if not isinstance(switch, _core.MethodSwitch):
+        found = inspect.getattr_static(cls, attr)
         found = found.found if isinstance(found, _core.MethodSwitch) else found
         is_own = attr in cls.__dict__
         switch = _core.MethodSwitch(found if is_own else _core.Inherited(cls, attr, found), is_own)
     binds = _gets_the_object(switch.found)
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
-    below = switch.of(obj) or (_unbound(switch.found, method.original) if binds else method.original)
-    made = method.make(below)
+    below = switch.of(obj) or (_unbound(switch.found, original) if binds else original)
+    made = make(below)
     wrapper: _core.Function = _make(_core.Function, made, inner=_find_wrapped(made), **settings)
     wrapper.__wrapped__ = below
     switch.put(obj, wrapper, binds)
