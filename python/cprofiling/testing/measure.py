@@ -188,22 +188,33 @@ def measure(
     _check_fn(fn)
     warmup = arguments.index_between("warmup", warmup, 0, sys.maxsize)
     repeat = arguments.index_between("repeat", repeat, 1, sys.maxsize)
-    _check_synchronize(synchronize)
+    allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
+    if isinstance(synchronize, str) and synchronize != "auto":
+        raise ValueError(f"{allowed}, got {shown_value(synchronize)}")
+    is_wait = callable(synchronize) and not inspect.iscoroutinefunction(synchronize)
+    if not (is_wait or synchronize is None or isinstance(synchronize, (str, bool))):
+        raise TypeError(f"{allowed}, got {shown_value(synchronize)}")
     cautions = _warm_up(fn, args, warmup)
-    wait = _find_wait(synchronize, fn, args)
+    is_found = synchronize == "auto" or synchronize is True
+    if callable(synchronize):
+        wait = _Wait(_name_of(synchronize), synchronize)
+    else:
+        wait = _find_device_wait(fn, args) if is_found else _Wait()
+    if synchronize is True and wait.call is None and not wait.warnings:
+        wait = _Wait(warnings=("synchronize=True, but no accelerator is in use: nothing was waited for",))
     collections_before = _collections()
     samples_ns = _time_calls(fn, args, repeat, wait.call)
     collections = _collections() - collections_before
-    step_ns = _clock_step_ns()
+    reads = [_clock_ns() for _ in range(_CLOCK_READS)]
+    steps = sorted(later - earlier for earlier, later in pairwise(reads) if later > earlier)
+    step_ns = empty_ns = steps[len(steps) // 2] if steps else 1
     # The caller's own function is not called more often than promised.
-    empty_ns = step_ns
     if wait.call is not None and not callable(synchronize):
         empty_ns = max(step_ns, int(_median(_time_calls(lambda: None, (), _EMPTY_TIMINGS, wait.call))))
-    cautions += [
-        *_sample_warnings(samples_ns, empty_ns),
-        *(wait.warnings or _late_device_warnings(synchronize, wait, fn, args)),
-        *_environment_warnings(collections),
-    ]
+    warnings = wait.warnings
+    if not warnings and wait.call is None and is_found and (late := _find_device_wait(fn, args).label) is not None:
+        warnings = (f"{late} came into use during the timed calls and was not waited for: use a larger warmup",)
+    cautions += [*_sample_warnings(samples_ns, empty_ns), *warnings, *_environment_warnings(collections)]
     return _summarise(_name_of(fn), samples_ns, step_ns, warmup, wait.label, tuple(cautions))
 
 
@@ -218,15 +229,6 @@ def _check_fn(fn: Callable[..., object]) -> None:
                 f"fn must not be async, got {shown_value(fn)}: a call would only make its coroutine; "
                 "measure a function that runs it, such as lambda: asyncio.run(main())"
             )
-
-
-def _check_synchronize(value: object) -> None:
-    allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f"{allowed}, got {shown_value(value)}")
-    elif inspect.iscoroutinefunction(value) or not (value is None or isinstance(value, bool) or callable(value)):
-        raise TypeError(f"{allowed}, got {shown_value(value)}")
 
 
 def _without_partials(fn: Callable[..., object]) -> Callable[..., object]:
@@ -277,31 +279,12 @@ def _time_calls(
     return samples
 
 
-def _clock_step_ns() -> int:
-    """Return the typical step between successive reads of the clock."""
-    clock = _clock_ns
-    reads = [clock() for _ in range(_CLOCK_READS)]
-    steps = sorted(later - earlier for earlier, later in pairwise(reads) if later > earlier)
-    return steps[len(steps) // 2] if steps else 1
-
-
 class _Wait(NamedTuple):
     """A wait for devices, with their names, and why some are not waited for."""
 
     label: str | None = None
     call: Callable[[], object] | None = None
     warnings: tuple[str, ...] = ()
-
-
-def _find_wait(synchronize: _Synchronize, fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:
-    if synchronize is None or synchronize is False:
-        return _Wait()
-    if callable(synchronize):
-        return _Wait(_name_of(synchronize), synchronize)
-    wait = _find_device_wait(fn, args)
-    if synchronize is True and wait.call is None and not wait.warnings:
-        return _Wait(warnings=("synchronize=True, but no accelerator is in use: nothing was waited for",))
-    return wait
 
 
 def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:
@@ -312,22 +295,18 @@ def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _W
 
     try:
         row = in_use()
-        names = _accelerators_held_by(torch, fn, args)
+        held: dict[str, None] = {}  # the devices in the order found, each once
+        for each in _reachable(fn, args):
+            if isinstance(each, torch.nn.Module):
+                held.update((str(part.device), None) for part in chain(each.parameters(), each.buffers()))
+            elif isinstance(each, torch.Tensor):
+                held[str(each.device)] = None
         if isinstance(row, str):
             return _Wait(warnings=(f"nothing was waited for: {row}",))
+        names = [name for name in held if name.partition(":")[0] not in ("cpu", "meta")]
         return _wait_for(row, names or _accelerators_in_use(torch, row))
     except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
         return _Wait(warnings=(f"nothing was waited for: torch told no device ({type(error).__name__}: {error})",))
-
-
-def _accelerators_held_by(torch: Any, fn: Callable[..., object], args: tuple[object, ...]) -> list[str]:
-    names: dict[str, None] = {}  # in the order found, each once
-    for held in _reachable(fn, args):
-        if isinstance(held, torch.nn.Module):
-            names.update((str(part.device), None) for part in chain(held.parameters(), held.buffers()))
-        elif isinstance(held, torch.Tensor):
-            names[str(held.device)] = None
-    return [name for name in names if name.partition(":")[0] not in ("cpu", "meta")]
 
 
 def _reachable(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[object]:
@@ -385,18 +364,6 @@ def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
         return _Wait(warnings=(f"a stream of {row.device_type} is being captured: nothing was waited for",))
     warnings = (f"torch cannot wait for {', '.join(missed)}: work there may be missing",) if missed else ()
     return _Wait(", ".join(waited) or None, (lambda: [call() for call in calls]) if calls else None, warnings)
-
-
-def _late_device_warnings(
-    synchronize: _Synchronize, wait: _Wait, fn: Callable[..., object], args: tuple[object, ...]
-) -> tuple[str, ...]:
-    """Warn of a device that came into use during the timed calls."""
-    if wait.call is not None or synchronize is None or synchronize is False:
-        return ()
-    late = _find_device_wait(fn, args)
-    if late.label is None:
-        return ()
-    return (f"{late.label} came into use during the timed calls and was not waited for: use a larger warmup",)
 
 
 def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
