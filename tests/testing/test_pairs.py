@@ -48,7 +48,7 @@ class FakeTimer:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeTimer]:
     monkeypatch.setattr(pairs, "Timer", FakeTimer)
-    monkeypatch.setattr(timed_call, "Timer", FakeTimer)
+    monkeypatch.setattr(series, "Timer", FakeTimer)
     monkeypatch.setattr(FakeTimer, "times", {})
     return FakeTimer
 

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal.quantiles import quantile, student_quantile
 from cprofiling._internal.text import checked_text, shown_value
+from cprofiling.analysis.comparison import Spread, judged, row_confidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias, TypeVar
 
+    from cprofiling.analysis.comparison import Judgement
+
     _T = TypeVar("_T")
     Draw: TypeAlias = Callable[[random.Random], float]
 
 RESAMPLES = 1000
+ENOUGH = 20  # times a side for an interval
 SEED = 20_261  # equal times always give the same interval
 _RULE = re.compile(r"([a-z0-9]+):([0-9]+(?:\.[0-9]+)?)%")
 
@@ -93,3 +97,22 @@ def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tupl
     source = random.Random(SEED)
     half = student_quantile((1 + confidence) / 2, size - 1) * stdev(draw(source) for _ in range(RESAMPLES))
     return change - half, change + half
+
+
+def judged_times(
+    change: float,
+    draw: Draw,
+    sides: Sequence[Sequence[float]],
+    limit_pct: float,
+    confidence: float,
+    family: int,
+    slack: float = 0.0,
+) -> Judgement:
+    """Return the verdict on a change in percent of one of ``family`` rows.
+
+    The times of the two sides decide where they are too few for an interval, or it is too wide.
+    """
+    before, now = (Spread(len(side), min(side), max(side)) for side in sides)
+    size, level = min(before.size, now.size), row_confidence(confidence, family)
+    interval = interval_of(change, draw, size, level) if size >= ENOUGH else None
+    return judged(change, interval, limit_pct, (before, now), rows=family, slack=slack)

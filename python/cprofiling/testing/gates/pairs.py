@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.analysis.comparison import UNSURE, Spread, judged, row_confidence
-from cprofiling.testing.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of
-from cprofiling.testing.gates.timed_call import CALL, Timer, only_compute, series
+from cprofiling.analysis.comparison import UNSURE
+from cprofiling.testing.gates.bootstrap import ENOUGH, METRICS, SEED, judged_times, paired_change, rule_of
+from cprofiling.testing.gates.timed_call import CALL, MOST_ROUNDS, SMALLEST_MS, Timer, only_compute, series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from cprofiling.testing.gates.timed_call import Turn
 
 LEAST_PAIRS, MOST_PAIRS = 2, 1_000_000
-_ENOUGH_PAIRS = 20
-_MOST_ROUNDS = 4
-_SMALLEST_MS = 0.05  # below, reading clocks and counters is a part of the time
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def compare_pairs(
             timer.time(new)
         turns: tuple[list[Turn], list[Turn]] = ([], [])
         source = random.Random(SEED)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(MOST_ROUNDS):
             for _ in range(count):
                 for function, side in source.sample(((baseline, turns[0]), (new, turns[1])), 2):
                     side.append(timer.time(function))
@@ -161,17 +158,14 @@ def _compared(
     size = len(both)
     old, new = (series((pair[side] for pair in both), name, by_cpu=by_cpu) for side in (0, 1))
     figures = METRICS[rule.metric](old), METRICS[rule.metric](new)
-    if min(*old, *new) < _SMALLEST_MS:
-        reason = f"it takes less than {_SMALLEST_MS:g} ms, too little to be timed by itself"
+    if min(*old, *new) < SMALLEST_MS:
+        reason = f"it takes less than {SMALLEST_MS:g} ms, too little to be timed by itself"
         return PairedTimes(name, size, *figures, None, None, "unknown", reason)
     change, draw = paired_change(old, new, rule.metric)
-    enough = size >= _ENOUGH_PAIRS
-    interval = interval_of(change, draw, size, row_confidence(confidence, family)) if enough else None
-    spreads = Spread(size, min(old), max(old)), Spread(size, min(new), max(new))
-    verdict, interval, by_ranges = judged(change, interval, rule.limit_pct, spreads, rows=family)
+    verdict, interval, by_ranges = judged_times(change, draw, (old, new), rule.limit_pct, confidence, family)
     reason = "the interval is too wide" if verdict == "unclear" else ""
     if interval is None:
-        reason = f"{size} pairs are too few, {_ENOUGH_PAIRS} are needed"
+        reason = f"{size} pairs are too few, {ENOUGH} are needed"
     elif by_ranges:
         reason = "by ranges that do not overlap"
     return PairedTimes(name, size, *figures, change, interval, verdict, reason)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
-from cprofiling.analysis.comparison import CONFIDENCE, NOT_ENOUGH, Spread, judged, row_confidence
-from cprofiling.testing.gates import timed_call
-from cprofiling.testing.gates.bootstrap import METRICS, interval_of, separate_change
+from cprofiling.analysis.comparison import CONFIDENCE, NOT_ENOUGH
+from cprofiling.testing.gates.bootstrap import ENOUGH, METRICS, judged_times, separate_change
+from cprofiling.testing.gates.timed_call import CALL, MOST_ROUNDS, SMALLEST_MS, Timer, only_compute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
     from cprofiling.analysis.comparison import Verdict
     from cprofiling.testing.gates.bootstrap import Rule
+    from cprofiling.testing.gates.timed_call import Turn
 
     Side: TypeAlias = Sequence[tuple[float, float]]
 
-LEAST, MOST = 20, 100_000
-_SMALLEST_MS = 0.05
-_MOST_ROUNDS = 4
+MOST = 100_000
 _LARGEST_ERROR_PCT = 0.75
 _LARGEST_BUSY_PCT = 10.0
 _RUNS_DIFFER_PCT = 2.0  # beyond what their calls show
@@ -69,26 +68,26 @@ def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series
     """Time a callable, as ``NodeProfiler.pairs`` says."""
     if not callable(function):
         raise TypeError(f"function must be callable, got {shown_value(function)}")
-    count = arguments.index_between("repeat", repeat, LEAST, MOST)
+    count = arguments.index_between("repeat", repeat, ENOUGH, MOST)
     warmup = arguments.index_between("warmup", warmup, 0, MOST)
-    with closing(timed_call.Timer()) as timer:
+    with closing(Timer()) as timer:
         for _ in range(warmup):
             timer.time(reference_work)
             timer.time(function)
-        pairs: list[tuple[timed_call.Turn, timed_call.Turn]] = []
-        for _ in range(_MOST_ROUNDS):
+        pairs: list[tuple[Turn, Turn]] = []
+        for _ in range(MOST_ROUNDS):
             pairs += [(timer.time(reference_work), timer.time(function)) for _ in range(count)]
             if _error_pct(pairs) <= _LARGEST_ERROR_PCT:
                 break
     names = dict.fromkeys(name for _, turn in pairs for name in turn.rows)
-    computes = timed_call.only_compute([turn for _, turn in pairs], [beside for beside, _ in pairs])
+    computes = only_compute([turn for _, turn in pairs], [beside for beside, _ in pairs])
     rows = {name: _row([pair for pair in pairs if name in pair[1].rows], name) for name in names}
     return Series(computes, rows)
 
 
-def _error_pct(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]]) -> float:
+def _error_pct(pairs: Sequence[tuple[Turn, Turn]]) -> float:
     """Return the standard error of the mean ratio, in percent."""
-    row = _row(pairs, timed_call.CALL)
+    row = _row(pairs, CALL)
     beside = zip(row.cpu_ms or row.wall_ms, row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms, strict=True)
     ratios = [time / other for time, other in beside if other > 0]
     return 100 * stdev(ratios) / math.sqrt(len(ratios)) / (fmean(ratios) or 1.0) if len(ratios) > 1 else 0.0
@@ -104,9 +103,9 @@ def reference_work() -> int:
     return total + len(found)
 
 
-def _row(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]], name: str) -> Row:
+def _row(pairs: Sequence[tuple[Turn, Turn]], name: str) -> Row:
     times = [turn.rows[name] for _, turn in pairs]
-    beside = [turn.rows[timed_call.CALL] for turn, _ in pairs]
+    beside = [turn.rows[CALL] for turn, _ in pairs]
     known = [each.cpu_ms for each in times if each.cpu_ms is not None]
     lines = [stood for _, turn in pairs if (stood := _in_line_ms(turn, name)) is not None]
     return Row(
@@ -119,11 +118,11 @@ def _row(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]], name: str) ->
     )
 
 
-def _in_line_ms(turn: timed_call.Turn, name: str) -> float | None:
+def _in_line_ms(turn: Turn, name: str) -> float | None:
     """Return a row's part of the time in line for a processor."""
     if turn.in_line_ms is None:
         return None
-    node, call = turn.rows[name], turn.rows[timed_call.CALL]
+    node, call = turn.rows[name], turn.rows[CALL]
     off, all_off = (each.wall_ms - (each.cpu_ms or 0.0) for each in (node, call))
     return max(0.0, min(turn.in_line_ms * off / all_off, off)) if all_off > 0 else 0.0
 
@@ -146,8 +145,8 @@ def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> 
     by_cpu = old.computes and new.computes and all(row.cpu_ms is not None for row in rows)
     clock = "cpu" if by_cpu else "wall"
     sides = [_beside(row, by_cpu=by_cpu, is_new=row is rows[1]) for row in rows]
-    if min(time for side in sides for time, _ in side) < _SMALLEST_MS:
-        return Change("unknown", f"unknown: it takes less than {_SMALLEST_MS:g} ms")
+    if min(time for side in sides for time, _ in side) < SMALLEST_MS:
+        return Change("unknown", f"unknown: it takes less than {SMALLEST_MS:g} ms")
     if min(min(*row.reference_cpu_ms, *row.reference_wall_ms) for row in rows) <= 0:
         return Change("unknown", "unknown: the clock is too coarse for the work beside")
     # The same program has other addresses in each process, and a neighbour on the same core slows each piece of work
@@ -180,7 +179,7 @@ def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
     """
     if by_cpu and row.cpu_ms is not None:
         return list(zip(row.cpu_ms, row.reference_cpu_ms, strict=True))
-    delay = max(0.0, sum(row.reference_wall_ms) / max(sum(row.reference_cpu_ms), _SMALLEST_MS) - 1) if is_new else 0.0
+    delay = max(0.0, sum(row.reference_wall_ms) / max(sum(row.reference_cpu_ms), SMALLEST_MS) - 1) if is_new else 0.0
     computed = row.cpu_ms or [0.0] * len(row.wall_ms)
     lines = row.in_line_ms or [cpu * delay for cpu in computed]
     excused = [line + others * delay for line, others in zip(lines, row.others_cpu_ms, strict=True)]
@@ -190,7 +189,6 @@ def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
 
 def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) -> tuple[Verdict, str]:
     old, new = sides
-    size = min(len(old), len(new))
 
     def figure(side: Side) -> float:
         if rule.metric == "mean":  # the mean of quotients would grow with the noise of what is below
@@ -198,13 +196,11 @@ def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) ->
         return METRICS[rule.metric]([time / beside for time, beside in side])
 
     changed, draw = separate_change(old, new, figure)
-    interval = interval_of(changed, draw, size, row_confidence(CONFIDENCE, family)) if size >= LEAST else None
     ratios = [[time / beside for time, beside in side] for side in sides]
-    before, now = (Spread(len(each), min(each), max(each)) for each in ratios)
-    found = judged(changed, interval, rule.limit_pct, (before, now), rows=family, slack=wider_pct)
+    found = judged_times(changed, draw, ratios, rule.limit_pct, CONFIDENCE, family, wider_pct)
     if found.by_ranges:
         where = "above" if found.verdict == "slower" else "below"
-        return found.verdict, f"{changed:+.1f} %, all {now.size} times are {where} all {before.size} before,"
+        return found.verdict, f"{changed:+.1f} %, all {len(new)} times are {where} all {len(old)} before,"
     if found.interval is None:
-        return found.verdict, f"{size} times, {LEAST} are needed"
+        return found.verdict, f"{min(len(old), len(new))} times, {ENOUGH} are needed"
     return found.verdict, f"{changed:+.1f} % [{found.interval[0]:+.1f}, {found.interval[1]:+.1f}]"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NS_PER_MS = 1e6
 CALL = ""  # stands for the whole call, beside the names of nodes
+SMALLEST_MS = 0.05  # below, reading clocks and counters is a part of the time
+MOST_ROUNDS = 4  # of calls, while times spread much
 _WAITING_SHARE = 0.05  # of its time, up to which a call counts as one that does nothing but compute
 
 
