@@ -29,22 +29,17 @@ cprof_ns cprof_clock_monotonic_ns(void)
     return (cprof_ns)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* CLOCK_MONOTONIC in the ticks of the counter that it took over from, so that what was open then has its time. */
-static cprof_ticks followed(void)
-{
-    (void)atomic_load_explicit(&cprof_clock.source, memory_order_acquire); /* before which the pair was written */
-    cprof_ns elapsed = cprof_clock_monotonic_ns() - cprof_clock.first_pair.ns;
-    unsigned __int128 scaled = (unsigned __int128)(uint64_t)(elapsed < 0 ? 0 : elapsed) << 32;
-    return cprof_clock.first_pair.ticks + (cprof_ticks)(scaled / atomic_load(&cprof_clock.multiplier));
-}
-
 cprof_ticks cprof_clock_read_other(int source)
 {
     switch (source) {
     case CPROF_CLOCK_TEST:
         return atomic_load(&cprof_clock.test_read)();
     case CPROF_CLOCK_FOLLOWER:
-        return followed();
+        /* CLOCK_MONOTONIC in the ticks of the counter that it took over from, so that what was open then has its time. */
+        (void)atomic_load_explicit(&cprof_clock.source, memory_order_acquire); /* before which the pair was written */
+        cprof_ns elapsed = cprof_clock_monotonic_ns() - cprof_clock.first_pair.ns;
+        unsigned __int128 scaled = (unsigned __int128)(uint64_t)(elapsed < 0 ? 0 : elapsed) << 32;
+        return cprof_clock.first_pair.ticks + (cprof_ticks)(scaled / atomic_load(&cprof_clock.multiplier));
     default:
         return (cprof_ticks)cprof_clock_monotonic_ns();
     }

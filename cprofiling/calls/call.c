@@ -81,23 +81,6 @@ static const cprof_span *counted_around(const cprof_chain *chain, const cprof_sp
     return around;
 }
 
-/* To statistics a span is the top also when those above it are not counted; what these know of children is the span's. */
-static void take_over_nested(cprof_chain *chain, cprof_span *span)
-{
-    for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
-        over->nested_ns = 0;
-    }
-}
-
-static void forget_all_nested(cprof_chain *chain, cprof_span *span)
-{
-    forget_nested(span);
-    for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
-    }
-}
-
 /* The span above one of the chain's own that is near its top; NULL: it is not. */
 static cprof_span *find_above(const cprof_chain *chain, const cprof_span *span)
 {
@@ -118,9 +101,17 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
         overlaps = overlaps || is_counted(at);
     }
     if (overlaps) {
-        forget_all_nested(chain, span);
+        forget_nested(span);
+        for (cprof_span *over = chain->top; over != span; over = over->parent) {
+            over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
+        }
     } else {
-        take_over_nested(chain, span);
+        /* To statistics a span is the top also when those above it are not counted; what these know of children is the span's.
+         */
+        for (cprof_span *over = chain->top; over != span; over = over->parent) {
+            span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
+            over->nested_ns = 0;
+        }
         add_nested(span, charge_ns);
     }
     above->parent = span->parent;
@@ -348,17 +339,6 @@ static void pause_call(cprof_resumable *call, bool step_ends)
     charge_parent(call);
 }
 
-/* What is measured beyond the clock stands still while a call is suspended, also for the blocks that are open inside it; the
- * innermost first, and the last one to go on. */
-static void pause_probes(const cprof_resumable *call, cprof_span *inner, bool step_ends)
-{
-    for (cprof_span *span = inner; span != NULL; span = span != call->span ? span->parent : NULL) {
-        if (span->probe != NULL) {
-            cprof_probe_pause(span->probe, step_ends);
-        }
-    }
-}
-
 static void continue_probes(const cprof_resumable *call, cprof_thread *thread)
 {
     cprof_probe *outermost_first = NULL;
@@ -384,7 +364,13 @@ void cprof_call_resumable_suspend(cprof_resumable *call, cprof_chain *chain, boo
 {
     pause_call(call, step_ends);
     if (may_have_probes(call, chain->top)) {
-        pause_probes(call, chain->top, step_ends);
+        /* What is measured beyond the clock stands still while a call is suspended, also for the blocks that are open inside
+         * it; the innermost first, and the last one to go on. */
+        for (cprof_span *span = chain->top; span != NULL; span = span != call->span ? span->parent : NULL) {
+            if (span->probe != NULL) {
+                cprof_probe_pause(span->probe, step_ends);
+            }
+        }
     }
     call->inner = chain->top;
     chain->top = call->span->parent;

@@ -170,13 +170,6 @@ static void take_out_of_open_lock_held(cprof_probe *probe)
     probe->next_open = probe->previous_open = NULL;
 }
 
-static void take_out_of_open(cprof_probe *probe)
-{
-    cprof_lock_acquire(&cprof_probes.lock);
-    take_out_of_open_lock_held(probe);
-    cprof_lock_release(&cprof_probes.lock);
-}
-
 void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory)
 {
     cprof_resources_memory_sample *sample = &probe->sample.device_memory;
@@ -394,23 +387,6 @@ static void end_gpu(cprof_probe *probe, bool counts)
     }
 }
 
-static void finish_gpu(cprof_probe *probe, bool is_sample)
-{
-    bool has_time = probe->events != NULL || probe->mark != NULL;
-    end_gpu(probe, is_sample && has_time && !probe->has_yielded);
-    if (is_sample && (!has_time || probe->has_yielded)) {
-        cprof_accum_miss_gpu(probe->accum, probe->generation, has_time ? CPROF_GPU_SUSPENDED : probe->cause);
-    }
-}
-
-static void leave_to_be_settled(cprof_probe *probe)
-{
-    cprof_lock_acquire(&cprof_probes.lock);
-    probe->next = atomic_load_explicit(&cprof_probes.unsettled, memory_order_relaxed);
-    atomic_store_explicit(&cprof_probes.unsettled, probe, memory_order_relaxed);
-    cprof_lock_release(&cprof_probes.lock);
-}
-
 void cprof_probe_settle_all(void)
 {
     cprof_lock_acquire(&cprof_probes.lock);
@@ -424,15 +400,6 @@ void cprof_probe_settle_all(void)
     }
 }
 
-/* A call that has no counters, since its key skipped or it is no sample, tells which were asked for. */
-static void note_counters(const cprof_probe *probe, bool is_sample)
-{
-    unsigned told = is_sample ? probe->sample.asked : 0;
-    if (probe->thread != NULL && (probe->wanted & ~told) != 0) {
-        cprof_accum_add_sample(probe->accum, probe->generation, &(cprof_resources_sample){.asked = probe->wanted});
-    }
-}
-
 void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
 {
     cprof_probe_stop(probe);
@@ -440,23 +407,36 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
         return; /* begun by the parent of this process, as was all that it holds */
     }
     if ((probe->flags & CPROF_FLAG_GPU) != 0) {
-        finish_gpu(probe, is_sample);
+        bool has_time = probe->events != NULL || probe->mark != NULL;
+        end_gpu(probe, is_sample && has_time && !probe->has_yielded);
+        if (is_sample && (!has_time || probe->has_yielded)) {
+            cprof_accum_miss_gpu(probe->accum, probe->generation, has_time ? CPROF_GPU_SUSPENDED : probe->cause);
+        }
     }
     if (probe->memory.known && probe->resets_peak) {
-        take_out_of_open(probe);
+        cprof_lock_acquire(&cprof_probes.lock);
+        take_out_of_open_lock_held(probe);
+        cprof_lock_release(&cprof_probes.lock);
     }
     cprof_probe_end_capture(probe);
     if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
         cprof_registry_capture_owner(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }
-    note_counters(probe, is_sample);
+    /* A call that has no counters, since its key skipped or it is no sample, tells which were asked for. */
+    unsigned told = is_sample ? probe->sample.asked : 0;
+    if (probe->thread != NULL && (probe->wanted & ~told) != 0) {
+        cprof_accum_add_sample(probe->accum, probe->generation, &(cprof_resources_sample){.asked = probe->wanted});
+    }
     if (is_sample && probe->sample.asked != 0) {
         bool own = !was_switched || probe->has_paused;
         probe->sample.counters.known &= own && (probe->flags & CPROF_FLAG_COUNTERS) != 0 ? CPROF_COUNTER_ALL : 0;
         cprof_accum_add_sample(probe->accum, probe->generation, &probe->sample);
     }
     if (probe->mark != NULL) {
-        leave_to_be_settled(probe);
+        cprof_lock_acquire(&cprof_probes.lock);
+        probe->next = atomic_load_explicit(&cprof_probes.unsettled, memory_order_relaxed);
+        atomic_store_explicit(&cprof_probes.unsettled, probe, memory_order_relaxed);
+        cprof_lock_release(&cprof_probes.lock);
     } else {
         give_back(probe);
     }

@@ -107,35 +107,25 @@ static bool is_final(int error)
     }
 }
 
-/* The first one to find out says why. */
-static void refuse(unsigned event, int error)
-{
-    int none = 0;
-    (void)atomic_compare_exchange_strong(&hardware.refused[event], &none, error);
-    (void)atomic_fetch_or(&hardware.refusals, bit_of(event));
-}
-
-static void put_in(group *owned, unsigned count, unsigned event, int fd)
-{
-    owned->events[count] = (open_event){.fd = fd, .event = event};
-    atomic_store_explicit(&owned->count, count + 1, memory_order_release);
-    (void)atomic_fetch_or(&hardware.accepted, bit_of(event));
-}
-
 /* 0 when the event is in the group, or refused for good; else an errno. */
 static int add_event(group *owned, unsigned event)
 {
     unsigned count = atomic_load_explicit(&owned->count, memory_order_relaxed);
     int fd = open_one(event, count > 0 ? owned->events[0].fd : -1);
     if (fd >= 0) {
-        put_in(owned, count, event, fd);
+        owned->events[count] = (open_event){.fd = fd, .event = event};
+        atomic_store_explicit(&owned->count, count + 1, memory_order_release);
+        (void)atomic_fetch_or(&hardware.accepted, bit_of(event));
         return 0;
     }
     int error = errno;
     if (!is_final(error)) {
         return error;
     }
-    refuse(event, error);
+    /* The first one to find out says why. */
+    int none = 0;
+    (void)atomic_compare_exchange_strong(&hardware.refused[event], &none, error);
+    (void)atomic_fetch_or(&hardware.refusals, bit_of(event));
     return 0;
 }
 
@@ -178,16 +168,11 @@ static void make_key(void)
     hardware.key_made = pthread_key_create(&hardware.key, end_thread) == 0;
 }
 
-static bool take(group *candidate)
-{
-    return !atomic_load_explicit(&candidate->taken, memory_order_relaxed) && !atomic_exchange(&candidate->taken, true);
-}
-
 /* One that no thread uses; NULL without memory. */
 static group *take_group(void)
 {
     for (group *known = atomic_load(&hardware.first); known != NULL; known = known->next) {
-        if (take(known)) {
+        if (!atomic_load_explicit(&known->taken, memory_order_relaxed) && !atomic_exchange(&known->taken, true)) {
             return known;
         }
     }

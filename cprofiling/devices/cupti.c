@@ -286,20 +286,15 @@ static void close_lock_held(void)
     (void)check_lock_held(seen->library.unsubscribe(cupti.subscriber), "cuptiUnsubscribe");
 }
 
-static void note_absence_lock_held(void)
-{
-    char text[REASON_SIZE] = "CUDA cannot be used: ";
-    size_t length = strlen(text);
-    bool is_off = cprof_wait_reason(text + length, sizeof text - length);
-    note_lock_held(is_off ? text : "no CUDA in the process");
-}
-
 static bool open_lock_held(void)
 {
     cupti.reason[0] = '\0';
     clear_counters();
     if (!cprof_wait_probe()) {
-        note_absence_lock_held();
+        char text[REASON_SIZE] = "CUDA cannot be used: ";
+        size_t length = strlen(text);
+        bool is_off = cprof_wait_reason(text + length, sizeof text - length);
+        note_lock_held(is_off ? text : "no CUDA in the process");
         return false;
     }
     if (!find_library_lock_held() || !prepare_memory_lock_held() || !subscribe_lock_held()) {
@@ -466,21 +461,16 @@ bool cprof_cupti_reason(char *buffer, size_t size)
     return text[0] != '\0';
 }
 
-static void describe_library_lock_held(cprof_cupti_state *state)
-{
-    const char *path = cprof_cupti_library_path(&seen->library);
-    state->has_library = true;
-    (void)snprintf(state->path, sizeof state->path, "%s", path != NULL ? path : "");
-    (void)seen->library.get_version(&state->version);
-}
-
 void cprof_cupti_get_state(cprof_cupti_state *state)
 {
     *state = (cprof_cupti_state){.has_library = false};
     (void)pthread_mutex_lock(&cupti.lock);
     memcpy(state->users, cupti.users, sizeof state->users);
     if (cupti.has_library && !cupti.is_forked) {
-        describe_library_lock_held(state);
+        const char *path = cprof_cupti_library_path(&seen->library);
+        state->has_library = true;
+        (void)snprintf(state->path, sizeof state->path, "%s", path != NULL ? path : "");
+        (void)seen->library.get_version(&state->version);
     }
     (void)pthread_mutex_unlock(&cupti.lock);
 #define COPY(name) state->name = atomic_load(&seen->name);

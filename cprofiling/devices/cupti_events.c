@@ -61,12 +61,6 @@ static void join_list(cprof_cupti_thread *self)
     cprof_lock_release(&threads.lock);
 }
 
-/* The calling thread's record. */
-static cprof_cupti_thread *own_thread(void)
-{
-    return &own;
-}
-
 void cprof_cupti_thread_set_node(cprof_cupti_node node, cprof_cupti_node *before)
 {
     cprof_cupti_thread *self = &own;
@@ -273,7 +267,8 @@ void cprof_cupti_events_call(void *context, int domain, uint32_t number, const v
     uint32_t correlation;
     memcpy(&site, (const char *)data + SITE_AT, sizeof site);
     memcpy(&correlation, (const char *)data + CORRELATION_AT, sizeof correlation);
-    cprof_cupti_thread *self = own_thread();
+    /* The calling thread's record. */
+    cprof_cupti_thread *self = &own;
     if (site == SITE_ENTER) {
         enter(self, session, domain, number, correlation);
     } else {

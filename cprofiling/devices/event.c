@@ -238,15 +238,6 @@ static cprof_gpu_answer ask_base(const cprof_gpu_pair *pair, cprof_gpu_times *ti
     return answer;
 }
 
-static void destroy_surplus(cprof_gpu_context *context)
-{
-    cu_event surplus = cprof_event_pool_surplus(context);
-    while (surplus != NULL) {
-        (void)judge(context, (cprof_gpu_answer){cprof_driver->event_destroy(surplus), "cuEventDestroy"});
-        surplus = cprof_event_pool_surplus(context);
-    }
-}
-
 /* The oldest pair of the stream; false when there is none that the device has passed. The caller holds stream->resolving. */
 static bool resolve_oldest(cprof_gpu_context *context, cprof_gpu_stream *stream)
 {
@@ -267,7 +258,11 @@ static bool resolve_oldest(cprof_gpu_context *context, cprof_gpu_stream *stream)
     if (answer.code != CU_NOT_READY && answer.code != CU_INVALID_HANDLE) {
         (void)judge(context, answer);
     }
-    destroy_surplus(context);
+    cu_event surplus = cprof_event_pool_surplus(context);
+    while (surplus != NULL) {
+        (void)judge(context, (cprof_gpu_answer){cprof_driver->event_destroy(surplus), "cuEventDestroy"});
+        surplus = cprof_event_pool_surplus(context);
+    }
     return true;
 }
 
@@ -383,13 +378,6 @@ static cprof_gpu_cause record(cprof_gpu_context *context, cu_event one, cu_strea
     return cause;
 }
 
-/* Taken before the call, as the event may be passed as soon as it is recorded. */
-static cprof_gpu_cause record_first(cprof_gpu_mark *mark)
-{
-    mark->host_ns = cprof_driver_now();
-    return record(mark->context, mark->first, mark->stream);
-}
-
 static cprof_gpu_mark *begin_here(cprof_gpu_context *context, cu_stream stream, cprof_gpu_cause *cause)
 {
     *cause = cprof_event_pool_life(context);
@@ -410,7 +398,9 @@ static cprof_gpu_mark *begin_here(cprof_gpu_context *context, cu_stream stream, 
         *cause = create(context, &mark->last);
     }
     if (*cause == CPROF_GPU_KNOWN) {
-        *cause = record_first(mark);
+        /* Taken before the call, as the event may be passed as soon as it is recorded. */
+        mark->host_ns = cprof_driver_now();
+        *cause = record(mark->context, mark->first, mark->stream);
     }
     if (*cause != CPROF_GPU_KNOWN) {
         cprof_event_pool_give_back(mark);

@@ -257,14 +257,6 @@ static cprof_status take_flow(load *l, char phase)
     return status == CPROF_OK ? cprof_table_add_flow(l->values.table, &flow) : status;
 }
 
-static cprof_status take_metadata(load *l)
-{
-    bool is_known;
-    cprof_status status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
-    l->report->ignored += is_known ? 0 : 1;
-    return status;
-}
-
 static cprof_status take_event(load *l)
 {
     const cprof_json_value *phase = cprof_chrome_event_value(&l->event, CPROF_CHROME_PHASE);
@@ -287,7 +279,10 @@ static cprof_status take_event(load *l)
     case 'f':
         return take_flow(l, letter);
     case 'M':
-        return take_metadata(l);
+        bool is_known;
+        cprof_status status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
+        l->report->ignored += is_known ? 0 : 1;
+        return status;
     default:
         l->report->ignored++;
         return CPROF_OK;

@@ -34,12 +34,6 @@ char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size)
     return room->bytes;
 }
 
-static bool is_absent(const cprof_json_value *value)
-{
-    return value == NULL || value->kind == CPROF_JSON_UNKNOWN ||
-           (value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 'n');
-}
-
 /* ---- texts ---- */
 
 /* Without a seed: arrows of several files meet by it. */
@@ -80,7 +74,8 @@ static cprof_status intern_text(cprof_chrome_values *values, cprof_name string, 
  * Empty: it is absent. CPROF_NO_MEMORY. */
 static cprof_status string_of_value(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *string)
 {
-    *string = is_absent(value) ? (cprof_name){"", 0} : value->text;
+    bool is_null = value != NULL && value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 'n';
+    *string = value == NULL || value->kind == CPROF_JSON_UNKNOWN || is_null ? (cprof_name){"", 0} : value->text;
     if (string->length == 0 || value->is_plain) {
         return CPROF_OK;
     }

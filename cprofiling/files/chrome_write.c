@@ -38,13 +38,6 @@ static inline void put(trace *t, const char *bytes, size_t length)
     t->json.at += length;
 }
 
-static void put_string(trace *t, cprof_name string)
-{
-    PUT(t, "\"");
-    cprof_json_write_string(&t->json, string);
-    PUT(t, "\"");
-}
-
 static void put_integer(trace *t, int64_t number)
 {
     t->json.at = cprof_json_write_integer(t->json.at, number);
@@ -92,14 +85,6 @@ static void put_id(trace *t, int64_t number, cprof_text text, unsigned lane)
     PUT(t, "\"");
 }
 
-static void put_new_place(trace *t, const cprof_track *track, unsigned lane)
-{
-    PUT(t, ",\"pid\":");
-    put_id(t, track->pid, track->pid_text, 0);
-    PUT(t, ",\"tid\":");
-    put_id(t, track->tid, track->tid_text, lane);
-}
-
 /* Where something is: members with a comma before them. */
 static void put_place(trace *t, uint32_t number, unsigned lane)
 {
@@ -110,7 +95,10 @@ static void put_place(trace *t, uint32_t number, unsigned lane)
     }
     const cprof_track *track = &t->table->tracks[number];
     const char *begin = t->json.at;
-    put_new_place(t, track, lane);
+    PUT(t, ",\"pid\":");
+    put_id(t, track->pid, track->pid_text, 0);
+    PUT(t, ",\"tid\":");
+    put_id(t, track->tid, track->tid_text, lane);
     if (track->pid_text == 0 && track->tid_text == 0) { /* else they may be anywhere by now */
         size_t length = (size_t)(t->json.at - begin);
         *entry = (cached){.key = number + 1, .lane = (uint16_t)lane, .length = (uint8_t)length};
@@ -281,23 +269,6 @@ static void put_end(trace *t, size_t row)
     PUT_NUMBER(t, row, suspended_ns, 0, "\"suspended_ns\":");
 }
 
-static void put_memory(trace *t, size_t row)
-{
-    PUT_NUMBER(t, row, memory_change, CPROF_TABLE_UNKNOWN, "\"memory_change\":");
-    PUT_NUMBER(t, row, memory_peak, CPROF_TABLE_UNKNOWN, "\"memory_peak\":");
-    PUT_NUMBER(t, row, device_memory_change, CPROF_TABLE_UNKNOWN, "\"device_memory_change\":");
-    PUT_NUMBER(t, row, device_memory_peak, CPROF_TABLE_UNKNOWN, "\"device_memory_peak\":");
-}
-
-static void put_device(trace *t, size_t row)
-{
-    PUT_NUMBER(t, row, external_id, -1, "\"External id\":");
-    PUT_NUMBER(t, row, correlation, -1, "\"correlation\":");
-    PUT_NUMBER(t, row, device, -1, "\"device\":");
-    PUT_NUMBER(t, row, stream, -1, "\"stream\":");
-    PUT_NUMBER(t, row, bytes, CPROF_TABLE_UNKNOWN, "\"bytes\":");
-}
-
 /* The lines of a stack, joined by semicolons. */
 static void put_stack(trace *t, cprof_name stack)
 {
@@ -342,8 +313,15 @@ static void put_made_args(trace *t, size_t row)
     }
     put_ids(t, row);
     put_end(t, row);
-    put_memory(t, row);
-    put_device(t, row);
+    PUT_NUMBER(t, row, memory_change, CPROF_TABLE_UNKNOWN, "\"memory_change\":");
+    PUT_NUMBER(t, row, memory_peak, CPROF_TABLE_UNKNOWN, "\"memory_peak\":");
+    PUT_NUMBER(t, row, device_memory_change, CPROF_TABLE_UNKNOWN, "\"device_memory_change\":");
+    PUT_NUMBER(t, row, device_memory_peak, CPROF_TABLE_UNKNOWN, "\"device_memory_peak\":");
+    PUT_NUMBER(t, row, external_id, -1, "\"External id\":");
+    PUT_NUMBER(t, row, correlation, -1, "\"correlation\":");
+    PUT_NUMBER(t, row, device, -1, "\"device\":");
+    PUT_NUMBER(t, row, stream, -1, "\"stream\":");
+    PUT_NUMBER(t, row, bytes, CPROF_TABLE_UNKNOWN, "\"bytes\":");
     put_texts(t, row);
     if (t->json.at[-1] == ',') {
         t->json.at[-1] = '}';
@@ -503,7 +481,9 @@ static const char base_key[] = "baseTimeNanoseconds";
 
 static void put_fact(trace *t, cprof_name key, cprof_name json)
 {
-    put_string(t, key);
+    PUT(t, "\"");
+    cprof_json_write_string(&t->json, key);
+    PUT(t, "\"");
     PUT(t, ":");
     cprof_json_write_json(&t->json, json);
     PUT(t, ",\n");
@@ -527,22 +507,16 @@ static bool has_fact(const trace *t, const char *key)
     return cprof_table_fact(t->table, cprof_name_of(key), &unused);
 }
 
-/* The earliest moment that is written; 0 where nothing is. */
-static cprof_ns earliest(const cprof_table *table)
-{
-    cprof_ns earliest_ns = table->count > 0 ? table->start_ns[0] : table->flow_count > 0 ? table->flows[0].at_ns : 0;
-    for (size_t i = 0; i < table->flow_count; i++) {
-        earliest_ns = table->flows[i].at_ns < earliest_ns ? table->flows[i].at_ns : earliest_ns;
-    }
-    return earliest_ns;
-}
-
 /* What times are counted from. A base that was set is changed only where readers would suffer: those that drop what is before
  * it, and those whose microseconds are of double precision. */
 cprof_ns cprof_chrome_write_base(const cprof_table *table)
 {
     cprof_name fact;
-    cprof_ns first_ns = earliest(table);
+    /* The earliest moment that is written; 0 where nothing is. */
+    cprof_ns first_ns = table->count > 0 ? table->start_ns[0] : table->flow_count > 0 ? table->flows[0].at_ns : 0;
+    for (size_t i = 0; i < table->flow_count; i++) {
+        first_ns = table->flows[i].at_ns < first_ns ? table->flows[i].at_ns : first_ns;
+    }
     if (cprof_table_fact(table, cprof_name_of(base_key), &fact)) {
         cprof_ns base_ns = parse_integer(fact);
         if (base_ns <= first_ns && (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_CHROME_WRITE_LONGEST_NS) {

@@ -162,14 +162,6 @@ void cprof_json_read_mark(cprof_json_reader *reader)
     reader->mark_is_fresh = reader->is_fresh;
 }
 
-static void go_back(cprof_json_reader *reader)
-{
-    reader->at = reader->mark;
-    reader->depth = reader->mark_depth;
-    reader->is_fresh = reader->mark_is_fresh;
-    cprof_json_read_mark(reader);
-}
-
 bool cprof_json_read_again(cprof_json_reader *reader)
 {
     if (reader->status != CPROF_OK) {
@@ -190,7 +182,10 @@ bool cprof_json_read_again(cprof_json_reader *reader)
     if (status == CPROF_OK) {
         status = fill(reader);
     }
-    go_back(reader);
+    reader->at = reader->mark;
+    reader->depth = reader->mark_depth;
+    reader->is_fresh = reader->mark_is_fresh;
+    cprof_json_read_mark(reader);
     return status == CPROF_OK || give_up(reader, status);
 }
 

@@ -146,13 +146,6 @@ static cprof_status put_source(cprof_live *live, const source *from, uint64_t er
     return status;
 }
 
-static cprof_status put_gone(cprof_live *live, const cprof_snapshot *gone, uint64_t errors)
-{
-    cprof_snapshot with_errors = *gone;
-    with_errors.internal_errors += errors;
-    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->folded, &with_errors);
-}
-
 /* ---- What is kept of registries that have left */
 
 static void forget_shown(cprof_live *live)
@@ -187,17 +180,6 @@ static cprof_status merge_left(const cprof_live *live, const left *from, cprof_s
     return status;
 }
 
-/* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever. So would
- * keys; without memory for less of them, there are more until the next time. */
-static void bound_merged(cprof_live *live)
-{
-    (void)cprof_snapshot_bound(live->merged, CPROF_REGISTRY_MAX_KEYS, CPROF_REGISTRY_MAX_OVERFLOW_STAGES, &live->folded);
-    if (live->merged->source_count > CPROF_LIVE_SOURCES) {
-        live->merged->sources[0] = live->id;
-        live->merged->source_count = 1;
-    }
-}
-
 /* Merges all but those that left last, once there are enough of them. Without memory they wait. */
 static void merge_those_before(cprof_live *live)
 {
@@ -216,7 +198,13 @@ static void merge_those_before(cprof_live *live)
     if (status == CPROF_OK) {
         cprof_snapshot_destroy(live->merged);
         live->merged = merged;
-        bound_merged(live);
+        /* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever.
+         * So would keys; without memory for less of them, there are more until the next time. */
+        (void)cprof_snapshot_bound(live->merged, CPROF_REGISTRY_MAX_KEYS, CPROF_REGISTRY_MAX_OVERFLOW_STAGES, &live->folded);
+        if (live->merged->source_count > CPROF_LIVE_SOURCES) {
+            live->merged->sources[0] = live->id;
+            live->merged->source_count = 1;
+        }
     } else { /* nor would they fit the next time */
         live->lost += live->left_count - MAY_RETURN;
     }
@@ -275,11 +263,6 @@ static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
     return 0;
 }
 
-static bool is_merged(const source *from)
-{
-    return from->kept == cprof_registry_state(from->registry) >> CPROF_STATE_GENERATION_SHIFT;
-}
-
 /* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */
 static cprof_status put_all(cprof_live *live)
 {
@@ -292,12 +275,14 @@ static cprof_status put_all(cprof_live *live)
     uint64_t errors = count_of(live->errors) + live->lost;
     uint64_t parts = 0;
     for (size_t i = 0; status == CPROF_OK && i < live->source_count; i++) {
-        if (!is_merged(&live->sources[i])) {
+        if (live->sources[i].kept != cprof_registry_state(live->sources[i].registry) >> CPROF_STATE_GENERATION_SHIFT) {
             status = put_source(live, &live->sources[i], parts++ == 0 ? errors : 0);
         }
     }
     if (status == CPROF_OK && gone != NULL) {
-        status = put_gone(live, gone, parts++ == 0 ? errors : 0);
+        cprof_snapshot with_errors = *gone;
+        with_errors.internal_errors += parts++ == 0 ? errors : 0;
+        status = put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->folded, &with_errors);
     }
     cprof_bytes_store(live->bytes, parts, 8);
     return status;
@@ -305,18 +290,17 @@ static cprof_status put_all(cprof_live *live)
 
 /* ---- Commits */
 
-static int errno_of(cprof_status status)
-{
-    return status == CPROF_OK ? 0 : status == CPROF_NO_MEMORY ? ENOMEM : EBUSY;
-}
-
 static void commit(cprof_live *live, uint64_t flags, cprof_live_state *state)
 {
     (void)pthread_mutex_lock(&live->writing);
     (void)pthread_mutex_lock(&live->lock);
     cprof_status status = put_all(live);
     (void)pthread_mutex_unlock(&live->lock);
-    const cprof_live_statistics statistics = {live->bytes, live->size, errno_of(status), flags};
+    const cprof_live_statistics statistics = {live->bytes, live->size,
+                                              status == CPROF_OK          ? 0
+                                              : status == CPROF_NO_MEMORY ? ENOMEM
+                                                                          : EBUSY,
+                                              flags};
     if (live->file.descriptor >= 0) {
         live->state.error = cprof_live_file_commit(&live->file, &statistics);
     } else if (statistics.error == 0 && live->keys > 0) {
@@ -342,16 +326,6 @@ static struct timespec after(uint64_t ns)
     return when;
 }
 
-/* Returns how long to wait then. */
-static uint64_t commit_in_time(cprof_live *live)
-{
-    cprof_live_state state;
-    int64_t began_ns = cprof_clock_monotonic_ns();
-    commit(live, 0, &state);
-    uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
-    return least_ns > live->interval_ns ? least_ns : live->interval_ns;
-}
-
 static void *run(void *context)
 {
     cprof_live *live = context;
@@ -364,7 +338,11 @@ static void *run(void *context)
         }
         if (!live->is_ending) {
             (void)pthread_mutex_unlock(&live->lock);
-            pause_ns = commit_in_time(live);
+            cprof_live_state state;
+            int64_t began_ns = cprof_clock_monotonic_ns();
+            commit(live, 0, &state);
+            uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
+            pause_ns = least_ns > live->interval_ns ? least_ns : live->interval_ns;
             (void)pthread_mutex_lock(&live->lock);
         }
     }

@@ -54,12 +54,6 @@ static unsigned known_of(const cprof_resources_figures *f)
     return known | (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0);
 }
 
-/* Whether there is anything to keep. */
-static bool is_worth_keeping(const cprof_resources_figures *figures)
-{
-    return (figures->asked | known_of(figures)) != 0;
-}
-
 /* Whether all counts are below 2^63, but for those that are parts of gpu_count. */
 static bool resource_counts_fit(const cprof_resources_figures *f)
 {
@@ -460,15 +454,6 @@ static void add_fixed(uint64_t *sum, const uint64_t *term)
     }
 }
 
-static void negate_fixed(uint64_t *term)
-{
-    static const uint64_t one[WORDS] = {1};
-    for (int i = 0; i < WORDS; i++) {
-        term[i] = ~term[i];
-    }
-    add_fixed(term, one);
-}
-
 /* Adds a double of less than 2^190, exactly; a negative one only to a larger sum. */
 static void add_double(uint64_t *sum, double value)
 {
@@ -484,7 +469,11 @@ static void add_double(uint64_t *sum, double value)
     term[position / 64] = (uint64_t)bits;
     term[position / 64 + 1] = (uint64_t)(bits >> 64);
     if (value < 0.0) {
-        negate_fixed(term);
+        static const uint64_t one[WORDS] = {1};
+        for (int i = 0; i < WORDS; i++) {
+            term[i] = ~term[i];
+        }
+        add_fixed(term, one);
     }
     add_fixed(sum, term);
 }
@@ -589,7 +578,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
     const cprof_moments *moments = &figures->moments;
     contents all = {
         .is_fractional = moments->total_ms.high != 0.0 || moments->squares_ms2.high != 0.0,
-        .has_extra = figures->extra != NULL && is_worth_keeping(&figures->extra->figures),
+        .has_extra = figures->extra != NULL && (figures->extra->figures.asked | known_of(&figures->extra->figures)) != 0,
         .times = {counts, figures->rows},
     };
     if (all.has_extra) {

@@ -25,13 +25,6 @@ static uint64_t advance(uint64_t before, uint64_t after)
     return after > before ? after - before : 0;
 }
 
-/* A value that was counted for a part of the time, as if it had been for all of it. */
-static uint64_t scaled(uint64_t value, uint64_t enabled_ns, uint64_t running_ns)
-{
-    unsigned __int128 whole = (unsigned __int128)value * enabled_ns / running_ns;
-    return whole < UINT64_MAX ? (uint64_t)whole : UINT64_MAX;
-}
-
 static void scale_hardware(cprof_counter_reading *difference)
 {
     if ((difference->known & CPROF_COUNTER_HARDWARE) == 0 || difference->running_ns >= difference->enabled_ns) {
@@ -43,7 +36,9 @@ static void scale_hardware(cprof_counter_reading *difference)
     }
     difference->estimated = true;
     for (unsigned i = CPROF_COUNTER_CYCLES; i < CPROF_COUNTER_COUNT; i++) {
-        difference->values[i] = scaled(difference->values[i], difference->enabled_ns, difference->running_ns);
+        /* A value that was counted for a part of the time, as if it had been for all of it. */
+        unsigned __int128 whole = (unsigned __int128)difference->values[i] * difference->enabled_ns / difference->running_ns;
+        difference->values[i] = whole < UINT64_MAX ? (uint64_t)whole : UINT64_MAX;
     }
 }
 

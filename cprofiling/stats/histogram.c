@@ -88,18 +88,13 @@ static uint64_t count_at(const cprof_histogram *histogram, unsigned index)
     return high << 32 | histogram->rows->buckets[index - histogram->rows->first * ROW];
 }
 
-static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *out)
-{
-    for (unsigned column = 0; column < ROW; column++) {
-        out[column] = count_at(histogram, row * ROW + column);
-    }
-}
-
 void cprof_histogram_copy(const cprof_histogram *histogram, uint64_t rows, uint64_t *counts)
 {
     for (unsigned row = cprof_histogram_begin_of(rows) / ROW; row < cprof_histogram_end_of(rows) / ROW; row++) {
         if (has_row(histogram->rows, row)) {
-            copy_row(histogram, row, counts + (size_t)row * ROW);
+            for (unsigned column = 0; column < ROW; column++) {
+                counts[row * ROW + column] = count_at(histogram, row * ROW + column);
+            }
         } else {
             memset(counts + (size_t)row * ROW, 0, ROW * sizeof *counts);
         }

@@ -330,14 +330,6 @@ static void take_children_in(const cprof_thread *thread, const cprof_span *span)
     }
 }
 
-/* What a span that is cut was suspended up to there, if it ran no more after that. */
-static cprof_ticks suspended_before(const cprof_span *span, cprof_ticks paused, cprof_ticks stop, cprof_ticks suspended)
-{
-    cprof_ticks ran = stop - span->start - suspended;
-    cprof_ticks until = paused > span->start ? paused - span->start : 0;
-    return suspended > 0 && until > ran ? until - ran : 0;
-}
-
 /* Writes into the ring if the span's recording goes on; the thread is marked as writing. */
 static inline void write_marked(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
                                 cprof_outcome outcome, bool suspendable)
@@ -350,7 +342,10 @@ static inline void write_marked(cprof_thread *thread, const cprof_span *span, cp
     uint8_t flags = suspendable ? CPROF_ROW_SUSPENDABLE : 0;
     if (__builtin_expect(atomic_load_explicit(&cprof_recording.open_serial, memory_order_relaxed) != serial, 0)) {
         cprof_ticks paused = atomic_load(&cprof_recording.paused);
-        suspended = suspended_before(span, paused, stop, suspended);
+        /* What a span that is cut was suspended up to there, if it ran no more after that. */
+        cprof_ticks ran = stop - span->start - suspended;
+        cprof_ticks until = paused > span->start ? paused - span->start : 0;
+        suspended = suspended > 0 && until > ran ? until - ran : 0;
         stop = paused;
         flags |= CPROF_ROW_CUT;
     }
@@ -558,14 +553,6 @@ static void free_left_rings(void)
     cprof_lock_release(&cprof_recording.lock);
 }
 
-static void leave_ring(struct cprof_ring *ring)
-{
-    cprof_lock_acquire(&cprof_recording.lock);
-    ring->next = cprof_recording.left_rings;
-    cprof_recording.left_rings = ring;
-    cprof_lock_release(&cprof_recording.lock);
-}
-
 /* Takes the rings of threads that are writing after the deadline from the recording. The number of their events. */
 static uint64_t leave_rings(cprof_recording_session *session, int64_t deadline_ns)
 {
@@ -576,7 +563,10 @@ static uint64_t leave_rings(cprof_recording_session *session, int64_t deadline_n
         if (is_writing(ring, deadline_ns)) {
             lost += ring->written + ring->refused;
             *at = ring->next;
-            leave_ring(ring);
+            cprof_lock_acquire(&cprof_recording.lock);
+            ring->next = cprof_recording.left_rings;
+            cprof_recording.left_rings = ring;
+            cprof_lock_release(&cprof_recording.lock);
         } else {
             at = &(*at)->next;
         }
@@ -592,13 +582,6 @@ static void meet_writers(void)
         atomic_store(&cprof_recording.fenced, true); /* what was to be had at the start is refused by now */
         (void)usleep(UNSEEN_US);
     }
-}
-
-/* After this nobody writes for the recording any more. Rings that are left to stopped threads are counted as lost. */
-static uint64_t wait_for_writers(cprof_recording_session *session)
-{
-    meet_writers();
-    return leave_rings(session, cprof_clock_monotonic_ns() + (int64_t)CPROF_RECORDING_PATIENCE_MS * 1000000);
 }
 
 static void free_session(cprof_recording_session *session)
@@ -634,7 +617,9 @@ cprof_status cprof_recording_finish(cprof_recording_session *session, cprof_tabl
         atomic_store(&cprof_recording.paused, stop); /* to a span that is closed at this moment the end is a pause */
         set_recording(session, false);
         take_out_of_force(session);
-        uint64_t lost = wait_for_writers(session);
+        /* After this nobody writes for the recording any more. Rings that are left to stopped threads are counted as lost. */
+        meet_writers();
+        uint64_t lost = leave_rings(session, cprof_clock_monotonic_ns() + (int64_t)CPROF_RECORDING_PATIENCE_MS * 1000000);
         cprof_clock_refine();
         if (table != NULL) {
             table->dropped += lost + session->unjoined;
