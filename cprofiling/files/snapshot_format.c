@@ -88,52 +88,49 @@ static void pass(stream *s, uint64_t *value, unsigned width)
     s->at += width;
 }
 
-static void pass_u16(stream *s, uint64_t *value)
+/* Numbers of 16 bits. */
+static void pass_small(stream *s, uint64_t *const *values, size_t count)
 {
-    pass(s, value, 2);
+    for (size_t i = 0; i < count; i++) {
+        pass(s, values[i], 2);
+    }
 }
 
-static void pass_u64(stream *s, uint64_t *value)
+/* Numbers of 64 bits of any kind. */
+static void pass_words(stream *s, void *const *words, size_t count)
 {
-    pass(s, value, 8);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, words[i], sizeof word);
+        pass(s, &word, sizeof word);
+        if (s->out == NULL) {
+            memcpy(words[i], &word, sizeof word);
+        }
+    }
 }
 
-static void pass_double(stream *s, double *value)
+#define ARRAY_OF(type, ...) (type[]){__VA_ARGS__}, sizeof((type[]){__VA_ARGS__}) / sizeof(type)
+#define PASS_SMALL(s, ...) pass_small(s, ARRAY_OF(uint64_t *const, __VA_ARGS__))
+#define PASS(s, ...) pass_words(s, ARRAY_OF(void *const, __VA_ARGS__))
+
+static void pass_run(stream *s, uint64_t *words, size_t count)
 {
-    uint64_t bits;
+    for (size_t i = 0; i < count; i++) {
+        pass(s, &words[i], sizeof *words);
+    }
+}
+
+/* A number of 128 bits of any kind. */
+static void pass_wide(stream *s, void *value)
+{
+    cprof_u128 bits;
     memcpy(&bits, value, sizeof bits);
-    pass_u64(s, &bits);
+    uint64_t low = (uint64_t)bits;
+    uint64_t high = (uint64_t)(bits >> 64);
+    PASS(s, &low, &high);
     if (s->out == NULL) {
+        bits = (cprof_u128)high << 64 | low;
         memcpy(value, &bits, sizeof bits);
-    }
-}
-
-static void pass_i64(stream *s, int64_t *value)
-{
-    uint64_t bits = (uint64_t)*value;
-    pass_u64(s, &bits);
-    if (s->out == NULL) {
-        *value = (int64_t)bits;
-    }
-}
-
-static void pass_u128(stream *s, cprof_u128 *value)
-{
-    uint64_t low = (uint64_t)*value;
-    uint64_t high = (uint64_t)(*value >> 64);
-    pass_u64(s, &low);
-    pass_u64(s, &high);
-    if (s->out == NULL) {
-        *value = (cprof_u128)high << 64 | low;
-    }
-}
-
-static void pass_i128(stream *s, cprof_i128 *value)
-{
-    cprof_u128 bits = (cprof_u128)*value;
-    pass_u128(s, &bits);
-    if (s->out == NULL) {
-        *value = (cprof_i128)bits;
     }
 }
 
@@ -141,14 +138,8 @@ static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
 {
     pass(s, &head->version, 4);
     pass(s, &head->flags, 4);
-    pass_u64(s, &head->length);
-    pass_u64(s, &snapshot->skip_least);
-    pass_u64(s, &snapshot->skip_most);
-    pass_u64(s, &snapshot->internal_errors);
-    pass_double(s, &snapshot->cost_ns);
-    pass_u64(s, &head->source_count);
-    pass_u64(s, &head->note_count);
-    pass_u64(s, &head->key_count);
+    PASS(s, &head->length, &snapshot->skip_least, &snapshot->skip_most, &snapshot->internal_errors, &snapshot->cost_ns,
+         &head->source_count, &head->note_count, &head->key_count);
 }
 
 static void pass_source(stream *s, cprof_snapshot_source *source)
@@ -160,39 +151,25 @@ static void pass_source(stream *s, cprof_snapshot_source *source)
             source->id[i] = (uint8_t)byte;
         }
     }
-    pass_u64(s, &source->generation);
+    PASS(s, &source->generation);
 }
 
 static void pass_figures(stream *s, cprof_figures *figures)
 {
-    pass_u64(s, &figures->count);
-    pass_u64(s, &figures->error_count);
-    pass_u64(s, &figures->cancelled_count);
-    pass_u64(s, &figures->skipped_count);
-    pass_u64(s, &figures->dropped_count);
-    pass_u64(s, &figures->self_unknown);
-    pass_u64(s, &figures->active_unknown);
-    pass_u64(s, &figures->histogram_lost);
-    pass_double(s, &figures->min_ms);
-    pass_double(s, &figures->max_ms);
-    pass_double(s, &figures->last_ms);
-    pass_double(s, &figures->first_ms);
-    pass_double(s, &figures->median_ms);
-    pass_u128(s, &figures->moments.total_ns);
-    pass_u128(s, &figures->moments.squares_ns2);
-    pass_u64(s, &figures->moments.squares_top);
-    pass_u128(s, &figures->nested_ns);
-    pass_u128(s, &figures->suspended_ns);
+    PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
+         &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
+         &figures->last_ms, &figures->first_ms, &figures->median_ms);
+    pass_wide(s, &figures->moments.total_ns);
+    pass_wide(s, &figures->moments.squares_ns2);
+    PASS(s, &figures->moments.squares_top);
+    pass_wide(s, &figures->nested_ns);
+    pass_wide(s, &figures->suspended_ns);
 }
 
 static void pass_key_fields(stream *s, key_fields *fields)
 {
-    pass_u16(s, &fields->stage_length);
-    pass_u16(s, &fields->node_length);
-    pass_u16(s, &fields->filled);
-    pass_u16(s, &fields->flags);
-    pass_u64(s, &fields->place);
-    pass_u64(s, &fields->last_taken_ns);
+    PASS_SMALL(s, &fields->stage_length, &fields->node_length, &fields->filled, &fields->flags);
+    PASS(s, &fields->place, &fields->last_taken_ns);
     pass_figures(s, &fields->figures);
 }
 
@@ -200,101 +177,66 @@ static void pass_buckets(stream *s, const cprof_buckets *buckets)
 {
     for (size_t i = 0; i < buckets->filled; i++) {
         uint64_t index = buckets->indices[i];
-        pass_u16(s, &index);
+        PASS_SMALL(s, &index);
         if (s->out == NULL) {
             buckets->indices[i] = (uint16_t)index;
         }
     }
-    for (size_t i = 0; i < buckets->filled; i++) {
-        pass_u64(s, &buckets->counts[i]);
-    }
+    pass_run(s, buckets->counts, buckets->filled);
 }
 
-static void pass_key_tail(stream *s, cprof_snapshot_key *key)
+static void pass_sums_and_buckets(stream *s, cprof_snapshot_key *key)
 {
-    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
-        pass_u64(s, &key->sums->total[i]);
-    }
-    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
-        pass_u64(s, &key->sums->squares[i]);
+    if (key->sums != NULL) {
+        pass_run(s, key->sums->total, CPROF_SNAPSHOT_KEY_WORDS);
+        pass_run(s, key->sums->squares, CPROF_SNAPSHOT_KEY_WORDS);
     }
     pass_buckets(s, &key->buckets);
 }
 
 static void pass_extra_head(stream *s, resources_head *head)
 {
-    pass_u16(s, &head->causes);
-    pass_u16(s, &head->counters);
-    pass_u16(s, &head->filled);
-    pass_u16(s, &head->asked);
-}
-
-static void pass_gpu(stream *s, cprof_resources_figures *figures)
-{
-    pass_u64(s, &figures->gpu_count);
-    pass_u128(s, &figures->gpu_ns);
-    pass_u64(s, &figures->gpu_min_ns);
-    pass_u64(s, &figures->gpu_max_ns);
-    pass_u64(s, &figures->gpu_lost);
-    pass_u64(s, &figures->queue_count);
-    pass_u128(s, &figures->queue_ns);
-    pass_u64(s, &figures->multi_stream);
-    for (int i = 0; i < CPROF_GPU_CAUSES; i++) {
-        pass_u64(s, &figures->missed[i]);
-    }
-}
-
-static void pass_launches(stream *s, cprof_launch_counts *launched)
-{
-#define PASS(name) pass_u64(s, &launched->name);
-    CPROF_LAUNCH_COUNTS(PASS)
-#undef PASS
-}
-
-static void pass_counters(stream *s, cprof_resources_figures *figures)
-{
-    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        pass_u64(s, &figures->counted[i]);
-        pass_u128(s, &figures->counters[i]);
-    }
-    pass_u64(s, &figures->estimated);
+    PASS_SMALL(s, &head->causes, &head->counters, &head->filled, &head->asked);
 }
 
 static void pass_memory(stream *s, cprof_resources_memory *figures, cprof_snapshot_memory *memory)
 {
-    pass_u64(s, &memory->taken_ns);
-    pass_u64(s, &figures->calls);
-    pass_i64(s, &figures->entry);
-    pass_i64(s, &figures->exit);
-    pass_i128(s, &memory->change);
-    pass_i64(s, &figures->peak);
+    PASS(s, &memory->taken_ns, &figures->calls, &figures->entry, &figures->exit);
+    pass_wide(s, &memory->change);
+    PASS(s, &figures->peak);
 }
 
 static void pass_extra(stream *s, cprof_snapshot_resources *extra)
 {
     cprof_resources_figures *figures = &extra->figures;
-    pass_gpu(s, figures);
-    pass_launches(s, &figures->launched);
-    pass_counters(s, figures);
+    PASS(s, &figures->gpu_count);
+    pass_wide(s, &figures->gpu_ns);
+    PASS(s, &figures->gpu_min_ns, &figures->gpu_max_ns, &figures->gpu_lost, &figures->queue_count);
+    pass_wide(s, &figures->queue_ns);
+    PASS(s, &figures->multi_stream);
+    pass_run(s, figures->missed, CPROF_GPU_CAUSES);
+#define PASS_LAUNCHES(name) PASS(s, &figures->launched.name);
+    CPROF_LAUNCH_COUNTS(PASS_LAUNCHES)
+#undef PASS_LAUNCHES
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        PASS(s, &figures->counted[i]);
+        pass_wide(s, &figures->counters[i]);
+    }
+    PASS(s, &figures->estimated);
     pass_memory(s, &figures->device_memory, &extra->device_memory);
     pass_memory(s, &figures->host_memory, &extra->host_memory);
-    pass_u64(s, &figures->waits);
-    pass_u128(s, &figures->wait_ns);
+    PASS(s, &figures->waits);
+    pass_wide(s, &figures->wait_ns);
     pass_buckets(s, &extra->gpu_buckets);
 }
 
 static void pass_shape_head(stream *s, shape_head *head)
 {
     cprof_shape_figures *figures = &head->figures;
-    pass_u16(s, &head->length);
-    pass_u16(s, &head->filled);
-    pass_u64(s, &figures->count);
-    pass_u64(s, &figures->error_count);
-    pass_u64(s, &figures->cancelled_count);
-    pass_u64(s, &figures->lost);
-    pass_u64(s, &figures->least_ns);
-    pass_u64(s, &figures->most_ns);
-    pass_u128(s, &figures->total_ns);
+    PASS_SMALL(s, &head->length, &head->filled);
+    PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->lost, &figures->least_ns,
+         &figures->most_ns);
+    pass_wide(s, &figures->total_ns);
 }
 
 /* ---- Writing, and reading what may come from anywhere */
@@ -411,18 +353,6 @@ size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
     return size;
 }
 
-static void write_extra(stream *s, cprof_snapshot_resources *extra)
-{
-    resources_head head = {
-        .causes = CPROF_GPU_CAUSES,
-        .counters = CPROF_COUNTER_COUNT,
-        .filled = extra->gpu_buckets.filled,
-        .asked = extra->figures.asked,
-    };
-    pass_extra_head(s, &head);
-    pass_extra(s, extra);
-}
-
 static void write_key(stream *s, cprof_snapshot_key *key)
 {
     key_fields fields = {
@@ -438,9 +368,12 @@ static void write_key(stream *s, cprof_snapshot_key *key)
     pass_key_fields(s, &fields);
     write_bytes(s, key->names.stage.bytes, key->names.stage.length);
     write_bytes(s, key->names.node.bytes, key->names.node.length);
-    pass_key_tail(s, key);
+    pass_sums_and_buckets(s, key);
     if (key->extra != NULL) {
-        write_extra(s, key->extra);
+        resources_head head = {CPROF_GPU_CAUSES, CPROF_COUNTER_COUNT, key->extra->gpu_buckets.filled,
+                               key->extra->figures.asked};
+        pass_extra_head(s, &head);
+        pass_extra(s, key->extra);
     }
     if (key->shapes != NULL) {
         write_shapes(s, key->shapes);
@@ -472,7 +405,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     pass(&s, &crc, CHECKSUM_BYTES);
 }
 
-static cprof_status refuse(stream *s, size_t offset, const char *reason)
+static cprof_status refuse(const stream *s, size_t offset, const char *reason)
 {
     (void)snprintf(s->fault->text, sizeof s->fault->text, "%s at byte %zu", reason, offset);
     return CPROF_BAD_FORMAT;
@@ -622,73 +555,83 @@ static const char *order_fault(const cprof_snapshot *snapshot, const cprof_snaps
     return order == 0 ? "the same key twice" : order > 0 ? "keys that do not ascend" : NULL;
 }
 
-/* Where a key lies, and what is known of it before there is room for it. */
-typedef struct {
-    size_t begin;
-    size_t extra_begin;
-    key_fields fields;
-    resources_head extra_head; /* all zero without flag 2 */
-} key_place;
-
-/* What follows then, with flag 2. */
-static cprof_status read_extra(stream *s, const key_place *place, cprof_snapshot_resources *extra, bool is_merged)
+/* The head of a key's figures beyond times, which begin at `begin`; the stream stays where it is. */
+static cprof_status look_at_extra(const stream *s, size_t begin, resources_head *head)
 {
-    if (extra == NULL) {
-        return CPROF_OK;
+    stream ahead = *s;
+    ahead.at = begin;
+    if (!can_hold(&ahead, 1, EXTRA_HEAD_BYTES)) {
+        return refuse(s, begin, BEHIND_THE_END);
     }
-    s->at += EXTRA_HEAD_BYTES;
-    extra->figures.asked = (unsigned)place->extra_head.asked;
-    pass_extra(s, extra);
-    const char *reason = cprof_snapshot_resources_fault(extra, is_merged);
-    return reason == NULL ? CPROF_OK : refuse(s, place->extra_begin, reason);
+    pass_extra_head(&ahead, head);
+    if (head->causes != CPROF_GPU_CAUSES || head->counters != CPROF_COUNTER_COUNT) {
+        return refuse(s, begin, "another number of causes or counters");
+    }
+    bool fits = can_hold(&ahead, EXTRA_BYTES - EXTRA_HEAD_BYTES + head->filled * BUCKET_BYTES, 1);
+    return fits ? CPROF_OK : refuse(s, begin, BEHIND_THE_END);
 }
 
-/* What a key ends with, with flag 4. */
-static cprof_status read_shapes(stream *s, const key_place *place, cprof_snapshot_key *key)
+/* The rest of a key that begins at `begin`, into the room that has been made for it. */
+static cprof_status fill_key(stream *s, size_t begin, bool has_shapes, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
 {
-    if ((place->fields.flags & FLAG_SHAPES) == 0) {
-        return CPROF_OK;
+    pass_sums_and_buckets(s, key);
+    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
+    reason = reason == NULL ? order_fault(snapshot, key) : reason;
+    if (reason == NULL && key->extra != NULL) {
+        begin = s->at;
+        s->at += EXTRA_HEAD_BYTES;
+        pass_extra(s, key->extra);
+        reason = cprof_snapshot_resources_fault(key->extra, snapshot->is_merged);
     }
-    size_t begin = s->at;
-    const char *reason;
-    cprof_status status = read_table(s, &key->figures, &key->shapes, &reason);
+    cprof_status status = reason == NULL ? CPROF_OK : CPROF_BAD_FORMAT;
+    if (status == CPROF_OK && has_shapes) {
+        begin = s->at;
+        status = read_table(s, &key->figures, &key->shapes, &reason);
+    }
     return status == CPROF_BAD_FORMAT ? refuse(s, begin, reason) : status;
 }
 
-/* What follows the names of a key. */
-static cprof_status read_key_tail(stream *s, const key_place *place, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
+static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
 {
-    key->figures = place->fields.figures;
-    key->place = place->fields.place;
-    key->last_taken_ns = place->fields.last_taken_ns;
-    pass_key_tail(s, key);
-    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
-    reason = reason == NULL ? order_fault(snapshot, key) : reason;
-    cprof_status status =
-        reason == NULL ? read_extra(s, place, key->extra, snapshot->is_merged) : refuse(s, place->begin, reason);
-    return status == CPROF_OK ? read_shapes(s, place, key) : status;
-}
-
-/* What follows the fields of a key. */
-static cprof_status read_key_rest(stream *s, const key_place *place, cprof_snapshot *snapshot)
-{
-    cprof_names names;
-    names.stage = take_name(s, place->fields.stage_length);
-    names.node = take_name(s, place->fields.node_length);
-    if (!cprof_name_is_legal(names.stage) || !cprof_name_is_legal(names.node)) {
-        return refuse(s, place->begin, "a name that is too long or no UTF-8");
+    size_t begin = s->at;
+    key_fields fields = {.filled = 0};
+    resources_head extra = {.asked = 0};
+    if (!can_hold(s, 1, KEY_BYTES)) {
+        return refuse(s, begin, BEHIND_THE_END);
+    }
+    pass_key_fields(s, &fields);
+    if ((fields.flags & ~(uint64_t)FLAGS) != 0) {
+        return refuse(s, begin, "unknown flags");
+    }
+    bool is_fractional = (fields.flags & FLAG_FRACTIONAL) != 0;
+    bool has_extra = (fields.flags & FLAG_EXTRA) != 0;
+    size_t rest = fields.stage_length + fields.node_length + (is_fractional ? sizeof(cprof_snapshot_sums) : 0) +
+                  fields.filled * BUCKET_BYTES;
+    if (!can_hold(s, rest, 1)) {
+        return refuse(s, begin, BEHIND_THE_END);
+    }
+    cprof_status status = has_extra ? look_at_extra(s, s->at + rest, &extra) : CPROF_OK;
+    if (status != CPROF_OK) {
+        return status;
+    }
+    cprof_name stage = take_name(s, fields.stage_length);
+    cprof_name node = take_name(s, fields.node_length);
+    if (!cprof_name_is_legal(stage) || !cprof_name_is_legal(node)) {
+        return refuse(s, begin, "a name that is too long or no UTF-8");
     }
     cprof_snapshot_room room = {
-        .filled = place->fields.filled,
-        .gpu_filled = place->extra_head.filled,
-        .is_fractional = (place->fields.flags & FLAG_FRACTIONAL) != 0,
-        .has_extra = (place->fields.flags & FLAG_EXTRA) != 0,
-    };
-    cprof_snapshot_key *key = cprof_snapshot_key_new(names, &room);
+        .filled = fields.filled, .gpu_filled = extra.filled, .is_fractional = is_fractional, .has_extra = has_extra};
+    cprof_snapshot_key *key = cprof_snapshot_key_new((cprof_names){stage, node}, &room);
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
-    cprof_status status = read_key_tail(s, place, snapshot, key);
+    key->figures = fields.figures;
+    key->place = fields.place;
+    key->last_taken_ns = fields.last_taken_ns;
+    if (has_extra) {
+        key->extra->figures.asked = (unsigned)extra.asked;
+    }
+    status = fill_key(s, begin, (fields.flags & FLAG_SHAPES) != 0, snapshot, key);
     if (status != CPROF_OK) {
         cprof_snapshot_key_destroy(key);
         return status;
@@ -696,44 +639,6 @@ static cprof_status read_key_rest(stream *s, const key_place *place, cprof_snaps
     cprof_snapshot_key_complete(key);
     snapshot->keys[snapshot->key_count++] = key;
     return CPROF_OK;
-}
-
-/* Looks ahead at what a key ends with, with flag 2; the stream stays where it is. */
-static cprof_status look_at_extra(stream *s, key_place *place)
-{
-    stream ahead = *s;
-    ahead.at = place->extra_begin;
-    if (!can_hold(&ahead, 1, EXTRA_HEAD_BYTES)) {
-        return refuse(s, place->extra_begin, BEHIND_THE_END);
-    }
-    resources_head *head = &place->extra_head;
-    pass_extra_head(&ahead, head);
-    if (head->causes != CPROF_GPU_CAUSES || head->counters != CPROF_COUNTER_COUNT) {
-        return refuse(s, place->extra_begin, "another number of causes or counters");
-    }
-    bool fits = can_hold(&ahead, EXTRA_BYTES - EXTRA_HEAD_BYTES + head->filled * BUCKET_BYTES, 1);
-    return fits ? CPROF_OK : refuse(s, place->extra_begin, BEHIND_THE_END);
-}
-
-static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
-{
-    key_place place = {.begin = s->at};
-    key_fields *fields = &place.fields;
-    if (!can_hold(s, 1, KEY_BYTES)) {
-        return refuse(s, place.begin, BEHIND_THE_END);
-    }
-    pass_key_fields(s, fields);
-    if ((fields->flags & ~(uint64_t)FLAGS) != 0) {
-        return refuse(s, place.begin, "unknown flags");
-    }
-    size_t sum_bytes = (fields->flags & FLAG_FRACTIONAL) != 0 ? sizeof(cprof_snapshot_sums) : 0;
-    size_t rest = fields->stage_length + fields->node_length + sum_bytes + fields->filled * BUCKET_BYTES;
-    if (!can_hold(s, rest, 1)) {
-        return refuse(s, place.begin, BEHIND_THE_END);
-    }
-    place.extra_begin = s->at + rest;
-    cprof_status status = (fields->flags & FLAG_EXTRA) != 0 ? look_at_extra(s, &place) : CPROF_OK;
-    return status == CPROF_OK ? read_key_rest(s, &place, snapshot) : status;
 }
 
 static cprof_status read_keys(stream *s, const header *head, cprof_snapshot *snapshot)
