@@ -19,7 +19,7 @@ import pytest
 import cprofiling as cp
 from calls import run_python
 from cprofiling.counting import count_calls
-from cprofiling.testing.counting.tally import Tally
+from cprofiling.testing.counting.calls import Tally
 
 pytestmark = pytest.mark.native
 
@@ -434,7 +434,7 @@ def test_two_threads_cannot_begin_the_same_count() -> None:
 
 def test_a_forked_child_counts_though_another_thread_of_the_parent_was_about_to() -> None:
     script = """
-from cprofiling.counting import count_calls; from cprofiling.testing.counting import operators, patches
+from cprofiling.counting import count_calls; from cprofiling.testing.counting import functions as patches, operators
 
 entered, leave = threading.Event(), threading.Event()
 

@@ -88,7 +88,7 @@ def depths(text: str) -> list[int]:
 
 def native_glob(text: str) -> str:
     """Check a pattern for argparse."""
-    from cprofiling.testing.counting.patterns import checked_patterns
+    from cprofiling.testing.counting.functions import checked_patterns
 
     try:
         return checked_patterns((text,))[0]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling.devices.cupti import NO_CUDA, library_folders, missing_reason
 from cprofiling.nodes.profiler import Profiler
+from cprofiling.testing.counting.calls import Tally
+from cprofiling.testing.counting.functions import own_calls
 from cprofiling.testing.counting.operators import counting_operators
-from cprofiling.testing.counting.patches import own_calls
-from cprofiling.testing.counting.tally import Tally
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from cprofiling.testing.counting.tally import Tally
+    from cprofiling.testing.counting.calls import Tally
 
 # By whose target a thread is told that serves an executor, to which tasks are given: each of them is counted by itself.
 _SERVING = "concurrent.futures.thread"

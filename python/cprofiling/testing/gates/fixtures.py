@@ -9,7 +9,7 @@ from cprofiling._internal.text import checked_text
 from cprofiling.nodes.decorators import default_name
 from cprofiling.nodes.profiler import Profiler
 from cprofiling.testing.counting.calls import CallCount
-from cprofiling.testing.counting.patterns import checked_patterns
+from cprofiling.testing.counting.functions import checked_patterns
 from cprofiling.testing.gates import series
 from cprofiling.testing.gates.pairs import compare_pairs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text, shown_text, shown_value
 from cprofiling.devices.cupti import NO_CUDA
-from cprofiling.testing.counting.patterns import checked_patterns
+from cprofiling.testing.counting.functions import checked_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
