@@ -686,111 +686,25 @@ def test_a_block_that_is_left_by_what_it_asks(run: Run) -> None:
     """)
 
 
-CODES = (2, 3, 100, 101, 201, 400, 600, 700, 709, 719, 900, 999)
-
-FAULTS = """
-CODES, MOST = %r, 3
-FUNCTIONS = [
-    "cuGetProcAddress", "cuDeviceGet", "cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxGetId",
-    "cuCtxPushCurrent", "cuCtxPopCurrent", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain",
-    "cuDevicePrimaryCtxRelease", "cuStreamIsCapturing", "cuEventCreate", "cuEventDestroy", "cuEventRecord",
-    "cuEventQuery", "cuEventElapsedTime", "cuMemGetInfo", "cuThreadExchangeStreamCaptureMode",
-]
-STAYS = {"cuCtxPopCurrent", "cuGetProcAddress"}   # what they do to a process stays: one for each
-RARE = {"cuEventDestroy"}                         # called for surplus events only
-ROUNDS = 4
-
-def new_life(device):
-    if fake.references(device) > 0:
-        fake.device_reset(device)
-    fake.activate(device)
-
-def one(function, code, nth, rounds=ROUNDS):
-    "Nodes on the current device and on another one, while one call fails."
-    for device in (0, 1):
-        new_life(device)
-    references = [fake.references(device) for device in (0, 1)]
-    fake.bind(0)
-    torch.streams = {0: 0, 1: 0}
-    torch._C._cuda_getCurrentRawStream = torch.streams.__getitem__
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, gpu_time=True, memory=True)
-    @profiler.profile_node("node")
-    def node(on):
-        fake.launch_default(on.device.index, 5 * MS)
-        return "result"
-    before = fake.calls(b"cuCtxPushCurrent"), fake.calls(b"cuCtxPopCurrent")
-    fake.fail(function.encode(), code, nth)
-    failing = fake.calls(function.encode()) + nth
-    where = function, code, nth
-    for round in range(rounds):
-        for device in (0, 1):
-            assert node(Tensor(device)) == "result", where
-        if round %% 2 and rounds == ROUNDS:
-            fake.advance(100 * MS)
-            profiler.get_profiling_summary()
-    fake.advance(10_000 * MS)
-    summary = profiler.get_profiling_summary()
-    (s,) = summary
-    has_failed = fake.calls(function.encode()) >= failing
-    fake.fail(function.encode(), 0, 1 << 40)
-    assert s.count == 2 * rounds and summary.internal_errors == 0, where
-    assert s.gpu_count <= s.count and (s.gpu_total_ms or 0.0) == 5.0 * s.gpu_count, (where, s)
-    assert s.gpu_count == s.count or (has_failed and (s.gpu_reason or summary.reasons)), (where, s)
-    assert fake.broken_rules() == [], (where, fake.broken_rules())
-    pushed, popped = (fake.calls(name) - was for name, was in zip((b"cuCtxPushCurrent", b"cuCtxPopCurrent"), before))
-    assert pushed - (has_failed and function == "cuCtxPushCurrent") == popped, where
-    is_harmed = has_failed and function == "cuDevicePrimaryCtxRelease"
-    assert is_harmed or references == [fake.references(device) for device in (0, 1)], where
-    assert function == "cuThreadExchangeStreamCaptureMode" or fake.capture_mode() == 0, where
-    assert fake.calls(b"cuInit") == 0 and fake.calls(b"cuCtxSynchronize") == 0
-    return has_failed
-
-def apart(function, code, nth):
-    "The same in a process of its own."
-    child = os.fork()
-    if child == 0:
-        fake.reset()
-        if function == "cuGetErrorName":
-            fake.fail(b"cuEventRecord", 700, 1)
-        status = 1
-        try:
-            one(function, code, nth)
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, (function, code, nth)
-
-end_watch_dog()
-use_torch().streams          # the driver is loaded, but not looked for yet
-torch = sys.modules["torch"]
-for device in (0, 1):
-    fake.device_reset(device)
-"""
-
-APART = """
-for code in (1, 4, 999):
-    apart("cuGetErrorName", code, 1)
-for function in FUNCTIONS:
-    for nth in range(1, MOST + 1):
-        for code in (4, *CODES[::4]) if function in STAYS else (4,):
-            apart(function, code, nth)
-"""
-
-TOGETHER = """
-for code in (2, 400, 700):
-    assert one("cuEventDestroy", code, 1, rounds=600)
-failed = {function: 0 for function in FUNCTIONS if function not in STAYS | RARE}
-for function in failed:
-    for code in CODES:
-        for nth in range(1, MOST + 1):
-            failed[function] += one(function, code, nth)
-assert set(failed.values()) == {len(CODES) * MOST}, failed
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [APART, TOGETHER], ids=["apart", "together"])
-def test_every_call_of_the_driver_may_fail(libcuda: str, how: str) -> None:
-    """H1 to H3: no crash, nothing raised, the nodes counted, their other times right, and a reason."""
-    check_script(PREAMBLE + FAULTS % (CODES,) + how, CPROFILING_LIBCUDA=libcuda)
+def test_a_call_of_the_driver_that_fails_costs_times_only(run: Run) -> None:
+    """H1 to H3: no crash, nothing raised, and a reason. The core's tests have every function and every code."""
+    run("""
+        for function in ("cuCtxGetCurrent", "cuCtxPushCurrent", "cuStreamIsCapturing", "cuEventCreate", "cuEventRecord",
+                         "cuEventQuery", "cuEventElapsedTime", "cuMemGetInfo"):
+            for code in (2, 400, 700):
+                fake.device_reset(0)
+                fake.activate(0)
+                torch.streams[0] = fake.new_stream(0, 0)
+                fake.bind(0)
+                cp.set_profiling(True, gpu_time=True, memory=True, reset=True)
+                fake.fail(function.encode(), code, 1)
+                for _ in range(3):
+                    assert node(5) == "result"
+                fake.advance(100 * MS)
+                s, summary = stats(), cp.get_profiling_summary()
+                fake.fail(function.encode(), 0, 1 << 40)
+                where = function, code, s, summary.reasons
+                assert s.count == 3 and (s.gpu_total_ms or 0.0) == 5.0 * s.gpu_count, where
+                assert s.gpu_count == 3 or s.gpu_reason or summary.reasons, where
+                finish(node=3)
+    """)
