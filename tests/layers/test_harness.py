@@ -21,10 +21,10 @@ from cprofiling.commands import main
 from cprofiling.devices import operations
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
 from cprofiling.layers import context, recording
-from cprofiling.layers.breakdown import NOTHING, STAND_IN
 from cprofiling.layers.harness import stage_bench
 from cprofiling.layers.harness.mock_inputs import MockInputs
 from cprofiling.layers.harness.stage_bench import progress, synchronize
+from cprofiling.layers.recording import NOTHING, STAND_IN
 
 SIGNATURE: dict[str, Any] = {
     "stage_name": "stage",

@@ -375,7 +375,7 @@ def test_lines_of_workers_that_make_no_sense(tmp_path: Path) -> None:
     (path,) = (tmp_path / "workers").iterdir()
     with path.open("ab") as file:
         file.write(b'{"rank": 0}\nnonsense\n7\n{"rank": 0, "name": "x", "ms": "y", "memory": null}\n\xff\n')
-    writer.use("x", 2.0, None)
+    writer.write(name="x", ms=2.0, memory=None)
     with path.open("ab") as file:
         file.write(b'{"rank": 0, "name": "x", "ms": 3.0')
     assert told() == [(1, None)]
@@ -394,9 +394,9 @@ def test_of_the_checkpoints_of_workers_the_highest_counts(tmp_path: Path) -> Non
     registry.records._folder = tmp_path
     for peak in (2, 3, 1):
         writer = workers.WorkerWriter(str(tmp_path))
-        writer.use("x", 1.0, None)
+        writer.write(name="x", ms=1.0, memory=None)
         for name in ("before_x", "own"):
-            writer.checkpoint(name, StageMemory(1, 1, 1, peak))
+            writer.write(checkpoint=name, memory=StageMemory(1, 1, 1, peak))
     registry.add_checkpoint("own", StageMemory(0, 0, 0, 0))
     assert registry.checkpoints() == {"before_x": (1, 1, 1, 3), "own": (0, 0, 0, 0)}
     registry.forget_checkpoints()
@@ -406,14 +406,14 @@ def test_of_the_checkpoints_of_workers_the_highest_counts(tmp_path: Path) -> Non
 def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     writer = workers.WorkerWriter(str(tmp_path / "file"))
-    writer.use("x", 1.0, None)
+    writer.write(name="x", ms=1.0, memory=None)
     assert len(caplog.messages) == 1
     assert "The records of this worker are lost: cannot write to" in caplog.messages[0]
     full = workers.WorkerWriter(str(tmp_path / "workers"))
     os.close(full._descriptor)
     full._descriptor = os.open("/dev/full", os.O_WRONLY)
     for _ in range(2):
-        full.use("x", 1.0, None)
+        full.write(name="x", ms=1.0, memory=None)
     assert caplog.messages[1:] == ["[Profiler] Further records of this worker are lost: No space left on device"]
 
 

@@ -84,7 +84,6 @@ class ProfilingContext:
         self._latest: _Use | None = None  # that has not ended
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies are new ones."""
         options = {"reset_peak_memory": self.reset_peak_memory, "capture_memory": self.capture_memory}
         return functools.partial(type(self), self.name, **options), ()
 

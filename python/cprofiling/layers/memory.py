@@ -25,12 +25,12 @@ class StageMemory(NamedTuple):
         """Return the figures in MiB, as reports have them."""
         return {f"{name}_mb": round(value / _MEBIBYTE, 2) for name, value in zip(self._fields, self, strict=True)}
 
-    def with_peaks_of(self, other: StageMemory) -> StageMemory:
+    def with_peaks_of(self, other: StageMemory | None) -> StageMemory:
         """Return these figures with the higher ones of both peaks."""
-        return self._replace(
-            peak_allocated=max(self.peak_allocated, other.peak_allocated),
-            peak_reserved=max(self.peak_reserved, other.peak_reserved),
-        )
+        if other is None:
+            return self
+        allocated = max(self.peak_allocated, other.peak_allocated)
+        return self._replace(peak_allocated=allocated, peak_reserved=max(self.peak_reserved, other.peak_reserved))
 
 
 class MemoryReader:

@@ -49,7 +49,6 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        """Know nothing of a nameless request."""
         self._lock = threading.RLock()
         self._profiler = Profiler()
         self._profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
@@ -116,10 +115,9 @@ class Registry:
             self.ended_ns = max(self.ended_ns, end_ns)
             self.latest[name] = memory
             if memory is not None:
-                known = self._memories.get(name)
-                self._memories[name] = memory if known is None else memory.with_peaks_of(known)
+                self._memories[name] = memory.with_peaks_of(self._memories.get(name))
         if self.worker is not None:
-            self.worker.use(name, elapsed_ms, memory)
+            self.worker.write(name=name, ms=elapsed_ms, memory=memory)
 
     def add_fault(self, name: str, start_ns: int, *, is_cancelled: bool) -> None:
         """Count a use that an exception ended."""
@@ -128,7 +126,7 @@ class Registry:
                 return
             self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
         if self.worker is not None:
-            self.worker.fault(name, is_cancelled=is_cancelled)
+            self.worker.write(name=name, is_cancelled=is_cancelled)
 
     def add_checkpoint(self, name: str, memory: StageMemory) -> None:
         """Keep the memory at a moment, the latest under each name."""
@@ -137,7 +135,7 @@ class Registry:
                 return
             self._checkpoints[name] = memory
         if self.worker is not None:
-            self.worker.checkpoint(name, memory)
+            self.worker.write(checkpoint=name, memory=memory)
 
     def checkpoints(self) -> dict[str, StageMemory]:
         """Return the kept memory by name, of this process before workers'."""
@@ -159,7 +157,7 @@ class Registry:
         """Keep a stage's latest signature."""
         self._signatures[name] = (inputs, output)
         if self.worker is not None:
-            self.worker.signature(StageIOSignature.of_call(name, inputs, output))
+            self.worker.write(signature=StageIOSignature.of_call(name, inputs, output).to_dict())
 
     def set_metadata(self, key: str, value: Any) -> None:
         """Keep an entry for the report's metadata."""

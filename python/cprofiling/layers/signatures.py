@@ -87,7 +87,6 @@ class Capture:
     __slots__ = ("_function", "_gathers", "_names", "measured")
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Take a function's parameters, ``arg0``, ``arg1`` where unknown."""
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
@@ -107,8 +106,12 @@ class Capture:
             names, args = names[1:], args[1:]
         for name, value in zip(names, args, strict=False):
             made[name] = encoding.of(value, f"/{name}", 0)
-        if len(args) > len(names):
-            self._add_others(made, encoding, args[len(names) :], len(names))
+        others = args[len(names) :]
+        if others and self._gathers is not None:
+            made[self._gathers] = encoding.of(list(others), "/" + self._gathers, 0)
+        else:
+            for place, value in enumerate(others, len(names)):
+                made[f"arg{place}"] = encoding.of(value, f"/arg{place}", 0)
         for name, value in kwargs.items():
             if [name] not in _OWN_PARAMETERS:
                 made[name] = encoding.of(value, "/" + escaped(name), 0)
@@ -122,13 +125,6 @@ class Capture:
                 found = getattr(found, "__func__", found)
                 return inspect.unwrap(found, stop=lambda each: each is self.measured) is self.measured
         return False
-
-    def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...], first: int) -> None:
-        if self._gathers is not None:
-            made[self._gathers] = encoding.of(list(others), "/" + self._gathers, 0)
-            return
-        for place, value in enumerate(others, first):
-            made[f"arg{place}"] = encoding.of(value, f"/arg{place}", 0)
 
 
 def signature_of_output(value: Any) -> Any:
@@ -194,43 +190,35 @@ class _Encoding:
         return type(value).__name__
 
     def number(self, value: Any, where: str, _depth: int) -> Any:
-        """Return an int."""
         return int(value) if value.bit_length() <= _INT_BITS else self._named(value, where, "other")
 
     def real(self, value: Any, where: str, _depth: int) -> Any:
-        """Return a float, as a text where JSON has none."""
         if math.isfinite(value):
             return float(value)
         self.types[where] = "float"
         return repr(float(value))
 
     def text(self, value: Any, _where: str, _depth: int) -> str:
-        """Return a str of a class of its own."""
         return str.__str__(value)
 
     def other(self, value: Any, where: str, _depth: int) -> str:
-        """Return the name of a type that nothing more is said of."""
         return self._named(value, where, "other")
 
     def list_(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a list's items, or a long one's type."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
 
     def tuple_(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a tuple's items."""
         kind = type(value)
         self.types[where] = "tuple" if not hasattr(kind, "_fields") else f"namedtuple {_full_name(kind)}"
         return self.list_(value, where, depth)
 
     def set_(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a set's items, in no order of meaning."""
         self.types[where] = "set"
         return self.list_(value, where, depth)
 
     def mapping(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a mapping's values or pairs."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         keys = list(value)
@@ -247,7 +235,6 @@ class _Encoding:
         ]
 
     def dataclass_(self, value: Any, where: str, depth: int) -> dict[str, Any]:
-        """Return the signatures of a dataclass's fields by their names."""
         self.types[where] = f"dataclass {_full_name(type(value))}"
         return {
             field.name: self.of(getattr(value, field.name), f"{where}/{field.name}", depth + 1)
@@ -256,7 +243,6 @@ class _Encoding:
         }
 
     def array(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
-        """Return the description of a NumPy array, with strides in elements."""
         size = max(value.itemsize, 1)
         return {
             "shape": list(value.shape),
@@ -267,11 +253,9 @@ class _Encoding:
         }
 
     def scalar(self, value: Any, where: str, depth: int) -> Any:
-        """Return a NumPy scalar as the number that it is."""
         return self.of(value.item(), where, depth + 1)
 
     def tensor(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
-        """Return the description of a tensor."""
         return {
             "shape": [int(size) for size in value.shape],
             "dtype": _text_of(value.dtype),
@@ -281,12 +265,10 @@ class _Encoding:
         }
 
     def dtype(self, value: Any, where: str, _depth: int) -> str:
-        """Return the name of an element's type of PyTorch's."""
         self.types[where] = "dtype"
         return _text_of(value)
 
     def device(self, value: Any, where: str, _depth: int) -> str:
-        """Return the name of a device of PyTorch's."""
         self.types[where] = "device"
         return _text_of(value)
 

@@ -69,7 +69,6 @@ class WorkerWriter:
     """Write the records of a worker for its main process."""
 
     def __init__(self, folder: str) -> None:
-        """Open a file in the main process's folder, or log why not."""
         self._signatures: dict[str, Any] = {}
         self._descriptor = -1
         try:
@@ -79,29 +78,16 @@ class WorkerWriter:
         except OSError as error:
             complain(f"[Profiler] The records of this worker are lost: cannot write to {folder!a}: {error.strerror}")
 
-    def use(self, name: str, elapsed_ms: float, memory: StageMemory | None) -> None:
-        """Write a use of a stage."""
-        self._write({"rank": process.rank(), "name": name, "ms": elapsed_ms, "memory": memory})
-
-    def checkpoint(self, name: str, memory: StageMemory) -> None:
-        """Write the memory at a moment."""
-        self._write({"rank": process.rank(), "checkpoint": name, "memory": memory})
-
-    def fault(self, name: str, *, is_cancelled: bool) -> None:
-        """Write that an exception has left a stage."""
-        self._write({"rank": process.rank(), "name": name, "is_cancelled": is_cancelled})
-
-    def signature(self, signature: StageIOSignature) -> None:
-        """Write a signature, if it is another one than the stage had."""
-        made = signature.to_dict()
-        if self._signatures.get(signature.stage_name) != made:
-            self._signatures[signature.stage_name] = made
-            self._write({"rank": process.rank(), "signature": made})
-
-    def _write(self, record: dict[str, Any]) -> None:
+    def write(self, **record: Any) -> None:
+        """Write a record, which a main process adds to its own; a signature if it is another one than before."""
+        if "signature" in record:
+            made = record["signature"]
+            if self._signatures.get(made["stage_name"]) == made:
+                return
+            self._signatures[made["stage_name"]] = made
         if self._descriptor < 0:
             return
-        line = json.dumps(record).encode("ascii") + b"\n"
+        line = json.dumps({"rank": process.rank(), **record}).encode("ascii") + b"\n"
         try:
             if os.write(self._descriptor, line) != len(line):
                 raise OSError(0, "there is no room")
@@ -116,7 +102,6 @@ class WorkerProcess:
     """Records of one worker so far."""
 
     def __init__(self, path: Path, begin: int) -> None:
-        """Begin to read at a place of the file."""
         self.rank = 0
         self.memories: dict[str, StageMemory] = {}
         self.signatures: dict[str, StageIOSignature] = {}
@@ -147,26 +132,21 @@ class WorkerProcess:
         if "signature" in record:
             signature = StageIOSignature(**record["signature"])
             self.signatures[signature.stage_name] = signature
-            return
-        if "checkpoint" in record:
+        elif "checkpoint" in record:
             self.checkpoints[record["checkpoint"]] = StageMemory(*record["memory"])
-            return
-        name = record["name"]
-        if "is_cancelled" in record:
-            self.faults.setdefault(name, [0, 0])[bool(record["is_cancelled"])] += 1
-            return
-        self._profiler.record(_STAGE, name, record["ms"])
-        if record["memory"] is not None:
-            memory = StageMemory(*record["memory"])
-            known = self.memories.get(name)
-            self.memories[name] = memory if known is None else memory.with_peaks_of(known)
+        elif "is_cancelled" in record:
+            self.faults.setdefault(record["name"], [0, 0])[bool(record["is_cancelled"])] += 1
+        else:
+            name, memory = record["name"], record["memory"]
+            self._profiler.record(_STAGE, name, record["ms"])
+            if memory is not None:
+                self.memories[name] = StageMemory(*memory).with_peaks_of(self.memories.get(name))
 
 
 class WorkerRecords:
     """Reads what the workers of this process write."""
 
     def __init__(self) -> None:
-        """Read from nowhere until ``open``."""
         self._folder: Path | None = None
         self._files: dict[str, WorkerProcess] = {}
         self._begins: dict[str, int] = {}
@@ -211,11 +191,7 @@ class WorkerRecords:
                 self._begins[path.name] = path.stat().st_size
 
     def _paths(self) -> list[Path]:
-        if self._folder is None:
-            return []
-        with suppress(OSError):
-            return sorted(path for path in self._folder.iterdir() if path.suffix == _ENDING)
-        return []
+        return [] if self._folder is None else sorted(self._folder.glob(f"*{_ENDING}"))
 
     def remove(self) -> None:
         """Remove the folder."""

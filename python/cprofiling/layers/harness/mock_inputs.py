@@ -171,7 +171,14 @@ class _Maker:
             made = {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
             return SimpleNamespace(**made) if kind == "dataclass" else made
         if kind == "dict":
-            return _as_dict([self._items(pair, f"{pointer}/{place}") for place, pair in enumerate(value)])
+            found: dict[Any, Any] = {}
+            for place, pair in enumerate(value):
+                key, each = self._items(pair, f"{pointer}/{place}")
+                try:
+                    found[key] = each
+                except TypeError:  # it cannot be a key
+                    found[str(key)] = each
+            return found
         if type(value) is list:
             items = self._items(value, pointer)
             if kind == "set":
@@ -231,16 +238,6 @@ class _Maker:
         if self._torch is None:
             self._torch = _TorchValues(self._device, self._seed)
         return self._torch
-
-
-def _as_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
-    made = {}
-    for key, value in pairs:
-        try:
-            made[key] = value
-        except TypeError:
-            made[str(key)] = value
-    return made
 
 
 def _imported(name: str) -> Any:

@@ -47,7 +47,6 @@ class Step:
     """
 
     def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
-        """Take the objects that ``restored()`` puts back as ``changed``."""
         self.name = name
         self._run = run
         self._changed = changed

@@ -52,7 +52,16 @@ def load_signatures(path: StrOrBytesPath) -> dict[str, StageIOSignature]:
     name = arguments.path("path", path)
     data = read_json(name, MOST_BYTES)
     try:
-        return _stages(data)
+        root = _expected(data, "$", dict, "an object")
+        has_types = "schema_version" in root
+        version = root.get("schema_version")
+        if has_types and (type(version) is not int or version != SCHEMA_VERSION):
+            told = f"this version of cprofiling reads version {SCHEMA_VERSION}, got {shown(version)}"
+            raise Fault("$.schema_version", told)
+        for key in ("request_id", "timestamp"):
+            _member(root, "$", key, str, "")
+        stages = _member(root, "$", "stages", dict)
+        return {key: _stage(stage, place_of("$.stages", key), has_types=has_types) for key, stage in stages.items()}
     except Fault as fault:
         raise FormatError(f"{shown_text('path', name)}: {fault}") from None
 
@@ -75,27 +84,13 @@ def checked_signature(parameter: str, value: Any) -> StageIOSignature:
         raise FormatError(f"{parameter}: no JSON can be made of it: {error}") from None
 
 
-def _stages(data: Any) -> dict[str, StageIOSignature]:
-    root = _expected(data, "$", dict, "an object")
-    has_types = "schema_version" in root
-    version = root.get("schema_version")
-    if has_types and (type(version) is not int or version != SCHEMA_VERSION):
-        raise Fault(
-            "$.schema_version", f"this version of cprofiling reads version {SCHEMA_VERSION}, got {shown(version)}"
-        )
-    for key in ("request_id", "timestamp"):
-        _expected(root.get(key, ""), f"$.{key}", str, "a text")
-    stages = _expected(_required(root, "$", "stages"), "$.stages", dict, "an object")
-    return {name: _stage(stage, place_of("$.stages", name), has_types=has_types) for name, stage in stages.items()}
-
-
 def _stage(data: Any, where: str, *, has_types: bool) -> StageIOSignature:
     stage = _expected(data, where, dict, "an object")
-    name = _expected(_required(stage, where, "stage_name"), f"{where}.stage_name", str, "a text")
+    name = _member(stage, where, "stage_name", str)
     inputs_at = f"{where}.input_signatures"
-    inputs = _expected(_required(stage, where, "input_signatures"), inputs_at, dict, "an object")
-    types = _expected(stage.get("types", {}), f"{where}.types", dict, "an object")
-    metadata = _expected(stage.get("metadata", {}), f"{where}.metadata", dict, "an object")
+    inputs = _member(stage, where, "input_signatures", dict)
+    types = _member(stage, where, "types", dict, {})
+    metadata = _member(stage, where, "metadata", dict, {})
     for key, value in inputs.items():
         _check_value(value, place_of(inputs_at, key), f"/{escaped(key)}", types)
     for key in ("output_signature", "output"):
@@ -123,10 +118,11 @@ def _expected(value: Any, where: str, kind: type, noun: str) -> Any:
     return value
 
 
-def _required(value: dict[str, Any], where: str, key: str) -> Any:
-    if key not in value:
+def _member(value: dict[str, Any], where: str, key: str, kind: type, default: Any = None) -> Any:
+    """Return a member of an object, which is needed unless there is a default."""
+    if key not in value and default is None:
         raise Fault(place_of(where, key), "it is missing")
-    return value[key]
+    return _expected(value.get(key, default), f"{where}.{key}", kind, "an object" if kind is dict else "a text")
 
 
 def _check_value(value: Any, where: str, pointer: str, types: Mapping[str, Any]) -> None:

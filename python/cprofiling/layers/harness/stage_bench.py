@@ -22,7 +22,6 @@ from cprofiling._internal.text import checked_text, file_name_of, shown_text, sh
 from cprofiling.devices import operations
 from cprofiling.layers import context, output_folder
 from cprofiling.layers import recording as stage_recording
-from cprofiling.layers.breakdown import breakdown_of
 from cprofiling.layers.harness.mock_inputs import SEED, MockInputs, checked_ranges, make_inputs
 from cprofiling.layers.harness.program import program_for
 from cprofiling.layers.harness.run_stage import Step, step_of
@@ -124,7 +123,6 @@ class StageBenchHarness:
         self._seed = arguments.index_between("seed", seed, 0, 2**63 - 1)
         self._given = dict(arguments.member("inputs", inputs or {}, Mapping))  # type: ignore[type-abstract]
         self._inputs: MockInputs | None = None
-        self._step: tuple[Any, str | None, Step] | None = None
 
     @classmethod
     def from_signature_file(
@@ -172,9 +170,7 @@ class StageBenchHarness:
     def _how_to_run(self) -> Step:
         if self.stage_instance is None:
             raise RuntimeError("there is no stage to run: give stage_instance")
-        if self._step is None or self._step[0] is not self.stage_instance or self._step[1] != self.entry:
-            self._step = (self.stage_instance, self.entry, step_of(self.stage_instance, self.entry))
-        return self._step[2]
+        return step_of(self.stage_instance, self.entry)
 
     def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:
         """Run the stage once, with made or given inputs, and return its result.
@@ -199,7 +195,7 @@ class StageBenchHarness:
         Returns:
             ``stage_name``, ``warmup``, ``profile_steps``, ``timing_ms`` (of each recorded run, with what recording
             costs, up to the end of the device's work), ``kernel_breakdown`` (see
-            ``cprofiling.layers.breakdown.breakdown_of``), ``trace_path``, ``breakdown_path``, ``script_path``; with
+            ``cprofiling.layers.recording.breakdown_of``), ``trace_path``, ``breakdown_path``, ``script_path``; with
             ``capture_output`` also ``output`` and ``output_differences``, a list of where it is not as recorded.
 
         Raises TypeError and ValueError for wrong arguments, RuntimeError without a stage or where another recording
@@ -224,7 +220,7 @@ class StageBenchHarness:
                     synchronize(inputs)
                     advance()
             recording, times, output = _record(step, inputs, config.profile_steps, trace_path)
-        breakdown = breakdown_of(recording, self.stage_name)
+        breakdown = stage_recording.breakdown_of(recording, self.stage_name)
         output_folder.write_json(breakdown_path, breakdown)
         log.say(f"[Harness] Kernel breakdown saved to: {breakdown_path}")
         result: dict[str, Any] = {

@@ -26,28 +26,16 @@ CHANGED = "it was changed while it was read"
 
 
 class Part(NamedTuple):
-    """Statistics that may be merged, described without keeping them.
+    """Statistics that may be merged, described without keeping them."""
 
-    Attributes:
-        name: What messages call them: a path, a rank, an address.
-        label: The rank, or what stands for it.
-        host: The machine; empty: not known.
-        world_size: How many ranks there are, as it tells; None: not known.
-        sources: Whose data they are: Profilers and generations.
-        calls: How many calls they count, however these ended.
-        digest: A hash of their bytes.
-        load: Gives the snapshot. OSError or FormatError where it is not there any more.
-        notes: What is to be said of them.
-    """
-
-    name: str
-    label: str
-    host: str
-    world_size: int | None
-    sources: tuple[tuple[bytes, int], ...]
-    calls: int
-    digest: bytes
-    load: Callable[[], Snapshot]
+    name: str  # what messages call them: a path, a rank, an address
+    label: str  # the rank, or what stands for it
+    host: str  # empty: not known
+    world_size: int | None  # as they tell
+    sources: tuple[tuple[bytes, int], ...]  # Profilers and generations
+    calls: int  # however these ended
+    digest: bytes  # a hash of their bytes
+    load: Callable[[], Snapshot]  # OSError or FormatError where it is not there any more
     notes: tuple[str, ...] = ()
 
 

@@ -28,19 +28,12 @@ _MB_PER_GB = 1024
 
 
 class Report(NamedTuple):
-    """A timing report, as it is merged.
-
-    Attributes:
-        path: Its file.
-        label: The rank, or the file's name where none is known.
-        content: The JSON object.
-        identities: What tells the data: ids of processes, with the request; else a text of the whole.
-    """
+    """A timing report, as it is merged."""
 
     path: str
-    label: str
+    label: str  # the rank, or the path where none is known
     content: dict[str, Any]
-    identities: tuple[str, ...]
+    identities: tuple[str, ...]  # ids of processes, with the request; else a text of the whole
 
 
 @dataclass(frozen=True)

@@ -47,38 +47,21 @@ class Track(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Trace that may be merged, described without its rows.
-
-    Attributes:
-        path: Its file.
-        label: The rank, or the path where none is known.
-        world_size: As the trace tells; None: not known.
-        identity: What tells the recording: its id, or a hash of the trace.
-        digest: A hash of its text.
-        events: How many rows it has.
-        dropped: How many more there were.
-        base_ns: What the times in its file are counted from.
-        clock: Which CLOCK_MONOTONIC it has; None: not known.
-        since_epoch_ns: What its times are ahead of that.
-        host: The machine; empty: not known.
-        where: Host and process, as far as they are known.
-        totals: Of each node: stage, name, ms.
-        tracks: The processes of its tracks.
-    """
+    """Trace that may be merged, described without its rows."""
 
     path: str
-    label: str
-    world_size: int | None
-    identity: str
-    digest: str
-    events: int
-    dropped: int
-    base_ns: int
-    clock: str | None
-    since_epoch_ns: int
-    host: str
-    where: str
-    totals: tuple[tuple[str, str, float], ...]
+    label: str  # the rank, or the path where none is known
+    world_size: int | None  # as the trace tells
+    identity: str  # what tells the recording: its id, or the digest
+    digest: str  # a hash of its text
+    events: int  # rows
+    dropped: int  # further rows that are missing
+    base_ns: int  # what the times in its file are counted from
+    clock: str | None  # which CLOCK_MONOTONIC it has, if known,
+    since_epoch_ns: int  # and what its times are ahead of that
+    host: str  # empty: not known
+    where: str  # host and process, as far as they are known
+    totals: tuple[tuple[str, str, float], ...]  # of each node: stage, name, ms
     tracks: tuple[Track, ...]
 
 

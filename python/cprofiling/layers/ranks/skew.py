@@ -110,7 +110,6 @@ class SkewBuilder:
     """Collect the total times of nodes from each rank, in any order."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._labels: dict[str, int] = {}
         self._totals: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
 

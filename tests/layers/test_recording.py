@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cprofiling.layers.breakdown import NOTHING, STAND_IN, breakdown_of
+from cprofiling.layers.recording import NOTHING, STAND_IN, breakdown_of
 from recorded import outer, profile
 from recordings import Row, call, device, host, made
 
