@@ -44,21 +44,8 @@ class Holdings(NamedTuple):
 class MallInfo(ctypes.Structure):
     """The figures that glibc's ``mallinfo2()`` returns, in its order."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    ]
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 libc: Any = ctypes.CDLL(None)

@@ -403,38 +403,31 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{name}.py").write_text(MODULE)
     (tmp_path / "broken_module.py").write_text("import what_is_not_there")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return name
 
 
-def test_factories(module: str, tmp_path: Path) -> None:
-    sys.path.insert(0, str(tmp_path))
-    assert type(call_factory(f"{module}:stage")).__name__ == "Stage"
-    assert type(call_factory(f"{module}:Stage.made")).__name__ == "Stage"
-    with pytest.raises(ModuleNotFoundError, match="what_is_not_there"):
-        call_factory("broken_module:stage")
-    with pytest.raises(TypeError, match="factory must be a str, got 3"):
-        call_factory(3)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "error", "message"),
     [
-        ("module", "factory must be MODULE:FUNCTION, got 'module'"),
-        (":stage", "factory must be MODULE:FUNCTION"),
-        (".x:stage", "factory must be MODULE:FUNCTION"),
-        ("nowhere_to_be.found:stage", "factory must be in a module that can be imported, got 'nowhere_to_be"),
-        ("json.nowhere:stage", "factory must be in a module that can be imported"),
-        ("{}:constant", "factory must name a function in its module"),
-        ("{}:stage.none.at_all", "factory must name a function in its module"),
-        ("{}:nothing", "factory must return a stage, .* returned None"),
+        ("module", ValueError, "factory must be MODULE:FUNCTION, got 'module'"),
+        (":stage", ValueError, "factory must be MODULE:FUNCTION"),
+        (".x:stage", ValueError, "factory must be MODULE:FUNCTION"),
+        ("nowhere_to_be.found:stage", ValueError, "factory must be in a module that can be imported, got 'nowhere"),
+        ("json.nowhere:stage", ValueError, "factory must be in a module that can be imported"),
+        ("{}:constant", ValueError, "factory must name a function in its module"),
+        ("{}:stage.none.at_all", ValueError, "factory must name a function in its module"),
+        ("{}:nothing", ValueError, "factory must return a stage, .* returned None"),
+        ("broken_module:stage", ModuleNotFoundError, "what_is_not_there"),
+        (3, TypeError, "factory must be a str, got 3"),
     ],
 )
-def test_what_is_no_factory_is_said(module: str, tmp_path: Path, spec: str, message: str) -> None:
-    sys.path.insert(0, str(tmp_path))
-    with pytest.raises(ValueError, match=message):
-        call_factory(spec.format(module))
+def test_factories(module: str, spec: Any, error: type[Exception], message: str) -> None:
+    for good in ("stage", "Stage.made"):
+        assert type(call_factory(f"{module}:{good}")).__name__ == "Stage"
+    with pytest.raises(error, match=message):
+        call_factory(spec.format(module) if isinstance(spec, str) else spec)
 
 
 def command(*arguments: str) -> int:
@@ -522,7 +515,6 @@ def test_the_command_says_in_a_line_what_went_wrong(
 def test_the_command_needs_no_current_directory(
     signatures: Path, module: str, tmp_path: Path, quiet: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sys.path.insert(0, str(tmp_path))
     (tmp_path / "gone").mkdir()
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

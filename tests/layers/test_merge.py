@@ -15,6 +15,7 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling import FormatError, Snapshot
+from cprofiling._internal import process
 from cprofiling.commands import main
 from cprofiling.integrations.torch_distributed import write_rank_snapshot
 from cprofiling.layers.ranks import merge_statistics, rank_snapshot
@@ -203,26 +204,34 @@ def test_names_of_files_tell_ranks(name: str, rank: int | None) -> None:
     assert rank_of_name(name) == rank
 
 
-def test_where_a_rank_is_known_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known() -> tuple[int | None, int | None]:
-        taken = take(profiler_on())
-        return taken.rank, taken.world_size
-
-    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert known() == (None, None)
-    monkeypatch.setenv("RANK", "2")
-    assert known() == (2, None)
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    assert known() == (2, 4)
+@pytest.mark.parametrize(
+    ("rank", "world_size", "group", "known", "ranks"),
+    [
+        (None, None, None, (None, None), (0, 1)),
+        ("none", None, None, (None, None), (0, 1)),
+        ("2", None, None, (2, None), (2, 1)),
+        ("2", "4", None, (2, 4), (2, 4)),
+        ("2", "4", False, (2, 4), (2, 4)),
+        ("2", "4", True, (5, 6), (5, 6)),
+    ],
+)
+def test_where_a_rank_is_known_from(
+    rank: str | None,
+    world_size: str | None,
+    group: bool | None,
+    known: Any,
+    ranks: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world_size)):
+        monkeypatch.setenv(name, value) if value is not None else monkeypatch.delenv(name, raising=False)
     torch = types.SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: False, get_rank=lambda: 5, get_world_size=lambda: 6
+        is_available=lambda: True, is_initialized=lambda: group, get_rank=lambda: 5, get_world_size=lambda: 6
     )
-    monkeypatch.setitem(sys.modules, "torch.distributed", torch)
-    assert known() == (2, 4)
-    torch.is_initialized = lambda: True
-    assert known() == (5, 6)
+    monkeypatch.setitem(sys.modules, "torch.distributed", torch if group is not None else object())
+    taken = take(profiler_on())
+    assert (taken.rank, taken.world_size) == known
+    assert (process.rank(), process.world_size()) == ranks
 
 
 def test_a_rank_writes_its_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,15 +252,6 @@ def test_a_rank_writes_its_statistics(tmp_path: Path, monkeypatch: pytest.Monkey
     assert taken.snapshot.stats()[0].count == 2
     monkeypatch.delenv("RANK")
     assert "rank" not in Path(write_rank_snapshot(profiler, folder)).name
-
-
-def test_what_is_written_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="profiler must be a Profiler or a PipelineProfiling, got 3"):
-        take(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="name must be a str"):
-        write_rank_snapshot(profiler_on(), tmp_path, 3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="folder must not be empty"):
-        write_rank_snapshot(profiler_on(), "")
 
 
 def test_a_pipeline_is_taken_as_its_profiler() -> None:
@@ -460,15 +460,21 @@ def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.Ca
     assert complaint in capsys.readouterr().err
 
 
-def test_arguments_of_the_function(three: list[Path]) -> None:
-    with pytest.raises(TypeError, match="expected must be an integer or None"):
-        merge_files(three, expected="3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="expected must be >= 1, got 0"):
-        merge_files(three, expected=0)
-    with pytest.raises(TypeError, match="paths must be a path"):
-        merge_files([3])  # type: ignore[list-item]
-    with pytest.raises(MergeError, match="nothing to merge"):
-        merge_files([])
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: merge_files([], expected="3"), TypeError, "expected must be an integer or None"),  # type: ignore[arg-type]
+        (lambda: merge_files([], expected=0), ValueError, "expected must be >= 1, got 0"),
+        (lambda: merge_files([3]), TypeError, "paths must be a path"),  # type: ignore[list-item]
+        (lambda: merge_files([]), MergeError, "nothing to merge"),
+        (lambda: take(3), TypeError, "profiler must be a Profiler or a PipelineProfiling, got 3"),  # type: ignore[arg-type]
+        (lambda: write_rank_snapshot(profiler_on(), ".", 3), TypeError, "name must be a str"),  # type: ignore[arg-type]
+        (lambda: write_rank_snapshot(profiler_on(), ""), ValueError, "folder must not be empty"),
+    ],
+)
+def test_arguments_of_functions(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
 
 
 def test_the_output_is_none_of_the_files(three: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -443,39 +443,3 @@ def test_a_killed_worker_has_told_what_it_did(tmp_path: Path) -> None:
         "print([each['count'] for each in layers.get_timing_report()['stages']['x']['parallel_info']['ranks']])\n"
     )
     assert run(program, tmp_path).stdout == "7\n[7, 1]\n"
-
-
-# ---- Ranks
-
-
-class FakeDistributed:
-    initialized = True
-
-    @staticmethod
-    def is_available() -> bool:
-        return True
-
-    @classmethod
-    def is_initialized(cls) -> bool:
-        return cls.initialized
-
-    @staticmethod
-    def get_rank() -> int:
-        return 3
-
-    @staticmethod
-    def get_world_size() -> int:
-        return 4
-
-
-def test_the_rank_is_that_of_the_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "5")
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    monkeypatch.setitem(sys.modules, "torch.distributed", FakeDistributed)
-    assert (process.rank(), process.world_size()) == (3, 4)
-    monkeypatch.setattr(FakeDistributed, "initialized", False)
-    assert (process.rank(), process.world_size()) == (5, 8)
-    monkeypatch.setitem(sys.modules, "torch.distributed", object())
-    assert (process.rank(), process.world_size()) == (5, 8)
-    monkeypatch.setenv("RANK", "none")
-    assert process.rank() == 0
