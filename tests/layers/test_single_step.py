@@ -84,18 +84,8 @@ class Stage:
         self, latents: Any, timestep: Any, prompt: Any, scale: Any, sparse_state: Any, cfg_scale: float = 5.0
     ) -> Any:
         autocast = torch.is_autocast_enabled("cpu")
-        told.append(
-            (
-                "predict",
-                tuple(latents.shape),
-                latents.dtype,
-                timestep.tolist(),
-                timestep.dtype,
-                prompt,
-                scale,
-                cfg_scale,
-            )
-        )
+        of_tensors = (tuple(latents.shape), latents.dtype, timestep.tolist(), timestep.dtype)
+        told.append(("predict", *of_tensors, prompt, scale, cfg_scale))
         told.append(("inside", autocast, sparse_state.step, self.scheduler.slot))
         return torch.ones(1, 2, 4)
 

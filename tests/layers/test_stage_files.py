@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.usefixtures("fresh_stages")
 # ---- Files
 
 
-def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_a_run_are_in_its_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context.set_pipeline_name("../wan/2.1")
     with caplog.at_level(logging.INFO, "cprofiling"):
         timing, signatures = context.dump_timing_report(), context.dump_io_signatures()
@@ -40,23 +43,14 @@ def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCapt
     assert caplog.messages == [
         f"[Profiler] Timing report saved to: {timing}", f"[Profiler] Stage I/O signatures saved to: {signatures}",
     ]  # fmt: skip
-
-
-def test_a_folder_and_a_report_that_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context.set_profiler_output_dir(tmp_path / "out" / "here")
     assert context.get_profiler_output_dir() == tmp_path / "out" / "here"
     assert context.dump_timing_report() == tmp_path / "out" / "here" / "timing.json"
     monkeypatch.setenv(environment.TIMING_REPORT, str(tmp_path / "x.json"))
-    assert (context.dump_timing_report(), context.dump_io_signatures()) == (
-        tmp_path / "x.json",
-        tmp_path / "x_io_signature.json",
-    )
-
-
-def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        context.dump_timing_report(tmp_path / "file" / "timing.json")
+    assert context.dump_timing_report() == tmp_path / "x.json"
+    assert context.dump_io_signatures() == tmp_path / "x_io_signature.json"
+    with pytest.raises(OSError, match=r"x\.json"):
+        context.dump_timing_report(tmp_path / "x.json" / "timing.json")
 
 
 def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,12 +94,17 @@ output.datetime = AMinute
 """
 
 
-def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, which child processes may import."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(
-        command, cwd=folder, env={**environ, **variables}, capture_output=True, text=True, check=True, timeout=60
-    )
+    environ |= {"PYTHONDONTWRITEBYTECODE": "1", **variables}
+    (folder / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py", *arguments], cwd=folder, env=environ,
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    (folder / "program.py").unlink()
+    return done
 
 
 def test_debug_mode_writes_at_exit(tmp_path: Path) -> None:
@@ -120,20 +119,13 @@ def test_debug_mode_writes_at_exit(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def test_nothing_is_written_without_debug_mode(tmp_path: Path) -> None:
+def test_a_report_at_exit_is_written_where_a_variable_says(tmp_path: Path) -> None:
     done = run(PROGRAM, tmp_path)
-    assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("", "", [])
-
-
-def test_a_report_asked_for_by_path_is_written(tmp_path: Path) -> None:
+    assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("", "", []), "nowhere"
     run(PROGRAM, tmp_path, CPROFILING_TIMING_REPORT="x.json")
     assert list(json.loads((tmp_path / "x.json").read_text())["stages"]) == ["always"]
     assert not (tmp_path / "x_io_signature.json").exists(), "no stage was decorated"
-
-
-def test_a_report_that_cannot_be_written_at_exit_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    done = run(PROGRAM, tmp_path, CPROFILING_TIMING_REPORT="file/x.json")
+    done = run(PROGRAM, tmp_path, CPROFILING_TIMING_REPORT="x.json/y.json")
     assert "[Profiler] The timing report is lost: " in done.stderr
 
 
@@ -148,14 +140,8 @@ def test_runs_in_one_minute_have_folders_of_their_own(tmp_path: Path) -> None:
 def test_ranks_share_a_folder_and_no_file(tmp_path: Path) -> None:
     program = AT_A_MINUTE + PROGRAM
     for rank in ("1", "0", "2"):
-        done = run(
-            program,
-            tmp_path,
-            CPROFILING_PROFILE_DEBUG="1",
-            CPROFILING_PROFILER_NAMES="always",
-            RANK=rank,
-            WORLD_SIZE="3",
-        )
+        variables = {"CPROFILING_PROFILE_DEBUG": "1", "CPROFILING_PROFILER_NAMES": "always"}
+        done = run(program, tmp_path, **variables, RANK=rank, WORLD_SIZE="3")
         assert f"[Rank {rank}] [Timing] always" in done.stderr
     (folder,) = (tmp_path / "work_dirs" / "profiler_output" / "default").iterdir()
     names = sorted(path.name for path in folder.iterdir())
@@ -230,20 +216,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(WORKERS)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
-    environ["CPROFILING_PROFILE_DEBUG"] = "true"
-    environ["TMPDIR"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, script, method],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run(WORKERS, tmp_path, method, CPROFILING_PROFILE_DEBUG="true", TMPDIR=str(tmp_path))
     *table, report, signatures, after, folder = done.stdout.splitlines()
     stages = json.loads(report)["stages"]
     assert set(stages) == {"dit", "decode", "never", "all"}
@@ -293,13 +266,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_that_are_no_workers_write_their_own_reports(tmp_path: Path, method: str) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(CHILDREN)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
-    done = subprocess.run(
-        [sys.executable, script, method], cwd=tmp_path, env={**environ, "CPROFILING_PROFILE_DEBUG": "1"},
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = run(CHILDREN, tmp_path, method, CPROFILING_PROFILE_DEBUG="1")
     reports = [json.loads(path.read_text()) for path in tmp_path.rglob("timing*.json")]
     counts = [
         {name: stage["count"] for name, stage in report["stages"].items()}
@@ -313,19 +280,6 @@ def test_children_that_are_no_workers_write_their_own_reports(tmp_path: Path, me
 # ---- Folders
 
 
-def test_an_existing_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    parent = tmp_path / "work_dirs" / "profiler_output" / "default"
-    first = context.get_profiler_output_dir()
-    assert context.get_profiler_output_dir() == first
-    output_folder.forget()
-    monkeypatch.setattr(
-        output_folder, "_numbered", lambda parent, _minute: (parent / name for name in (first.name, "next"))
-    )
-    assert context.get_profiler_output_dir() == parent / "next"
-    (parent / "next").rmdir()
-    assert context.get_profiler_output_dir() == parent / "next", "somebody has removed it"
-
-
 def test_a_run_keeps_its_folder_where_the_process_goes_elsewhere(tmp_path: Path) -> None:
     folder = context.get_profiler_output_dir()
     (tmp_path / "elsewhere").mkdir()
@@ -333,6 +287,8 @@ def test_a_run_keeps_its_folder_where_the_process_goes_elsewhere(tmp_path: Path)
     assert context.get_profiler_output_dir() == folder
     assert context.dump_timing_report() == folder / "timing.json"
     assert list(Path().iterdir()) == []
+    shutil.rmtree(folder)
+    assert context.get_profiler_output_dir().is_dir(), "another one, as somebody has removed it"
 
 
 def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
