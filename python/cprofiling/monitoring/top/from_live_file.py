@@ -6,16 +6,16 @@ import os
 import stat
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text
-from cprofiling.monitoring.top.samples import Moment, Part
+from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 from cprofiling.nodes.live_file.head import MAGIC
 from cprofiling.nodes.live_file.reading import RUNNING, LiveStatistics, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from typing import BinaryIO
 
 _STALE_S = 2.0  # without a commit, while the process is there: it is stopped, or the machine asleep
 
@@ -29,11 +29,9 @@ def moments(path: str, pause: Callable[[], object], updates: int | None) -> Gene
 
     Raises as ``live.read``.
     """
-    given = 0
-    while True:
+    for given in count(1):
         moment = moment_of(read(path))
         yield moment
-        given += 1
         if moment.is_over or given == updates:
             return
         pause()
@@ -47,9 +45,7 @@ def moment_of(statistics: LiveStatistics) -> Moment:
     parts = []
     for part in statistics.parts:
         summary = part.summary
-        notes += summary.reasons
-        if summary.internal_errors:
-            notes.append(f"{summary.internal_errors} faults inside the profiler")
+        notes += notes_of(summary)
         label = ("before" if part.is_gone else part.label) if several else ""
         parts.append(Part(label, summary))
     silent_s = time.time() - statistics.taken_ns / 1e9
@@ -83,9 +79,11 @@ def of_process(pid: int) -> Iterator[str]:
         found: dict[tuple[int, int], tuple[str, int]] = {}  # each file once: its name, and our descriptor
         for descriptor in descriptors:
             with suppress(OSError):  # it was closed meanwhile
-                file = _live_file(descriptor)
-                if file is not None:
-                    opened.enter_context(file)
+                if stat.S_ISREG(os.stat(descriptor).st_mode):
+                    file = opened.enter_context(open(descriptor, "rb", buffering=0))
+                    if file.read(len(MAGIC)) != MAGIC:
+                        file.close()
+                        continue
                     status = os.fstat(file.fileno())
                     found[status.st_dev, status.st_ino] = os.readlink(descriptor), file.fileno()
         if not found:
@@ -98,15 +96,3 @@ def of_process(pid: int) -> Iterator[str]:
             raise NoLiveFileError(f"process {pid} writes several live files, give one of them: {listed}")
         ((_, own),) = found.values()
         yield f"/proc/self/fd/{own}"
-
-
-def _live_file(descriptor: str) -> BinaryIO | None:
-    """Open another process's descriptor, None if it is no live file."""
-    if not stat.S_ISREG(os.stat(descriptor).st_mode):
-        return None
-    with ExitStack() as otherwise:
-        file = otherwise.enter_context(open(descriptor, "rb", buffering=0))
-        if file.read(len(MAGIC)) != MAGIC:
-            return None
-        otherwise.pop_all()
-        return file

@@ -17,7 +17,7 @@ from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.addresses import checked_address
 from cprofiling.monitoring.server.guard import checked_token
 from cprofiling.monitoring.server.messages import summary_from
-from cprofiling.monitoring.top.samples import Moment, Part
+from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -104,15 +104,12 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
     for answer in stub.WatchProfiling(request, metadata=server.metadata):
         summary = summary_from(answer)
         state = "on" if answer.profiling_enabled else "off"
-        notes = list(summary.reasons)
-        if summary.internal_errors:
-            notes.append(f"{summary.internal_errors} faults inside the profiler")
         yield Moment(
             title=f"session {shown_text('session', request.session_id)} at {server.address}, profiling {state}",
             whose=(server.address, request.session_id),
             taken_s=time.monotonic(),
             parts=(Part("", summary),),
-            notes=tuple(notes),
+            notes=tuple(notes_of(summary)),
         )
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import plain_table
 from cprofiling._internal.text import format_time, shown_names, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from cprofiling.nodes.stats import NodeProfilingStats
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
 
 HEADINGS = ("Node", "Stage", "Calls", "Calls/s", "Load", "Mean", "p50", "p99", "Max", "Total", "Errors")
 TEXTS = 2  # of them; the others are figures
@@ -121,7 +122,15 @@ class Choice:
         """
         if before is not None and (before.whose != now.whose or now.taken_s <= before.taken_s):
             before = None
-        rows = [row for row in _all_rows(now, before) if self._takes(row)]
+        rows = [
+            row
+            for row in _all_rows(now, before)
+            if self.stage in (None, row.stats.stage)
+            and (
+                not self.globs
+                or any(fnmatchcase(n, glob) for n in (row.name, row.stats.node_name) for glob in self.globs)
+            )
+        ]
         if self.sort_by == "name":
             rows.sort(key=lambda row: (row.name, row.stats.stage), reverse=self.reverse)
         else:
@@ -139,11 +148,6 @@ class Choice:
         where = "" if self.stage is None else f" in the stage {shown_names([self.stage])}"
         names = {row.stats.node_name for row in rows if self.stage in (None, row.stats.stage)}
         return f"No node{where} matches {shown_names(self.globs)}; there are: {shown_names(names)}"
-
-    def _takes(self, row: Row) -> bool:
-        names = (row.name, row.stats.node_name)
-        is_meant = not self.globs or any(fnmatchcase(name, glob) for name in names for glob in self.globs)
-        return is_meant and (self.stage is None or row.stats.stage == self.stage)
 
 
 def _all_rows(now: Moment, before: Moment | None) -> Iterable[Row]:
@@ -165,24 +169,15 @@ def _all_rows(now: Moment, before: Moment | None) -> Iterable[Row]:
             )
 
 
-def plain_table(rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a table, names uncut."""
-    cells = [row.cells() for row in rows]
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
-    lines = [_line(HEADINGS, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
-    return [*lines, *(_line(row, widths) for row in cells)]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        f"{cell:<{width}}" if place < TEXTS else f"{cell:>{width}}"
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "  ".join(padded).rstrip()
+def notes_of(summary: ProfilingSummary) -> list[str]:
+    """Return remarks on statistics."""
+    faults = summary.internal_errors
+    return [*summary.reasons, *([f"{faults} faults inside the profiler"] if faults else [])]
 
 
 def plain_text(now: Moment, before: Moment | None, choice: Choice) -> str:
     """Return a sample as text with title, table and notes."""
-    notes = [f"note: {shown_text('note', note)}" for note in now.notes]
     rows = choice.rows(now, before)
-    return "\n".join([now.title, *(plain_table(rows) if rows else [choice.nothing(now)]), *notes])
+    is_text = [place < TEXTS for place in range(len(HEADINGS))]
+    table = plain_table([HEADINGS, *(row.cells() for row in rows)], is_text) if rows else choice.nothing(now)
+    return "\n".join([now.title, table, *(f"note: {shown_text('note', note)}" for note in now.notes)])

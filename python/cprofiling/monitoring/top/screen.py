@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text
-from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
+from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -106,30 +106,22 @@ class _Screen:
             self.choice, self.first = replace(self.choice, reverse=not self.choice.reverse), 0
         elif key in {"p", " "}:
             self.is_paused = not self.is_paused
-        elif key in {"\x1b[A", "\x1bOA"}:  # Up
-            self._scroll(-1)
-        elif key in {"\x1b[B", "\x1bOB"}:  # Down
-            self._scroll(1)
-        elif key == "\x1b[5~":  # PageUp
-            self._scroll(-self.shown)
-        elif key == "\x1b[6~":  # PageDown
-            self._scroll(self.shown)
-
-    def _scroll(self, rows: int) -> None:
-        self.first += max(rows, -self.first) if rows < 0 else min(rows, self.below)
+        elif key in {"\x1b[A", "\x1bOA", "\x1b[5~"}:  # Up, PageUp
+            self.first = max(self.first - (self.shown if key == "\x1b[5~" else 1), 0)
+        elif key in {"\x1b[B", "\x1bOB", "\x1b[6~"}:  # Down, PageDown
+            self.first += min(self.shown if key == "\x1b[6~" else 1, self.below)
 
     def render(self, columns: int, lines: int) -> Any:
         """Return rich's content for a screen of this size in characters."""
         from rich.console import Group
         from rich.text import Text
 
-        order = f"by {self.choice.sort_by}{', reversed' if self.choice.reverse else ''}"
         notes = [Text(f"note: {shown_text('note', note)}", style="yellow") for note in self.now.notes]
         room = max(1, lines - _AROUND - sum(len(_folded(note, columns)) for note in notes))
         table = self._table(columns, room)
         beyond = ", ".join(f"{count}{side}" for count, side in ((self.first, _UP), (self.below, _DOWN)) if count)
-        state = ", paused" if self.is_paused else ""
-        keys = f"{order}{state}   {_KEYS}"
+        order = f"by {self.choice.sort_by}{', reversed' if self.choice.reverse else ''}"
+        keys = f"{order}{', paused' if self.is_paused else ''}   {_KEYS}"
         return Group(
             _line(self.now.title, "bold"),
             table,
@@ -139,66 +131,47 @@ class _Screen:
         )
 
     def _table(self, columns: int, room: int) -> Any:
-        """Return the rows that fit, and count those above and below."""
+        """Return the rows that fit, at least one, and count those above and below."""
         from rich import box
+        from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
 
         rows = self.choice.rows(self.now, self.before)
         self.first = max(0, min(self.first, len(rows) - 1))
-        page = _Page(rows, columns, room)
-        if page.count == len(rows):
-            self.first = 0
-        elif self.first:
-            page = _Page(rows[self.first :], columns, room)
-        self.shown, self.below = page.count, len(rows) - self.first - page.count
+        for first in (0, self.first):  # from the first one if all of them fit
+            cells = [row.cells() for row in rows[first : first + room]]
+            widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *cells, strict=True)]
+            places = _fitting(widths, columns)
+            name_width = max(1, min(widths[0] - _GAP, columns - _SIDES - sum(widths[place] for place in places[1:])))
+            heights = accumulate(len(_folded(Text(each[0]), name_width)) for each in cells)
+            self.shown = sum(height <= room for height in heights)
+            if first == self.first or self.shown == len(rows):
+                self.first = first
+                break
         if not rows:
+            self.below = 0
             return Text(f"\n{self.choice.nothing(self.now)}\n")
+        if not self.shown:  # the screen is too small for the first name: its beginning
+            name, *figures = cells[0]
+            cells[0] = ("\n".join(_folded(Text(name), name_width)[:room]), *figures)
+            self.shown = 1
+        self.below = len(rows) - self.first - self.shown
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for place in page.places:
-            # Figures keep their width where there is little; names are folded.
+        for place in places:
+            # Figures keep their width on a narrow screen; names are folded.
             table.add_column(
                 HEADINGS[place],
                 justify="left" if place < TEXTS else "right",
                 no_wrap=place > 0,
                 overflow="fold",
-                width=None if place else page.name_width,
+                width=None if place else name_width,
             )
-        for row, cells in zip(rows[self.first :], page.cells[: page.count], strict=False):
-            failed = bool(row.stats.error_count)
-            texts = [
-                Text(cells[place], style="red" if failed and HEADINGS[place] == "Errors" else "")
-                for place in page.places
-            ]
-            table.add_row(*texts, style="dim" if row.rate == 0 else "")
+        for row, texts in zip(rows[self.first :], cells[: self.shown], strict=False):
+            failed = "red" if row.stats.error_count else ""
+            styled = [Text(texts[place], style=failed if HEADINGS[place] == "Errors" else "") for place in places]
+            table.add_row(*styled, style="dim" if row.rate == 0 else "")
         return table
-
-
-class _Page:
-    """First rows that fit, at least one, with long names in several lines.
-
-    Attributes:
-        cells: What is in the rows, and perhaps in some more.
-        places: The columns that there is room for.
-        name_width: That of the names, in characters.
-        count: The number of rows.
-    """
-
-    def __init__(self, rows: list[Row], columns: int, room: int) -> None:
-        from rich.cells import cell_len
-        from rich.text import Text
-
-        self.cells = [row.cells() for row in rows[:room]]
-        widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *self.cells, strict=True)]
-        self.places = _fitting(widths, columns)
-        left = columns - _SIDES - sum(widths[place] for place in self.places[1:])
-        self.name_width = max(1, min(widths[0] - _GAP, left))
-        heights = accumulate(len(_folded(Text(each[0]), self.name_width)) for each in self.cells)
-        self.count = sum(height <= room for height in heights)
-        if rows and not self.count:  # the screen is too small for the first name, of which it has the beginning
-            name, *figures = self.cells[0]
-            self.cells[0] = ("\n".join(_folded(Text(name), self.name_width)[:room]), *figures)
-            self.count = 1
 
 
 def _line(text: str, style: str) -> Any:
