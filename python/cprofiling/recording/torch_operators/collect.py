@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 from _thread import get_ident, get_native_id
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,7 @@ from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators.rows import MARK, Rows, may_be_damaged, mended, true_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from cprofiling import _core
@@ -76,24 +75,21 @@ def begin(
 
     Args:
         host: Record operators.
-        devices: The kinds of devices whose work is recorded, and the calls that start it, by torch's names; None: of
-            whatever kind there is. Of several, torch.profiler records the first, which is warned of if they were named.
-        record_shapes: With the shapes and types of the operators' arguments.
-        profile_memory: With the memory that they allocate. PyTorch tells that of one thread only, here the main thread:
-            a recording that it starts has the operators of no other thread then.
+        devices: Kinds of devices by torch's names, None for all. torch.profiler records the first available one; named
+            others are warned of.
+        record_shapes: With shapes and types of arguments.
+        profile_memory: With allocated memory, which PyTorch knows of one thread only: a recording started by the main
+            thread has the operators of no other then.
         with_stack: With the Python frames around them.
-        is_wanted: They were asked for: warn where there can be none.
+        is_wanted: Warn if there can be none.
     """
     activities, reason = _activities(sys.modules.get("torch"), host, devices)
-    if activities:
-        settings = {
-            "activities": activities, "record_shapes": record_shapes, "profile_memory": profile_memory,
-            "with_stack": with_stack,
-        }  # fmt: skip
-        return Operators(sys.modules["torch"], settings)
-    if is_wanted and reason is not None:
-        warn(f"operators are not recorded: {reason}")
-    return None
+    if not activities:
+        if is_wanted and reason is not None:
+            warn(f"operators are not recorded: {reason}")
+        return None
+    settings = {"record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack}
+    return Operators(sys.modules["torch"], {"activities": activities, **settings})
 
 
 class Operators:
@@ -182,11 +178,8 @@ class Operators:
     def _prepared_run(self) -> _Run:
         _check_free(self._torch)
         run = _Run(self._torch, self._settings)
-        if self._was_prepared or _LOG_LEVEL in os.environ:
+        with nullcontext() if self._was_prepared or _LOG_LEVEL in os.environ else _silence():
             run.prepare()
-        else:
-            with _Silence():
-                run.prepare()
         self._was_prepared = True
         return run
 
@@ -267,18 +260,13 @@ class _UnavailableError(Exception):
     """There are no operators, for the reason given."""
 
 
-class _Silence:
-    """Keeps torch.profiler from reporting runs on stderr.
-
-    At its first use it reads the level, here errors.
-    """
-
-    def __enter__(self) -> None:
-        os.environ[_LOG_LEVEL] = _ERRORS
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep torch.profiler, which reads the level at its first use, from reporting runs on stderr."""
+    os.environ[_LOG_LEVEL] = _ERRORS
+    try:
+        yield
+    finally:
         del os.environ[_LOG_LEVEL]
 
 
@@ -290,11 +278,13 @@ class _Run:
         self._begin_ns = self._end_ns = 0
         self._marks: list[tuple[int, int]] = []  # the moments before and after each
         self._has_marks = torch.profiler.ProfilerActivity.CPU in settings["activities"]
-        configuration, self._has_all_threads = _configuration(
-            torch,
-            all_threads=not settings["profile_memory"] or not _is_main_thread(),
-            with_stack=settings["with_stack"],
-        )
+        kind = torch._C._profiler._ExperimentalConfig
+        stacks = {"verbose": True} if settings["with_stack"] else {}
+        configuration, self._has_all_threads = None, False
+        if not settings["profile_memory"] or not _is_main_thread():
+            with suppress(TypeError):  # old versions cannot do that
+                configuration, self._has_all_threads = kind(profile_all_threads=True, **stacks), True
+        configuration = configuration or kind(**stacks)
         tracker = _step_tracker(torch)
         is_known = _STEP in getattr(tracker, "_step_dict", ())
         self._profile = torch.profiler.profile(experimental_config=configuration, **settings)
@@ -321,7 +311,11 @@ class _Run:
             self._torch.autograd.profiler._is_profiler_enabled = False
             raise
         self._claim()
-        self._offset_ns = _offset_ns()
+        readings = []
+        for _ in range(_OFFSETS):
+            before, day, after = monotonic_ns(), time_ns(), monotonic_ns()
+            readings.append((after - before, day - (before + after) // 2))
+        self._offset_ns = min(readings)[1]
         self._mark()
         self._begin_ns = self._now_ns()
 
@@ -348,7 +342,9 @@ class _Run:
     def add_to(self, recording: _core.Recording) -> None:
         """Add the operators to an unfinished recording."""
         found = self._found()
-        rows = Rows(found, self._marks, self._begin_ns, self._end_ns, self._names(found))
+        # The names that the trace does not have as they are.
+        names = true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
+        rows = Rows(found, self._marks, self._begin_ns, self._end_ns, names)
         before = len(recording)
         recording._load(rows.reader(), 0)
         if len(recording) == before:
@@ -359,7 +355,8 @@ class _Run:
             recording._name_thread(pid, tid, name, sort)
         for key, value in rows.facts():
             recording._set_fact(key, value)
-        recording._set_fact("operators", json.dumps(self._facts()))
+        threads = "all" if self._has_all_threads else "the main thread"
+        recording._set_fact("operators", json.dumps({"torch": self._torch.__version__, "threads": threads}))
         if rows.lacks_work():
             mention(_NO_WORK)
 
@@ -402,14 +399,6 @@ class _Run:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _names(self, found: Recording) -> dict[tuple[int, int], str]:
-        """The names that the trace does not have as they are."""
-        return true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
-
-    def _facts(self) -> dict[str, str]:
-        threads = "all" if self._has_all_threads else "the main thread"
-        return {"torch": self._torch.__version__, "threads": threads}
-
 
 def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple[list[Any], str | None]:
     """Return torch.profiler's activities to record, or why there are none."""
@@ -432,16 +421,6 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
     return [supported[name] for name in wanted if name in supported], None
 
 
-def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[Any, bool]:
-    """Return extra options, and whether all threads are recorded."""
-    kind = torch._C._profiler._ExperimentalConfig
-    stacks = {"verbose": True} if with_stack else {}
-    if all_threads:
-        with suppress(TypeError):  # old versions cannot do that
-            return kind(profile_all_threads=True, **stacks), True
-    return kind(**stacks), False
-
-
 def _check_free(torch: Any) -> None:
     flag = torch.autograd.profiler._is_profiler_enabled
     warms_up = _warms_up(torch)
@@ -458,8 +437,12 @@ def _warms_up(torch: Any) -> bool:
     """
     if _STEP not in getattr(_step_tracker(torch), "_step_dict", ()):
         return False
-    kind = torch.profiler.profile
-    return any(issubclass(type(each), kind) and _is_in_warm_up(each) for each in gc.get_objects())
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.profiler.profile):
+            action = getattr(getattr(each, "current_action", None), "name", None)
+            if action == "WARMUP" and getattr(each, "step_rec_fn", None) is not None:
+                return True
+    return False
 
 
 def _step_tracker(torch: Any) -> Any:
@@ -467,22 +450,8 @@ def _step_tracker(torch: Any) -> Any:
     return getattr(torch.autograd.profiler, "KinetoStepTracker", None)
 
 
-def _is_in_warm_up(profile: Any) -> bool:
-    action = getattr(profile, "current_action", None)
-    return getattr(action, "name", None) == "WARMUP" and getattr(profile, "step_rec_fn", None) is not None
-
-
 def _is_main_thread() -> bool:
     return get_native_id() == os.getpid()
-
-
-def _offset_ns() -> int:
-    """Return the offset of the time of day from the monotonic clock."""
-    readings = []
-    for _ in range(_OFFSETS):
-        before, day, after = monotonic_ns(), time_ns(), monotonic_ns()
-        readings.append((after - before, day - (before + after) // 2))
-    return min(readings)[1]
 
 
 def _loaded(read: Callable[[int], bytes]) -> Recording:
