@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import mmap
 import re
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import cprofiling as cp
-from calls import mapped
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, sorted_by
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.analysis.stacks import export_stacks
@@ -350,22 +347,6 @@ def test_what_was_added_up_is_subtracted_from_what_was_added_up() -> None:
     assert found == {
         "ProfilerStep*": (4321, 1), "node": (1 << 20, 1 << 20), "aten::mm": (300, 300), "aten::t": (4000, 4000),
     }  # fmt: skip
-
-
-def test_a_step_of_a_profile_has_no_memory_of_its_nodes() -> None:
-    held = []
-    with cp.profile(schedule=cp.schedule(0, 0, 2), profile_memory=True, operators=False) as prof:
-        for _ in range(2):
-            held.append(allocate())
-            prof.step()
-    of = {average.key: average for average in prof.key_averages()}
-    assert of["allocate"].cpu_memory_usage >= 8 << 20
-    assert (of["ProfilerStep*"].cpu_memory_usage, of["ProfilerStep*"].self_cpu_memory_usage) == (0, 0)
-
-
-@cp.profile_node("allocate")
-def allocate() -> mmap.mmap:
-    return mapped(6 << 20)
 
 
 @pytest.mark.parametrize("rows", [[], GPU], ids=["nothing", "no memory"])

@@ -9,7 +9,6 @@ import json
 import math
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, profiler_with, run_threads
+from calls import profiler_on, profiler_with
 from cprofiling._internal.row_kinds import SUSPENDABLE, UNFINISHED
 from cprofiling._internal.text import shown_text
 from cprofiling.analysis.insight_table import Insight, shown_number
@@ -401,25 +400,6 @@ def test_frames_of_a_recording_may_be_unknown() -> None:
     assert made([]).frames_per_second()[0].basis == "no node was recorded"
     with pytest.raises(ValueError, match="total_frames must be >= 1"):
         made(rows).frames_per_second(0)
-
-
-def test_threads_make_more_frames_a_second_than_one_by_one() -> None:
-    all_are_in = threading.Barrier(4)
-
-    def work() -> None:
-        for _ in range(5):
-            with cp.record("frame"), cp.profile_node("wait"):
-                all_are_in.wait(60)
-
-    with profile() as prof:
-        run_threads(*[work] * 4)
-    [of] = prof.frames_per_second()
-    assert of.frames == 20
-    assert of.fps is not None
-    assert of.serial_fps is not None
-    assert of.fps > of.serial_fps
-    assert of.at_once is not None
-    assert 1 < of.at_once <= 4
 
 
 # ---- warm-ups

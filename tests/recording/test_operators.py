@@ -508,13 +508,6 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
     assert seen == [None, "cuda", "cuda"]
 
 
-def test_without_operators_there_are_no_marks_of_the_time() -> None:
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    run = collect._Run(torch, {"activities": activities, "profile_memory": False, "with_stack": False})
-    run._mark()
-    assert run._marks == []
-
-
 def with_trace(change: Callable[[list[dict[str, Any]]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have torch.profiler write other events than it has recorded."""
     export = torch.profiler._KinetoProfile.export_chrome_trace

@@ -126,16 +126,6 @@ def test_events_are_found_by_the_numbers_of_their_rows() -> None:
     assert repr(recording) == "<Recording of 3 events>"
 
 
-def test_an_event_of_a_profile() -> None:
-    with cp.profile(operators=False, profile_memory=True) as prof, cp.record("label"):
-        node()
-    _, inner = prof.events()
-    assert inner.parent is not None
-    assert prof.event(inner.parent).name == "label"
-    assert repr(prof.recording) == "<Recording of 2 events>"
-    assert len(prof.recording) > 2
-
-
 @pytest.mark.parametrize("row", [7, -1, 1 << 70, 10**5000], ids=["7", "-1", "large", "too large to be shown"])
 def test_a_row_that_there_is_not(row: int) -> None:
     with pytest.raises(IndexError, match="row must be that of one of 7 rows, counted from 0, got "):
@@ -157,19 +147,6 @@ def test_a_recording_that_is_being_made_has_a_repr() -> None:
     assert repr(recording) == "<Recording of 0 events>"
 
 
-def test_figures_of_devices() -> None:
-    recording = made(gpu_rows())
-    (kernel,) = (figures for figures in recording.kernel_breakdown() if figures.name == "gemm")
-    assert (kernel.count, kernel.total_ns) == (1, 300)
-    (moved,) = recording.copy_breakdown()
-    assert (moved.count, moved.bytes, moved.total_ns) == (1, 4096, 100)
-    assert list(recording.copy_breakdown(launched_only=True)) == []
-    (launch,) = recording.launch_statistics()
-    assert (launch.call, launch.count) == ("cudaLaunchKernel", 1)
-    assert {(idle.device, idle.stream) for idle in recording.idle_times()} == {(1, 7), (1, 8)}
-    assert recording.device_executions().rows[0][2:] == (1, 0, 300, 300, 0)
-
-
 def test_dropped_events_are_said_in_every_report() -> None:
     with cp.profile(operators=False, capacity=2) as prof:
         for _ in range(5):
@@ -185,16 +162,6 @@ def test_dropped_events_are_said_in_every_report() -> None:
     ]
     for text in texts:
         assert "3 events" in text, text
-
-
-def test_findings_against_a_baseline() -> None:
-    with cp.profile(operators=False) as before:
-        node()
-    with cp.profile(operators=False) as after:
-        for _ in range(50):
-            node()
-    assert isinstance(str(after.findings(before)), str)
-    assert isinstance(after.overview(before.recording, row_limit=1), str)
 
 
 def test_frames(tmp_path: Path) -> None:
@@ -220,15 +187,6 @@ def test_a_notebook_shows_its_averages() -> None:
     assert prof._repr_html_() == prof.recording._repr_html_() == prof.key_averages()._repr_html_()
     assert "<td" in prof._repr_html_()
     assert ">node<" in prof._repr_html_()
-
-
-def test_frames_of_polars() -> None:
-    polars = pytest.importorskip("polars")
-    with cp.profile(operators=False) as prof:
-        node()
-    assert prof.to_polars()["name"].to_list() == ["node"]
-    assert polars.DataFrame(prof)["name"].to_list() == ["node"]
-    assert polars.DataFrame(prof.recording)["name"].to_list() == ["node"]
 
 
 def test_metadata_is_in_the_trace(tmp_path: Path) -> None:
