@@ -1,6 +1,7 @@
 #include "cprofiling/files/chrome_read.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/vector.h"
 #include "cprofiling/files/chrome_values.h"
 #include "cprofiling/files/json_text.h"
 
@@ -51,16 +52,6 @@ static cprof_status refuse(load *l, cprof_chrome_field field, const char *reason
 
 /* ---- events that are rows ---- */
 
-/* Begins a row; *is_known: it has a time. Otherwise it is ignored. */
-static cprof_status begin_row(load *l, cprof_row *row, bool *is_known)
-{
-    cprof_status status = cprof_chrome_values_row_begin(&l->tracks, &l->event, row, is_known);
-    if (status == CPROF_OK && !*is_known) {
-        l->report->ignored++;
-    }
-    return status == CPROF_OUT_OF_RANGE ? refuse(l, CPROF_CHROME_TS, "a time beyond 2^63 ns") : status;
-}
-
 static cprof_status add_row(load *l, cprof_row *row)
 {
     cprof_status status = cprof_chrome_values_row_args(&l->values, &l->event, row);
@@ -70,31 +61,18 @@ static cprof_status add_row(load *l, cprof_row *row)
     return status == CPROF_OK ? cprof_table_add(l->values.table, row) : status;
 }
 
-static cprof_status take_complete(load *l)
+static cprof_status take_complete(load *l, cprof_row *row)
 {
-    cprof_row row;
     int64_t duration_ns;
     bool is_known;
-    cprof_status status = begin_row(l, &row, &is_known);
-    if (status != CPROF_OK || !is_known) {
-        return status;
-    }
-    status = cprof_chrome_values_ns(cprof_chrome_event_value(&l->event, CPROF_CHROME_DUR), &duration_ns, &is_known);
-    if (status != CPROF_OK || (duration_ns > 0 && __builtin_add_overflow(row.start_ns, duration_ns, &row.end_ns))) {
+    cprof_status status =
+        cprof_chrome_values_ns(cprof_chrome_event_value(&l->event, CPROF_CHROME_DUR), &duration_ns, &is_known);
+    if (status != CPROF_OK || (duration_ns > 0 && __builtin_add_overflow(row->start_ns, duration_ns, &row->end_ns))) {
         return refuse(l, CPROF_CHROME_DUR, "an end beyond 2^63 ns");
     }
     l->report->negative += duration_ns < 0 ? 1 : 0;
-    row.kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, &row);
-    return add_row(l, &row);
-}
-
-static cprof_status take_moment(load *l, cprof_kind kind)
-{
-    cprof_row row;
-    bool is_known;
-    cprof_status status = begin_row(l, &row, &is_known);
-    row.kind = (uint8_t)kind;
-    return status == CPROF_OK && is_known ? add_row(l, &row) : status;
+    row->kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, row);
+    return add_row(l, row);
 }
 
 /* ---- begin and end events ---- */
@@ -123,35 +101,25 @@ static uint32_t new_open(load *l)
         l->free_open = l->open[number - 1].next;
         return number;
     }
-    if (l->open_count == l->open_capacity) {
-        size_t larger = l->open_capacity == 0 ? FIRST_OPEN : l->open_capacity * 2;
-        open_event *open = larger < UINT32_MAX ? cprof_alloc_resize(l->open, larger * sizeof *open) : NULL;
-        if (open == NULL) {
-            return 0;
-        }
-        l->open = open;
-        l->open_capacity = larger;
+    open_event *open = l->open_count < UINT32_MAX / 2
+                           ? cprof_vector_grow(l->open, &l->open_capacity, l->open_count, sizeof *open, FIRST_OPEN)
+                           : NULL;
+    if (open == NULL) {
+        return 0;
     }
+    l->open = open;
     return (uint32_t)++l->open_count;
 }
 
-static cprof_status take_begin(load *l)
+static cprof_status take_begin(load *l, cprof_row *row)
 {
-    cprof_row row;
-    bool is_known;
-    cprof_status status = begin_row(l, &row, &is_known);
-    if (status == CPROF_OK && is_known) {
-        status = cprof_chrome_values_row_keep(&l->values, &l->event, false, &row.args_at, &row.args_length);
-    }
-    if (status != CPROF_OK || !is_known) {
-        return status;
-    }
-    uint32_t *innermost = innermost_of(l, row.track);
+    cprof_status status = cprof_chrome_values_row_keep(&l->values, &l->event, false, &row->args_at, &row->args_length);
+    uint32_t *innermost = status == CPROF_OK ? innermost_of(l, row->track) : NULL;
     uint32_t number = innermost != NULL ? new_open(l) : 0;
     if (number == 0) {
-        return CPROF_NO_MEMORY;
+        return status == CPROF_OK ? CPROF_NO_MEMORY : status;
     }
-    l->open[number - 1] = (open_event){row.start_ns, row.args_at, row.args_length, row.name, row.cat, *innermost};
+    l->open[number - 1] = (open_event){row->start_ns, row->args_at, row->args_length, row->name, row->cat, *innermost};
     *innermost = number;
     l->report->unmatched++;
     return CPROF_OK;
@@ -199,93 +167,83 @@ static cprof_status join_args(load *l, const open_event *begin, cprof_row *row)
     return CPROF_OK;
 }
 
-static cprof_status take_end(load *l)
+static cprof_status take_end(load *l, cprof_row *row)
 {
-    cprof_row row;
-    bool is_known;
-    cprof_status status = begin_row(l, &row, &is_known);
-    if (status != CPROF_OK || !is_known) {
-        return status;
-    }
-    uint32_t number = row.track < l->innermost_count ? l->innermost[row.track] : 0;
+    uint32_t number = row->track < l->innermost_count ? l->innermost[row->track] : 0;
     if (number == 0) {
         l->report->unmatched++;
         return CPROF_OK;
     }
     open_event *begin = &l->open[number - 1];
-    row.start_ns = begin->start_ns;
-    row.name = begin->name;
-    row.cat = begin->cat;
-    if (row.end_ns < row.start_ns) {
+    row->start_ns = begin->start_ns;
+    row->name = begin->name;
+    row->cat = begin->cat;
+    if (row->end_ns < row->start_ns) {
         l->report->negative++;
-        row.end_ns = row.start_ns;
+        row->end_ns = row->start_ns;
     }
-    status = begin->args_length > 0 ? join_args(l, begin, &row) : CPROF_OK;
-    l->innermost[row.track] = begin->next;
+    cprof_status status = begin->args_length > 0 ? join_args(l, begin, row) : CPROF_OK;
+    l->innermost[row->track] = begin->next;
     begin->next = l->free_open;
     l->free_open = number;
     l->report->unmatched--;
-    row.kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, &row);
-    return status == CPROF_OK ? add_row(l, &row) : status;
+    row->kind = (uint8_t)cprof_chrome_values_row_kind(l->values.table, &l->event, row);
+    return status == CPROF_OK ? add_row(l, row) : status;
 }
 
 /* ---- other events ---- */
 
-static cprof_status take_flow(load *l, char phase)
+static cprof_status take_flow(load *l, const cprof_row *row, char phase)
 {
-    cprof_row row;
-    bool is_known;
-    const cprof_json_value *id = cprof_chrome_event_value(&l->event, CPROF_CHROME_ID);
     const cprof_json_value *binding = cprof_chrome_event_value(&l->event, CPROF_CHROME_BINDING);
-    if (id == NULL) {
-        l->report->ignored++;
-        return CPROF_OK;
-    }
-    cprof_status status = begin_row(l, &row, &is_known);
-    if (status != CPROF_OK || !is_known) {
-        return status;
-    }
     cprof_flow flow = {
-        .at_ns = row.start_ns,
-        .track = row.track,
-        .name = row.name,
-        .cat = row.cat,
+        .at_ns = row->start_ns,
+        .track = row->track,
+        .name = row->name,
+        .cat = row->cat,
         .phase = phase,
         .binds_enclosing = binding != NULL && cprof_name_is(binding->text, "e"),
     };
-    status = cprof_chrome_values_id(&l->values, id, &flow.id);
+    cprof_status status = cprof_chrome_values_id(&l->values, cprof_chrome_event_value(&l->event, CPROF_CHROME_ID), &flow.id);
     return status == CPROF_OK ? cprof_table_add_flow(l->values.table, &flow) : status;
 }
 
+/* What is no event of a known phase, or has no time, is ignored; and so is a flow without an id. */
 static cprof_status take_event(load *l)
 {
     const cprof_json_value *phase = cprof_chrome_event_value(&l->event, CPROF_CHROME_PHASE);
-    char letter = (char)(phase != NULL && phase->text.length == 1 ? phase->text.bytes[0] : '\0');
+    char letter = (char)(phase != NULL && phase->text.length == 1 ? phase->text.bytes[0] : '?');
+    bool is_flow = letter == 's' || letter == 't' || letter == 'f';
+    bool is_known =
+        memchr("MXBEiIRC", letter, 8) != NULL || (is_flow && cprof_chrome_event_value(&l->event, CPROF_CHROME_ID) != NULL);
+    cprof_row row;
+    cprof_status status = CPROF_OK;
+    if (letter == 'M') {
+        status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
+    } else if (is_known) {
+        status = cprof_chrome_values_row_begin(&l->tracks, &l->event, &row, &is_known);
+    }
+    if (status == CPROF_OUT_OF_RANGE) {
+        return refuse(l, CPROF_CHROME_TS, "a time beyond 2^63 ns");
+    }
+    if (status != CPROF_OK || !is_known || letter == 'M') {
+        l->report->ignored += status == CPROF_OK && !is_known ? 1 : 0;
+        return status;
+    }
     switch (letter) {
     case 'X':
-        return take_complete(l);
+        return take_complete(l, &row);
     case 'B':
-        return take_begin(l);
+        return take_begin(l, &row);
     case 'E':
-        return take_end(l);
-    case 'i':
-    case 'I':
-    case 'R':
-        return take_moment(l, CPROF_KIND_INSTANT);
-    case 'C':
-        return take_moment(l, CPROF_KIND_COUNTER);
+        return take_end(l, &row);
     case 's':
     case 't':
     case 'f':
-        return take_flow(l, letter);
-    case 'M':
-        bool is_known;
-        cprof_status status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
-        l->report->ignored += is_known ? 0 : 1;
-        return status;
+        return take_flow(l, &row, letter);
     default:
-        l->report->ignored++;
-        return CPROF_OK;
+        row.kind = (uint8_t)(letter == 'C' ? CPROF_KIND_COUNTER : CPROF_KIND_INSTANT);
+        return add_row(l, &row);
     }
 }
 

@@ -88,13 +88,12 @@ void cprof_table_destroy(cprof_table *table)
         cprof_alloc_release(items_of(table, i));
     }
     cprof_names_dispose(&table->texts);
+    cprof_names_dispose(&table->fact_keys);
     cprof_alloc_release(table->tracks);
     cprof_alloc_release(table->flows);
     cprof_alloc_release(table->facts);
     cprof_alloc_release(table->kept);
-    cprof_alloc_release(table->track_slots.slots);
-    cprof_alloc_release(table->fact_slots.slots);
-    cprof_alloc_release(table->process_slots.slots);
+    cprof_alloc_release(table->slots.slots);
     cprof_alloc_release(table);
 }
 
@@ -152,59 +151,33 @@ static uint32_t *slot_of_track(const cprof_table *table, const cprof_table_slots
     return &slots->slots[slot];
 }
 
-static uint32_t *slot_of_fact(const cprof_table *table, const cprof_table_slots *slots, cprof_text key)
+/* Enters track `number` under itself, and under its process unless a track of that is there. An entry may be met by both kinds
+ * of search: it is right for either. */
+static void enter_track(cprof_table *table, const cprof_table_slots *slots, size_t number)
 {
-    size_t slot = cprof_hash_mix(table->seed, key) & (slots->count - 1);
-    while (slots->slots[slot] != 0 && table->facts[slots->slots[slot] - 1].key != key) {
-        slot = (slot + 1) & (slots->count - 1);
-    }
-    return &slots->slots[slot];
+    cprof_track *track = &table->tracks[number];
+    uint32_t *process = slot_of_track(table, slots, hash_process(table->seed, track), same_process, track);
+    track->process = *process == 0 ? (uint32_t)number : table->tracks[*process - 1].process;
+    *process = *process == 0 ? (uint32_t)(number + 1) : *process;
+    *slot_of_track(table, slots, hash_track(table->seed, track), same_track, track) = (uint32_t)(number + 1);
 }
 
-/* Twice as many empty slots, where `count` items and one more would fill more than half of them; else `fresh` is the old. */
-static cprof_status larger_slots(const cprof_table_slots *old, size_t count, cprof_table_slots *fresh)
+/* Keeps at least half of the slots empty when there is one more track. */
+static cprof_status make_room_for_track(cprof_table *table)
 {
-    *fresh = *old;
-    if (count < old->count / 2) {
+    cprof_table_slots fresh = {.count = table->slots.count == 0 ? 4 * (size_t)FIRST_ITEMS : table->slots.count * 2};
+    if (table->track_count < table->slots.count / 4) {
         return CPROF_OK;
     }
-    fresh->count = old->count == 0 ? 2 * (size_t)FIRST_ITEMS : old->count * 2;
-    fresh->slots = cprof_alloc_zeroed(fresh->count * sizeof *fresh->slots);
-    return fresh->slots != NULL ? CPROF_OK : CPROF_NO_MEMORY;
-}
-
-static void replace_slots(cprof_table_slots *old, cprof_table_slots fresh)
-{
-    if (old->slots != fresh.slots) {
-        cprof_alloc_release(old->slots);
-    }
-    *old = fresh;
-}
-
-/* Room for one more in both tables of slots: there are at most as many processes as tracks. */
-static cprof_status make_track_slots(cprof_table *table)
-{
-    cprof_table_slots tracks;
-    cprof_table_slots processes;
-    if (larger_slots(&table->track_slots, table->track_count, &tracks) != CPROF_OK) {
-        return CPROF_NO_MEMORY;
-    }
-    if (tracks.slots == table->track_slots.slots) {
-        return CPROF_OK;
-    }
-    if (larger_slots(&table->process_slots, table->track_count, &processes) != CPROF_OK) {
-        cprof_alloc_release(tracks.slots);
+    fresh.slots = cprof_alloc_zeroed(fresh.count * sizeof *fresh.slots);
+    if (fresh.slots == NULL) {
         return CPROF_NO_MEMORY;
     }
     for (size_t i = 0; i < table->track_count; i++) {
-        const cprof_track *track = &table->tracks[i];
-        *slot_of_track(table, &tracks, hash_track(table->seed, track), same_track, track) = (uint32_t)(i + 1);
-        if (track->process == i) {
-            *slot_of_track(table, &processes, hash_process(table->seed, track), same_process, track) = (uint32_t)(i + 1);
-        }
+        enter_track(table, &fresh, i);
     }
-    replace_slots(&table->track_slots, tracks);
-    replace_slots(&table->process_slots, processes);
+    cprof_alloc_release(table->slots.slots);
+    table->slots = fresh;
     return CPROF_OK;
 }
 
@@ -218,16 +191,11 @@ static cprof_status add_track(cprof_table *table, cprof_track track)
         return CPROF_NO_MEMORY;
     }
     table->tracks = tracks;
-    if (make_track_slots(table) != CPROF_OK) {
+    if (make_room_for_track(table) != CPROF_OK) {
         return CPROF_NO_MEMORY;
     }
-    uint32_t *process = slot_of_track(table, &table->process_slots, hash_process(table->seed, &track), same_process, &track);
-    if (*process == 0) {
-        *process = (uint32_t)(number + 1);
-    }
-    track.process = *process - 1;
-    *slot_of_track(table, &table->track_slots, hash_track(table->seed, &track), same_track, &track) = (uint32_t)(number + 1);
     tracks[number] = track;
+    enter_track(table, &table->slots, number);
     table->track_count++;
     return CPROF_OK;
 }
@@ -249,7 +217,7 @@ bool cprof_table_find_track(const cprof_table *table, int64_t pid, cprof_text pi
 {
     cprof_track wanted = new_track(pid, pid_text, tid, tid_text);
     uint32_t found = table->track_count > 0
-                         ? *slot_of_track(table, &table->track_slots, hash_track(table->seed, &wanted), same_track, &wanted)
+                         ? *slot_of_track(table, &table->slots, hash_track(table->seed, &wanted), same_track, &wanted)
                          : 0;
     *track = found - 1;
     return found != 0;
@@ -258,10 +226,10 @@ bool cprof_table_find_track(const cprof_table *table, int64_t pid, cprof_text pi
 bool cprof_table_find_process(const cprof_table *table, int64_t pid, cprof_text pid_text, uint32_t *track)
 {
     cprof_track wanted = new_track(pid, pid_text, 0, 0);
-    uint32_t found = table->track_count > 0 ? *slot_of_track(table, &table->process_slots, hash_process(table->seed, &wanted),
-                                                             same_process, &wanted)
-                                            : 0;
-    *track = found - 1;
+    uint32_t found = table->track_count > 0
+                         ? *slot_of_track(table, &table->slots, hash_process(table->seed, &wanted), same_process, &wanted)
+                         : 0;
+    *track = found != 0 ? table->tracks[found - 1].process : 0;
     return found != 0;
 }
 
@@ -392,52 +360,34 @@ cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow)
     return CPROF_OK;
 }
 
-static cprof_status make_room_for_fact(cprof_table *table)
+cprof_status cprof_table_set_fact(cprof_table *table, cprof_name key, cprof_name value)
 {
-    cprof_table_slots slots;
+    cprof_fact fact = {.length = value.length};
     cprof_fact *facts = cprof_vector_grow(table->facts, &table->fact_capacity, table->fact_count, sizeof *facts, FIRST_ITEMS);
     if (facts == NULL) {
         return CPROF_NO_MEMORY;
     }
     table->facts = facts;
-    if (larger_slots(&table->fact_slots, table->fact_count, &slots) != CPROF_OK) {
+    if (cprof_table_text(table, key, &fact.key) != CPROF_OK || cprof_table_keep(table, value, &fact.at) != CPROF_OK) {
         return CPROF_NO_MEMORY;
     }
-    if (slots.slots != table->fact_slots.slots) {
-        for (size_t i = 0; i < table->fact_count; i++) {
-            *slot_of_fact(table, &slots, table->facts[i].key) = (uint32_t)(i + 1);
+    size_t index = cprof_names_find(&table->fact_keys, (cprof_names){{"", 0}, key});
+    if (index == CPROF_NAMES_ABSENT) {
+        if (cprof_names_add(&table->fact_keys, (cprof_names){{"", 0}, key}) != CPROF_OK) {
+            return CPROF_NO_MEMORY;
         }
+        index = table->fact_count++;
     }
-    replace_slots(&table->fact_slots, slots);
-    return CPROF_OK;
-}
-
-cprof_status cprof_table_set_fact(cprof_table *table, cprof_name key, cprof_name value)
-{
-    cprof_fact fact = {.length = value.length};
-    if (make_room_for_fact(table) != CPROF_OK || cprof_table_text(table, key, &fact.key) != CPROF_OK ||
-        cprof_table_keep(table, value, &fact.at) != CPROF_OK) {
-        return CPROF_NO_MEMORY;
-    }
-    uint32_t *slot = slot_of_fact(table, &table->fact_slots, fact.key);
-    if (*slot == 0) {
-        *slot = (uint32_t)++table->fact_count;
-    }
-    table->facts[*slot - 1] = fact;
+    facts[index] = fact;
     return CPROF_OK;
 }
 
 bool cprof_table_fact(const cprof_table *table, cprof_name key, cprof_name *value)
 {
-    size_t index = key.length > 0 ? cprof_names_find(&table->texts, (cprof_names){{"", 0}, key}) + 1 : 0;
-    if (table->fact_count == 0 || (key.length > 0 && index == 0)) {
+    size_t index = cprof_names_find(&table->fact_keys, (cprof_names){{"", 0}, key});
+    if (index == CPROF_NAMES_ABSENT) {
         return false;
     }
-    uint32_t slot = *slot_of_fact(table, &table->fact_slots, (cprof_text)index);
-    if (slot == 0) {
-        return false;
-    }
-    const cprof_fact *fact = &table->facts[slot - 1];
-    *value = (cprof_name){table->kept + fact->at, fact->length};
+    *value = (cprof_name){table->kept + table->facts[index].at, table->facts[index].length};
     return true;
 }

@@ -173,11 +173,10 @@ typedef struct {
     uint64_t kept_capacity;
     uint64_t dropped; /* events that are missing, as there was no room for them */
     bool finished;
-    uint64_t seed;                 /* of its hashes; random */
-    _Atomic size_t shares;         /* owners beyond the first */
-    cprof_table_slots track_slots; /* of tracks, facts by their key, and the first tracks of processes */
-    cprof_table_slots fact_slots;
-    cprof_table_slots process_slots;
+    uint64_t seed;               /* of its hashes; random */
+    _Atomic size_t shares;       /* owners beyond the first */
+    cprof_table_slots slots;     /* of tracks, by themselves and by their process */
+    cprof_names_table fact_keys; /* in the order of the facts */
 } cprof_table;
 
 /* An empty table; NULL without memory. */

@@ -32,9 +32,9 @@ TEST(crafted_tracks)
         CHECK(cprof_table_track(table, 7, 0, crafted_thread(i + 1), 0, &track) == CPROF_OK && track == i);
         CHECK(cprof_table_track(other, 7, 0, crafted_thread(i + 1), 0, &track) == CPROF_OK && track == i);
     }
-    const cprof_table_slots *slots = &table->track_slots;
+    const cprof_table_slots *slots = &table->slots;
     CHECK(check_longest_run(slots->slots, slots->count) < THREADS / 4);
-    CHECK(memcmp(slots->slots, other->track_slots.slots, slots->count * sizeof *slots->slots) != 0);
+    CHECK(memcmp(slots->slots, other->slots.slots, slots->count * sizeof *slots->slots) != 0);
     cprof_table_destroy(other);
 }
 
