@@ -15,16 +15,6 @@ static bool has_passed(int64_t deadline_ns)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec > deadline_ns;
 }
 
-static void give_way(unsigned spins)
-{
-    static const struct timespec moment = {.tv_nsec = SLEEP_NS};
-    if (spins / SPINS_BEFORE_YIELD <= YIELDS_BEFORE_SLEEP) {
-        (void)sched_yield();
-    } else {
-        (void)nanosleep(&moment, NULL);
-    }
-}
-
 bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
 {
     uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
@@ -37,7 +27,12 @@ bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
             if (has_passed(deadline_ns)) {
                 return false;
             }
-            give_way(spins);
+            static const struct timespec moment = {.tv_nsec = SLEEP_NS};
+            if (spins / SPINS_BEFORE_YIELD <= YIELDS_BEFORE_SLEEP) {
+                (void)sched_yield();
+            } else {
+                (void)nanosleep(&moment, NULL);
+            }
         }
     } while (atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) == epoch);
     return true;

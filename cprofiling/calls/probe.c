@@ -201,17 +201,6 @@ cprof_probe_memory cprof_probe_device_memory(void)
 
 /* ---- Memory of the process */
 
-static void begin_host_memory(cprof_probe *probe)
-{
-    cprof_memory now = cprof_memory_now();
-    probe->sample.host_memory = (cprof_resources_memory_sample){
-        .known = now.memory != CPROF_TABLE_UNKNOWN,
-        .entry = now.memory,
-        .peak = UNKNOWN,
-    };
-    probe->host_highest = now.memory_peak;
-}
-
 static void end_host_memory(cprof_probe *probe)
 {
     cprof_memory now = cprof_memory_now();
@@ -277,18 +266,6 @@ void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread)
     }
 }
 
-/* The list belongs to the thread in which the probe began to run; the end may come in another one. */
-static void take_out_of_running(cprof_probe *probe)
-{
-    cprof_probe **at = &probe->thread->running;
-    while (*at != NULL && *at != probe) {
-        at = &(*at)->outer;
-    }
-    if (*at != NULL) {
-        *at = probe->outer;
-    }
-}
-
 void cprof_probe_pause(cprof_probe *probe, bool yields)
 {
     probe->has_yielded |= yields;
@@ -305,7 +282,14 @@ void cprof_probe_pause(cprof_probe *probe, bool yields)
     }
     probe->running = false;
     probe->has_paused |= !probe->stopped;
-    take_out_of_running(probe);
+    /* The list belongs to the thread in which the probe began to run; the end may come in another one. */
+    cprof_probe **at = &probe->thread->running;
+    while (*at != NULL && *at != probe) {
+        at = &(*at)->outer;
+    }
+    if (*at != NULL) {
+        *at = probe->outer;
+    }
     if (at_home && (probe->flags & CPROF_FLAG_LAUNCHES) != 0) {
         set_launching(probe->thread);
     }
@@ -319,7 +303,13 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
 {
     span->probe = probe;
     if ((probe->flags & CPROF_FLAG_MEMORY) != 0) {
-        begin_host_memory(probe);
+        cprof_memory now = cprof_memory_now();
+        probe->sample.host_memory = (cprof_resources_memory_sample){
+            .known = now.memory != CPROF_TABLE_UNKNOWN,
+            .entry = now.memory,
+            .peak = UNKNOWN,
+        };
+        probe->host_highest = now.memory_peak;
         if (probe->memory.known) {
             open_memory(probe);
         }

@@ -71,17 +71,6 @@ bool cprof_capture_begin(cprof_name name)
     return true;
 }
 
-static void stop_lock_held(void)
-{
-    if (cprof_capture.started) {
-        note_lock_held(cprof_wait_profiler_stop(), "cuProfilerStop");
-        cprof_capture.started = false;
-    }
-    if (cprof_capture.ended == cprof_capture.count) {
-        atomic_store_explicit(&cprof_capture.phase, CPROF_CAPTURE_OVER, memory_order_release);
-    }
-}
-
 /* In a forked child there is nothing to end: the calls that were open have begun in the parent. */
 void cprof_capture_end(void)
 {
@@ -89,7 +78,13 @@ void cprof_capture_end(void)
     if (cprof_capture.ended != cprof_capture.begun) {
         cprof_capture.ended++;
         if (cprof_capture.ended == cprof_capture.begun) {
-            stop_lock_held();
+            if (cprof_capture.started) {
+                note_lock_held(cprof_wait_profiler_stop(), "cuProfilerStop");
+                cprof_capture.started = false;
+            }
+            if (cprof_capture.ended == cprof_capture.count) {
+                atomic_store_explicit(&cprof_capture.phase, CPROF_CAPTURE_OVER, memory_order_release);
+            }
         }
     }
     (void)pthread_mutex_unlock(&cprof_capture.lock);

@@ -256,9 +256,11 @@ static void clear_counters(void)
     atomic_store(&seen->decode_error, 0);
 }
 
-/* Adds what CUPTI had no room for since this was asked last. */
-static void count_dropped_lock_held(void)
+static void flush_lock_held(uint32_t flag)
 {
+    (void)continue_line_lock_held();
+    (void)check_lock_held(seen->library.flush_all(flag), "cuptiActivityFlushAll");
+    /* Adds what CUPTI had no room for since this was asked last. */
     size_t dropped = 0;
     if (check_lock_held(seen->library.get_num_dropped_records(NULL, 0, &dropped), "cuptiActivityGetNumDroppedRecords")) {
         atomic_fetch_add(&seen->dropped, dropped);
@@ -266,13 +268,6 @@ static void count_dropped_lock_held(void)
             cprof_cupti_store_drop(&seen->trace, dropped);
         }
     }
-}
-
-static void flush_lock_held(uint32_t flag)
-{
-    (void)continue_line_lock_held();
-    (void)check_lock_held(seen->library.flush_all(flag), "cuptiActivityFlushAll");
-    count_dropped_lock_held();
 }
 
 /* Every step is taken, whatever the one before it answers. Records of work that has not ended come now, without times. */

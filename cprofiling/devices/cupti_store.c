@@ -105,18 +105,6 @@ void cprof_cupti_launches_count(cprof_cupti_launches *launches, uint32_t outer, 
     }
 }
 
-static void forget_block(cprof_cupti_launches *launches, uint32_t block, const cprof_registry *registry)
-{
-    uint32_t first = block * CPROF_CUPTI_LAUNCH_BLOCK;
-    for (uint32_t i = first; i < first + CPROF_CUPTI_LAUNCH_BLOCK; i++) {
-        struct cprof_cupti_launch_place *place = lock_place(launches, i);
-        if (place->node.accum != NULL && place->node.accum->registry == registry) {
-            place->node.accum = NULL;
-        }
-        cprof_lock_release(&place->lock);
-    }
-}
-
 void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_registry *registry)
 {
     if (!atomic_load(&registry->has_launched) || atomic_load(&launches->places) == NULL) {
@@ -124,7 +112,14 @@ void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_reg
     }
     for (uint32_t block = 0; block < CPROF_CUPTI_LAUNCH_BLOCKS; block++) {
         if (atomic_load(&launches->has_nodes[block])) {
-            forget_block(launches, block, registry);
+            uint32_t first = block * CPROF_CUPTI_LAUNCH_BLOCK;
+            for (uint32_t i = first; i < first + CPROF_CUPTI_LAUNCH_BLOCK; i++) {
+                struct cprof_cupti_launch_place *place = lock_place(launches, i);
+                if (place->node.accum != NULL && place->node.accum->registry == registry) {
+                    place->node.accum = NULL;
+                }
+                cprof_lock_release(&place->lock);
+            }
         }
     }
 }

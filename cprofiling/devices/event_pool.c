@@ -311,19 +311,6 @@ static cprof_gpu_stream *stream_lock_held(cprof_gpu_context *context, cu_stream 
     return stream;
 }
 
-static void append_lock_held(cprof_gpu_stream *stream, cprof_gpu_mark *mark)
-{
-    mark->next = NULL;
-    mark->is_pending = true;
-    if (stream->oldest == NULL) {
-        stream->oldest = mark;
-    } else {
-        stream->newest->next = mark;
-    }
-    stream->newest = mark;
-    mark->context->pending++;
-}
-
 cprof_gpu_cause cprof_event_pool_push(cprof_gpu_mark *mark, cu_stream end_stream)
 {
     lock_pool();
@@ -332,7 +319,15 @@ cprof_gpu_cause cprof_event_pool_push(cprof_gpu_mark *mark, cu_stream end_stream
         cprof_gpu_stream *stream = stream_lock_held(mark->context, end_stream);
         mark->is_multi_stream = mark->stream != end_stream;
         if (stream != NULL) {
-            append_lock_held(stream, mark);
+            mark->next = NULL;
+            mark->is_pending = true;
+            if (stream->oldest == NULL) {
+                stream->oldest = mark;
+            } else {
+                stream->newest->next = mark;
+            }
+            stream->newest = mark;
+            mark->context->pending++;
         } else {
             cause = CPROF_GPU_FULL;
         }

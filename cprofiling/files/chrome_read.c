@@ -277,17 +277,6 @@ static bool step_event(load *l)
     return cprof_chrome_event_read(&l->reader, &l->event);
 }
 
-/* Whether a key is "traceEvents", in whatever way it is written. */
-static bool is_list_key(const cprof_json_value *key)
-{
-    char unescaped[128];
-    cprof_name name = key->text;
-    if (!key->is_plain && name.length <= sizeof unescaped) {
-        name = (cprof_name){unescaped, cprof_json_text_unescape(name, unescaped)};
-    }
-    return cprof_name_is(name, "traceEvents");
-}
-
 /* A member of the file's object: its key, and its value unless that is the list of events. */
 static bool step_member(load *l)
 {
@@ -295,7 +284,13 @@ static bool step_member(load *l)
     if (l->next != CPROF_JSON_ITEM) {
         return l->next == CPROF_JSON_END;
     }
-    l->is_list = is_list_key(&l->key);
+    /* Whether a key is "traceEvents", in whatever way it is written. */
+    char unescaped[128];
+    cprof_name name = l->key.text;
+    if (!l->key.is_plain && name.length <= sizeof unescaped) {
+        name = (cprof_name){unescaped, cprof_json_text_unescape(name, unescaped)};
+    }
+    l->is_list = cprof_name_is(name, "traceEvents");
     if (!l->is_list) {
         return cprof_json_read_value(&l->reader, &l->value);
     }

@@ -603,20 +603,6 @@ static bool is_true(const cprof_json_value *value)
     return value != NULL && value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 't';
 }
 
-/* How a row of ours ended. */
-static void set_end(const cprof_chrome_event *event, cprof_row *row)
-{
-    const cprof_json_value *outcome = VALUE(OUTCOME);
-    if (outcome != NULL && cprof_name_is(outcome->text, "error")) {
-        row->outcome = CPROF_OUTCOME_ERROR;
-    } else if (outcome != NULL && cprof_name_is(outcome->text, "cancelled")) {
-        row->outcome = CPROF_OUTCOME_CANCELLED;
-    }
-    row->flags = (uint8_t)((is_true(VALUE(UNFINISHED)) ? CPROF_ROW_UNFINISHED : 0) | (is_true(VALUE(CUT)) ? CPROF_ROW_CUT : 0) |
-                           (is_true(VALUE(SUSPENDABLE)) ? CPROF_ROW_SUSPENDABLE : 0));
-    row->suspended_ns = cprof_chrome_values_integer(VALUE(SUSPENDED), 0, INT64_MAX, 0);
-}
-
 /* What only our own args say. */
 static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
 {
@@ -626,7 +612,16 @@ static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_even
     read_hex(VALUE(TRACE_ID), &row->trace_high, &row->trace_low);
     read_hex(VALUE(SPAN_ID), NULL, &row->span);
     read_hex(VALUE(PARENT_SPAN_ID), NULL, &row->parent_span);
-    set_end(event, row);
+    /* How a row of ours ended. */
+    const cprof_json_value *outcome = VALUE(OUTCOME);
+    if (outcome != NULL && cprof_name_is(outcome->text, "error")) {
+        row->outcome = CPROF_OUTCOME_ERROR;
+    } else if (outcome != NULL && cprof_name_is(outcome->text, "cancelled")) {
+        row->outcome = CPROF_OUTCOME_CANCELLED;
+    }
+    row->flags = (uint8_t)((is_true(VALUE(UNFINISHED)) ? CPROF_ROW_UNFINISHED : 0) | (is_true(VALUE(CUT)) ? CPROF_ROW_CUT : 0) |
+                           (is_true(VALUE(SUSPENDABLE)) ? CPROF_ROW_SUSPENDABLE : 0));
+    row->suspended_ns = cprof_chrome_values_integer(VALUE(SUSPENDED), 0, INT64_MAX, 0);
     row->memory_change = integer_of(VALUE(MEMORY_CHANGE), CPROF_TABLE_UNKNOWN);
     row->memory_peak = integer_of(VALUE(MEMORY_PEAK), CPROF_TABLE_UNKNOWN);
     row->device_memory_change = integer_of(VALUE(DEVICE_MEMORY_CHANGE), CPROF_TABLE_UNKNOWN);

@@ -386,18 +386,6 @@ static void release(cprof_live *live)
     cprof_alloc_release(live);
 }
 
-static void init_waiting(cprof_live *live)
-{
-    pthread_condattr_t attributes;
-    (void)pthread_mutex_init(&live->writing, NULL);
-    (void)pthread_mutex_init(&live->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&live->wake, &attributes);
-    (void)pthread_cond_init(&live->idle, NULL);
-    (void)pthread_condattr_destroy(&attributes);
-}
-
 static int begin(cprof_live *live, const cprof_live_plan *plan)
 {
     if (!cprof_live_file_init(&live->file, plan)) {
@@ -408,7 +396,14 @@ static int begin(cprof_live *live, const cprof_live_plan *plan)
     live->interval_ns = plan->interval_ns;
     live->errors = plan->errors;
     cprof_random_bytes(live->id.id, sizeof live->id.id);
-    init_waiting(live);
+    pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&live->writing, NULL);
+    (void)pthread_mutex_init(&live->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&live->wake, &attributes);
+    (void)pthread_cond_init(&live->idle, NULL);
+    (void)pthread_condattr_destroy(&attributes);
     cprof_live_state state;
     commit(live, 0, &state);
     return state.error != 0 ? state.error : start(live);
@@ -498,18 +493,6 @@ cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cp
     return status;
 }
 
-static void remove_lock_held(cprof_live *live, const cprof_registry *registry)
-{
-    size_t i = 0;
-    while (live->sources[i].registry != registry) {
-        i++;
-    }
-    keep(live, &live->sources[i]);
-    cprof_alloc_release(live->sources[i].texts);
-    live->source_count--;
-    memmove(&live->sources[i], &live->sources[i + 1], (live->source_count - i) * sizeof *live->sources);
-}
-
 void cprof_live_remove(cprof_registry *registry)
 {
     cprof_live *live = registry->live;
@@ -518,7 +501,14 @@ void cprof_live_remove(cprof_registry *registry)
     }
     registry->live = NULL;
     (void)pthread_mutex_lock(&live->lock);
-    remove_lock_held(live, registry);
+    size_t i = 0;
+    while (live->sources[i].registry != registry) {
+        i++;
+    }
+    keep(live, &live->sources[i]);
+    cprof_alloc_release(live->sources[i].texts);
+    live->source_count--;
+    memmove(&live->sources[i], &live->sources[i + 1], (live->source_count - i) * sizeof *live->sources);
     (void)pthread_mutex_unlock(&live->lock);
 }
 

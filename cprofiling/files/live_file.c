@@ -165,18 +165,6 @@ int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *s
 
 /* ---- How it comes to be */
 
-/* `live.cprof`, then `live-2.cprof` and so on; ENAMETOOLONG, or 0. */
-static int name_of(const char *path, unsigned number, char name[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    const char *base = slash != NULL ? slash + 1 : path;
-    const char *end = strrchr(base, '.');
-    end = end != NULL && end != base ? end : base + strlen(base);
-    int length = number == 1 ? snprintf(name, PATH_MAX, "%s", path)
-                             : snprintf(name, PATH_MAX, "%.*s-%u%s", (int)(end - path), path, number, end);
-    return length >= 0 && length < PATH_MAX ? 0 : ENAMETOOLONG;
-}
-
 /* Whether the last commit says that it is the last. */
 static bool has_ended(int descriptor)
 {
@@ -255,7 +243,14 @@ static int give_name(const cprof_live_file *file, const char *temporary)
     for (int spares = 1; error == EEXIST && spares >= 0; spares--) {
         for (unsigned number = 1; error == EEXIST && number <= CPROF_LIVE_NAMES; number++) {
             char name[PATH_MAX];
-            error = name_of(file->path, number, name);
+            /* `live.cprof`, then `live-2.cprof` and so on; ENAMETOOLONG, or 0. */
+            const char *slash = strrchr(file->path, '/');
+            const char *base = slash != NULL ? slash + 1 : file->path;
+            const char *end = strrchr(base, '.');
+            end = end != NULL && end != base ? end : base + strlen(base);
+            int length = number == 1 ? snprintf(name, PATH_MAX, "%s", file->path)
+                                     : snprintf(name, PATH_MAX, "%.*s-%u%s", (int)(end - file->path), file->path, number, end);
+            error = length >= 0 && length < PATH_MAX ? 0 : ENAMETOOLONG;
             error = error == 0 ? give_free_name(temporary, name) : error;
             error = error == EEXIST ? replace(file, temporary, name, spares != 0) : error;
         }

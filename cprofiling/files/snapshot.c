@@ -76,16 +76,6 @@ cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at)
     return (cprof_name){(const char *)note + NOTE_BYTES, length};
 }
 
-static void append_note(cprof_snapshot *snapshot, cprof_name note)
-{
-    uint8_t *end = snapshot->notes + snapshot->note_bytes;
-    end[0] = (uint8_t)note.length;
-    end[1] = (uint8_t)(note.length >> 8);
-    memcpy(end + NOTE_BYTES, note.bytes, note.length);
-    snapshot->note_bytes += NOTE_BYTES + note.length;
-    snapshot->note_count++;
-}
-
 /* Copies each of the notes once. They are sorted in their table. */
 static cprof_status set_notes(cprof_snapshot *snapshot, cprof_name *notes, size_t count)
 {
@@ -100,7 +90,12 @@ static cprof_status set_notes(cprof_snapshot *snapshot, cprof_name *notes, size_
     sort(notes, count, sizeof *notes, by_text);
     for (size_t i = 0; i < count; i++) {
         if (i == 0 || cprof_name_compare(notes[i - 1], notes[i]) != 0) {
-            append_note(snapshot, notes[i]);
+            uint8_t *end = snapshot->notes + snapshot->note_bytes;
+            end[0] = (uint8_t)notes[i].length;
+            end[1] = (uint8_t)(notes[i].length >> 8);
+            memcpy(end + NOTE_BYTES, notes[i].bytes, notes[i].length);
+            snapshot->note_bytes += NOTE_BYTES + notes[i].length;
+            snapshot->note_count++;
         }
     }
     return CPROF_OK;

@@ -154,8 +154,11 @@ static void pass_source(stream *s, cprof_snapshot_source *source)
     PASS(s, &source->generation);
 }
 
-static void pass_figures(stream *s, cprof_figures *figures)
+static void pass_key_fields(stream *s, key_fields *fields)
 {
+    cprof_figures *figures = &fields->figures;
+    PASS_SMALL(s, &fields->stage_length, &fields->node_length, &fields->filled, &fields->flags);
+    PASS(s, &fields->place, &fields->last_taken_ns);
     PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
          &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
          &figures->last_ms, &figures->first_ms, &figures->median_ms);
@@ -164,13 +167,6 @@ static void pass_figures(stream *s, cprof_figures *figures)
     PASS(s, &figures->moments.squares_top);
     pass_wide(s, &figures->nested_ns);
     pass_wide(s, &figures->suspended_ns);
-}
-
-static void pass_key_fields(stream *s, key_fields *fields)
-{
-    PASS_SMALL(s, &fields->stage_length, &fields->node_length, &fields->filled, &fields->flags);
-    PASS(s, &fields->place, &fields->last_taken_ns);
-    pass_figures(s, &fields->figures);
 }
 
 static void pass_buckets(stream *s, const cprof_buckets *buckets)

@@ -646,16 +646,6 @@ static bool merge_key(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
     return add_counts(&sum->figures, &part->figures) && fits;
 }
 
-static void unspread(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts, uint64_t *gpu_counts)
-{
-    for (size_t i = 0; i < count; i++) {
-        cprof_buckets_unspread(&parts[i]->buckets, counts);
-        if (parts[i]->extra != NULL) {
-            cprof_buckets_unspread(&parts[i]->extra->gpu_buckets, gpu_counts);
-        }
-    }
-}
-
 /* A key with the filled buckets of all parts, and nothing else yet. `counts`: zeros, before and after. */
 static cprof_snapshot_key *key_of_buckets(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
 {
@@ -673,7 +663,12 @@ static cprof_snapshot_key *key_of_buckets(cprof_snapshot_key *const *parts, size
         }
     }
     cprof_snapshot_key *key = key_of_contents(parts[0]->names, &all);
-    unspread(parts, count, counts, gpu_counts);
+    for (size_t i = 0; i < count; i++) {
+        cprof_buckets_unspread(&parts[i]->buckets, counts);
+        if (parts[i]->extra != NULL) {
+            cprof_buckets_unspread(&parts[i]->extra->gpu_buckets, gpu_counts);
+        }
+    }
     return key;
 }
 

@@ -64,18 +64,6 @@ void cprof_registry_capture_owner(uint64_t owner, unsigned flags)
     add_flags(&capture, owner, flags);
 }
 
-static void add_to_list(cprof_registry *registry)
-{
-    cprof_lock_acquire(&list_lock);
-    set_added_list_lock_held(registry);
-    registry->next = first_registry;
-    if (first_registry != NULL) {
-        first_registry->previous = registry;
-    }
-    first_registry = registry;
-    cprof_lock_release(&list_lock);
-}
-
 static void take_out_of_list(cprof_registry *registry)
 {
     cprof_lock_acquire(&list_lock);
@@ -99,7 +87,14 @@ cprof_registry *cprof_registry_create(uint64_t owner)
     cprof_random_bytes(registry->id, sizeof registry->id);
     cprof_epoch_begin(&registry->epoch);
     registry->owner = owner;
-    add_to_list(registry);
+    cprof_lock_acquire(&list_lock);
+    set_added_list_lock_held(registry);
+    registry->next = first_registry;
+    if (first_registry != NULL) {
+        first_registry->previous = registry;
+    }
+    first_registry = registry;
+    cprof_lock_release(&list_lock);
     return registry;
 }
 
@@ -176,23 +171,18 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
 
 static const cprof_name overflow_name = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
 
-/* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
-static cprof_names overflow_names(const cprof_registry *registry, cprof_names names)
-{
-    names.node = overflow_name;
-    if (registry->names.count >= CPROF_REGISTRY_MAX_KEYS + CPROF_REGISTRY_MAX_OVERFLOW_STAGES &&
-        cprof_names_find(&registry->names, names) == CPROF_NAMES_ABSENT) {
-        names.stage = overflow_name;
-    }
-    return names;
-}
-
 static cprof_accum *find_or_add_table_lock_held(cprof_registry *registry, cprof_names names)
 {
     size_t index = cprof_names_find(&registry->names, names);
     if (index == CPROF_NAMES_ABSENT && registry->names.count >= CPROF_REGISTRY_MAX_KEYS) {
         atomic_fetch_add(&registry->refused_keys, 1);
-        names = overflow_names(registry, names);
+        /* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
+        names.node = overflow_name;
+        if (registry->names.count >= CPROF_REGISTRY_MAX_KEYS + CPROF_REGISTRY_MAX_OVERFLOW_STAGES &&
+            cprof_names_find(&registry->names, names) == CPROF_NAMES_ABSENT) {
+            names.stage = overflow_name;
+        }
+        names = names;
         index = cprof_names_find(&registry->names, names);
     }
     return index != CPROF_NAMES_ABSENT ? accum_at(registry, index) : add_key_table_lock_held(registry, names);

@@ -16,17 +16,6 @@ static void sort(double *values, int64_t count)
     }
 }
 
-static void add_early(cprof_p2 *e, double sample)
-{
-    e->height[e->count++] = sample;
-    if (e->count == MARKERS) {
-        sort(e->height, MARKERS);
-        for (int i = 0; i < MARKERS; i++) {
-            e->position[i] = i + 1;
-        }
-    }
-}
-
 /* Moves marker i by d (1 or -1): by the parabola through it and its neighbours, or linearly where that would disorder them. */
 static void move_marker(cprof_p2 *e, int i, int d)
 {
@@ -55,7 +44,13 @@ static void adjust_marker(cprof_p2 *e, int i, int64_t excess)
 void cprof_p2_add(cprof_p2 *e, double sample)
 {
     if (__builtin_expect(e->count < MARKERS, 0)) {
-        add_early(e, sample);
+        e->height[e->count++] = sample;
+        if (e->count == MARKERS) {
+            sort(e->height, MARKERS);
+            for (int i = 0; i < MARKERS; i++) {
+                e->position[i] = i + 1;
+            }
+        }
         return;
     }
     double *q = e->height;

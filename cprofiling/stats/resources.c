@@ -78,21 +78,16 @@ static void add_memory(cprof_resources_memory *memory, const cprof_resources_mem
     }
 }
 
-static void add_counters(cprof_resources_figures *figures, const cprof_counter_reading *counters)
-{
-    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        if ((counters->known & CPROF_COUNTER_BIT(i)) != 0) {
-            figures->counted[i]++;
-            figures->counters[i] += counters->values[i];
-        }
-    }
-    figures->estimated += counters->estimated;
-}
-
 void cprof_resources_add_sample(cprof_resources_figures *figures, const cprof_resources_sample *sample)
 {
     figures->asked |= sample->asked;
-    add_counters(figures, &sample->counters);
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        if ((sample->counters.known & CPROF_COUNTER_BIT(i)) != 0) {
+            figures->counted[i]++;
+            figures->counters[i] += sample->counters.values[i];
+        }
+    }
+    figures->estimated += sample->counters.estimated;
     add_memory(&figures->device_memory, &sample->device_memory);
     add_memory(&figures->host_memory, &sample->host_memory);
     figures->waits += sample->waits;

@@ -584,19 +584,6 @@ static void meet_writers(void)
     }
 }
 
-static void free_session(cprof_recording_session *session)
-{
-    while (session->rings != NULL) {
-        struct cprof_ring *ring = session->rings;
-        session->rings = ring->next;
-        cprof_ring_free(ring);
-    }
-    cprof_names_dispose(&session->labels.names);
-    cprof_alloc_release(session->steps);
-    cprof_alloc_release(session->threads);
-    cprof_alloc_release(session);
-}
-
 static void take_out_of_force(const cprof_recording_session *session)
 {
     cprof_lock_acquire(&cprof_recording.lock);
@@ -628,7 +615,15 @@ cprof_status cprof_recording_finish(cprof_recording_session *session, cprof_tabl
     } else {
         (void)leave_rings(session, INT64_MIN); /* of threads that were writing when the process was forked */
     }
-    free_session(session);
+    while (session->rings != NULL) {
+        struct cprof_ring *ring = session->rings;
+        session->rings = ring->next;
+        cprof_ring_free(ring);
+    }
+    cprof_names_dispose(&session->labels.names);
+    cprof_alloc_release(session->steps);
+    cprof_alloc_release(session->threads);
+    cprof_alloc_release(session);
     free_left_rings();
     return status;
 }

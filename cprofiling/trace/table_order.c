@@ -38,17 +38,6 @@ static void complete_process(cprof_track *track, const cprof_track *from)
     track->process_sort = track->process_sort != CPROF_TABLE_UNKNOWN ? track->process_sort : from->process_sort;
 }
 
-/* What is said of a process at one of its tracks, all have. */
-static void share_processes(cprof_table *table)
-{
-    for (size_t i = 0; i < table->track_count; i++) {
-        complete_process(&table->tracks[table->tracks[i].process], &table->tracks[i]);
-    }
-    for (size_t i = 0; i < table->track_count; i++) {
-        complete_process(&table->tracks[i], &table->tracks[table->tracks[i].process]);
-    }
-}
-
 static bool same_interval(const cprof_table *table, size_t a, size_t b)
 {
     return table->start_ns[a] == table->start_ns[b] && table->end_ns[a] == table->end_ns[b];
@@ -70,16 +59,6 @@ static uint32_t *slot_of_span(const cprof_table *table, uint32_t *slots, size_t 
         slot = (slot + 1) & (slot_count - 1);
     }
     return &slots[slot];
-}
-
-static void enter_spans(const cprof_table *table, uint32_t *slots, size_t slot_count)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        if (table->span[i] != 0) {
-            uint32_t *slot = slot_of_span(table, slots, slot_count, table->span[i]);
-            *slot = *slot != 0 ? *slot : (uint32_t)(i + 1);
-        }
-    }
 }
 
 /* Finds parents by ids; rows are still numbered in the order of their adding. True when a parent does not precede its child: it
@@ -137,7 +116,12 @@ static cprof_status link_by_ids(cprof_table *table, bool *is_odd)
     if (slots == NULL) {
         return CPROF_NO_MEMORY;
     }
-    enter_spans(table, slots, slot_count);
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->span[i] != 0) {
+            uint32_t *slot = slot_of_span(table, slots, slot_count, table->span[i]);
+            *slot = *slot != 0 ? *slot : (uint32_t)(i + 1);
+        }
+    }
     *is_odd = look_up_parents(table, slots, slot_count);
     cprof_alloc_release(slots);
     return *is_odd ? cut_circles(table) : CPROF_OK;
@@ -449,7 +433,13 @@ cprof_status cprof_table_finish(cprof_table *table)
         forget_what_was_found(table);
         return CPROF_NO_MEMORY;
     }
-    share_processes(table);
+    /* What is said of a process at one of its tracks, all have. */
+    for (size_t i = 0; i < table->track_count; i++) {
+        complete_process(&table->tracks[table->tracks[i].process], &table->tracks[i]);
+    }
+    for (size_t i = 0; i < table->track_count; i++) {
+        complete_process(&table->tracks[i], &table->tracks[table->tracks[i].process]);
+    }
     table->finished = true;
     return CPROF_OK;
 }
