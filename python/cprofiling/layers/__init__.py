@@ -2,9 +2,9 @@
 
 They have times, memory, signatures, and traces of chosen stages.
 
-``ProfilingContext`` measures a stage each time that it is used, and logs a line. ``get_timing_report`` tells what all
-uses have taken, ``enable_profiler_for_names`` has stages recorded, ``dump_io_signatures`` writes what they were given,
-so that ``cprofiling.harness`` can run one of them alone.
+``ProfilingContext`` measures each use of a stage and logs a line. ``get_timing_report`` returns the figures of all
+uses, ``enable_profiler_for_names`` records stages, ``dump_io_signatures`` writes the signatures of their inputs, with
+which ``cprofiling.harness`` runs one of them alone.
 
 The environment, beside the functions of the same meaning: ``CPROFILING_PROFILE_DEBUG`` (false; read when this is
 imported), ``CPROFILING_PROFILER_NAMES`` (read when this is imported), ``CPROFILING_PIPELINE_NAME``,

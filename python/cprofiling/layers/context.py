@@ -44,7 +44,7 @@ _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
 unreported = _registry.paused  # keeps uses out of the reports
 
-_claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
+_claim = session._claim  # noqa: SLF001 the current recording; read in each use
 _logs = log.logger.isEnabledFor
 
 # One use of a context: the context, the use around it in this thread or task, the time of its start, and other parts.
@@ -55,24 +55,24 @@ _innermost: ContextVar[_Use | None] = ContextVar("cprofiling_stage", default=Non
 class ProfilingContext:
     """Measure the time and memory of each use of a stage.
 
-    As ``with ProfilingContext("vae_decode"):``, ``async with``, or ``@ProfilingContext("vae_decode")`` on a function,
-    method or coroutine function; a decorated one also keeps what it is given and gives back (``get_io_signatures``).
-    One object may be used any number of times, by any threads and tasks, and inside itself. It is always on. Each use
-    logs a line at INFO to ``logging.getLogger("cprofiling")``. One that an exception leaves has no time, and is counted
-    apart; the exception passes.
+    Use it as ``with ProfilingContext("vae_decode"):``, ``async with``, or as a decorator of a function, method or
+    coroutine function; a decorated function also keeps the signatures of its arguments and result
+    (``get_io_signatures``). One object may be used any number of times, by any threads and tasks, and inside itself.
+    It is always on. Each use logs a line at INFO to ``logging.getLogger("cprofiling")``. A use that raises has no
+    time and is counted apart; the exception passes.
 
-    The memory is that of the accelerator that the process uses through PyTorch, of the current device; else the
-    process's resident memory, which is read at most once in a millisecond, and whose peak is that since the start of
-    the process.
+    Memory is that of the current device of the accelerator used through PyTorch, else the process's resident memory,
+    read at most once per millisecond, with its peak since the start of the process.
 
     Args:
-        name: The stage; see ``profile_node`` for what a name may be.
-        reset_peak_memory: Have the device's peak counted anew at the start, for everybody in the process who reads it;
-            stages around this one still have theirs. It does nothing where there is no device.
+        name: The stage, as in ``profile_node``.
+        reset_peak_memory: Reset the device's peak at the start, for every reader in the process; stages around this
+            one keep theirs. Without a device it does nothing.
         capture_memory: Keep the memory before and after, as ``before_{name}`` and ``after_{name}`` of the report.
 
-    Raises TypeError and ValueError for what is no name; as a decorator TypeError for a class and for what is no
-    function, and for functions that yield, of which a call has no end.
+    Raises:
+        TypeError: The name is no str; the decorated object is a class, no function, or a generator function.
+        ValueError: The name is too long or has a NUL.
     """
 
     __slots__ = ("_latest", "capture_memory", "name", "reset_peak_memory")
@@ -185,8 +185,9 @@ class ProfilingContext:
 
 _context: Any = ProfilingContext if log.debug else _core.IdleContext
 ProfilingContextDebug: type[ProfilingContext] = _context
-"""``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
-returns the function itself, at which it does not look."""
+"""``ProfilingContext`` if ``CPROFILING_PROFILE_DEBUG`` is true, else a context that does nothing.
+
+As a decorator, the latter returns the function itself, unchecked."""
 
 
 # ---- What a use does besides taking the time
@@ -307,14 +308,14 @@ def enable_profiler_for_names(names: str) -> None:
     """Record the stages of these names at each use and write traces.
 
     Args:
-        names: Names with commas between them, with wildcards as in a shell (``dit_*``); ``*`` is all, an empty text
-            none. Child processes that start later do likewise.
+        names: Names separated by commas, with wildcards as in a shell (``dit_*``). An empty text is none. Child
+            processes that start later record the same stages.
 
-    Each use writes ``{stage}_rank{r}.trace.json.gz`` and ``{stage}_rank{r}.breakdown.json`` into the folder of the run,
-    later ones with ``-2`` and so on. There can be one recording at a time: a stage inside one that is being recorded,
-    or in another thread meanwhile, is not recorded itself, and a line in the log says so.
+    Each use writes ``{stage}_rank{r}.trace.json.gz`` and ``{stage}_rank{r}.breakdown.json`` into the folder of the
+    run, later uses with ``-2`` and so on. One recording runs at a time: a stage that starts during another one's
+    recording is not recorded, and the log says so.
 
-    Raises TypeError for what is no str.
+    Raises TypeError unless given a str.
     """
     if not isinstance(names, str):
         raise TypeError(f"names must be a str, got {shown_value(names)}")
@@ -393,9 +394,9 @@ def set_timing_metadata(key: str, value: Any) -> None:
 
 
 def get_timing_report() -> dict[str, Any]:
-    """Return what the stages have taken since the last reset.
+    """Return the figures of all stages since the last reset.
 
-    The keys are those of ``timing.json``, of which the package has a schema: ``request_id``, ``timestamp``,
+    The keys are those of ``timing.json`` and its published schema: ``request_id``, ``timestamp``,
     ``wall_clock_ms`` (from the reset, or the first use, to the end of the last), ``total_stages_ms``, ``num_stages``,
     ``metadata``, and ``stages``: by name ``count``, ``duration_ms`` (of all uses), ``mean_ms``, ``min_ms``, ``max_ms``,
     ``std_ms``, ``percentage`` (of ``total_stages_ms``, to which stages inside others add too), ``memory`` in MiB (in
@@ -413,7 +414,7 @@ def dump_timing_report(path: StrPath | None = None) -> Path:
         path: Used exactly; its folder is made. Default: that of ``CPROFILING_TIMING_REPORT``, else ``timing.json`` in
             the folder of this run.
 
-    Raises OSError where it cannot be written, TypeError and ValueError for what is no path.
+    Raises OSError where it cannot be written, TypeError and ValueError for an invalid path.
     """
     target = _report_path() if path is None else Path(arguments.path("path", path))
     output_folder.write_json(target, _registry.report())

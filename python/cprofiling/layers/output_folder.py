@@ -97,7 +97,7 @@ def _is_claimed(path: Path) -> bool:
 
 
 def _shared(parent: Path, minute: str) -> Path:
-    """Return the latest folder of this minute, made where there is none."""
+    """Return the latest folder of this minute, making the first one."""
     latest = parent / minute
     try:
         latest.mkdir(_MODE)

@@ -46,7 +46,7 @@ class StageIOSignature:
         stage_name: The stage's name.
         input_signatures: What it was given, by parameter: a tensor's description (see ``TENSOR_KEYS``), a number, text
             or None, lists and dicts of these, or the name of another type.
-        output_signature: What it gave back, likewise.
+        output_signature: Its result, in the same form.
         metadata: The numbers and texts among the inputs.
         types: Words for values that are not what JSON says: "tuple", "set", "namedtuple module.Name",
             "dataclass module.Name", "dict" (a mapping as a list of pairs), "dtype" and "device" (of PyTorch), "float"
@@ -128,7 +128,7 @@ class Capture:
 
 
 def signature_of_output(value: Any) -> Any:
-    """Return the signature of what a stage gave back."""
+    """Return the signature of a stage's result."""
     return _Encoding().of(value, "", 0)
 
 
@@ -154,7 +154,7 @@ def unescaped(part: str) -> str:
 def element_size(dtype: str) -> int:
     """Return the bytes of an element, by the number in its type's name.
 
-    It is 1 where there is no number, and 16 where it is too long to be one of bits.
+    It is 1 without a number, and 16 for a number too long to be one of bits.
     """
     bits = re.search(r"[0-9]+", dtype)
     if bits is None:

@@ -1,7 +1,7 @@
 """Records of worker processes, in files that the main process reads.
 
-A file has a JSON text a line, and each line is written at once, so that what a killed worker has written can be read;
-a last line that is not whole is passed over until it is.
+A file has one JSON text per line. Each line is written at once, so that the records of a killed worker can be read. An
+incomplete last line is left until it is complete.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class MockInputs(dict[str, "Any"]):
     """Inputs by parameter.
 
     Attributes:
-        unknown: The inputs whose values the signature does not have, by parameter, each with the name of its type; they
-            are None. Those of a part of an input have its JSON pointer.
-        given: The names of those that were not made, but given.
+        unknown: Type names of the inputs without a recorded value, which are None, by parameter; by JSON pointer for
+            a part of an input.
+        given: Names of the inputs that were given.
     """
 
     def __init__(self) -> None:

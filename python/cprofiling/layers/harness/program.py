@@ -1,8 +1,8 @@
 """Text of the program ``profile_{stage}.py``.
 
-Whatever a stage is called and was given, the program's syntax tree is that of the template with other constants: the
-names and values are in strings, of which only the program's own code makes anything. Inputs are made and stages run by
-the code of this package, which the program contains.
+For all names and inputs of stages, the program's syntax tree is that of the template with other constants: names and
+values are in strings that only the program's own code reads. The program contains the code of this package that makes
+inputs and runs stages.
 """
 
 from __future__ import annotations
@@ -170,10 +170,10 @@ def template() -> str:
 
 
 def _code_of(module: ModuleType) -> str:
-    """Return a module's text without its description and what it imports from this package."""
+    """Return a module's text without docstring, type checking and imports of ours."""
     source = inspect.getsource(module)
     lines = source.splitlines()
-    for node in reversed(ast.parse(source).body):  # whose lines go from below
+    for node in reversed(ast.parse(source).body):  # lines go from the end
         module_name = node.module if isinstance(node, ast.ImportFrom) else None
         is_known = str(module_name).startswith(("__future__", "typing", "cprofiling"))
         if is_known or isinstance(node, ast.If) or node.lineno == 1:

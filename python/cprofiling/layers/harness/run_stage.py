@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 ENTRY = "process"
 OWN_STEP = "profile_step"
-STEPS = 2  # of the schedule, of which the first is taken
+STEPS = 2  # of the schedule; the first is taken
 
 # What a stage's inputs, and the parameters of models, are called that mean the same.
 _LATENTS = ("latents", "hidden_states", "sample", "x", "latent", "noise")
-_OF_A_UNET = "sample"  # what it calls its latents
+_OF_A_UNET = "sample"  # its name for latents
 _TIMESTEP = ("timestep", "timesteps", "t", "time")
 _CONDITION = (
     "encoder_hidden_states", "context", "prompt_embeds", "prompt_emb", "prompt_emb_posi", "prompt_embeddings",
@@ -120,7 +120,7 @@ def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
     """Return a callable's parameters by name, None where unknown."""
     known: Any = getattr(function, "_orig_mod", function)  # of torch.compile
-    is_module = hasattr(known, "forward") and hasattr(known, "_parameters")  # whose __call__ takes anything
+    is_module = hasattr(known, "forward") and hasattr(known, "_parameters")  # its __call__ takes anything
     if is_module and hasattr(getattr(known, "module", None), "forward"):  # for data-parallel work
         known = known.module
     try:
@@ -141,11 +141,11 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return those inputs as arguments that a callable accepts.
+    """Return the inputs that a callable accepts as its arguments.
 
-    Raises TypeError, with its name, for one that is missing.
+    Inputs without a known value are left out where the parameter has a default.
 
-    An input of ``MockInputs`` of which only the type is known is left out where there is a default for it.
+    Raises TypeError, with its name, for a missing argument.
     """
     parameters = parameters_of(function)
     if parameters is None:
@@ -183,10 +183,10 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
 class DenoisingStep:
     """Single denoising step of a stage with ``dit`` and ``scheduler``.
 
-    The scheduler is set to two steps, of which the first is taken: one call of the stage's ``predict_noise_with_cfg``,
-    or, where it has none, of ``dit``; then, unless the noise is None, one of ``scheduler.step``. What the recorded
-    inputs have goes to whoever accepts it. A model that is called itself gets the latents as the scheduler's
-    ``scale_model_input`` makes them, where it has that. A stage whose inputs have no latents is run by its ``process``.
+    The scheduler is set to two steps, and the first one taken: a call of the stage's ``predict_noise_with_cfg``, or of
+    ``dit`` without one; then, unless the noise is None, of ``scheduler.step``. Each gets the inputs that it accepts. A
+    model called directly gets latents scaled by the scheduler's ``scale_model_input``, if any. Without latents among
+    the inputs, the stage's ``process`` is run.
     """
 
     def __init__(self, stage: Any) -> None:

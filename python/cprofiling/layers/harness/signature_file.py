@@ -29,7 +29,7 @@ KINDS = ("tuple", "set", "dtype", "device", "float", "dict", "other", "truncated
 NAMED_KINDS = ("dataclass ", "namedtuple ")
 
 _PLACE = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-# In a file without "types": the text that stands for a value of which only the type is known.
+# In a file without "types": names of types, which stand for unknown values.
 _TYPE_NAME = re.compile(
     r"list\[\w+\]|[A-Z]\w*|_\w+|bytes|bytearray|dict|device|dtype|function|generator|method|ndarray|object|partial"
     r"|range|set|frozenset|slice|type"
@@ -39,8 +39,8 @@ _TYPE_NAME = re.compile(
 def load_signatures(path: StrOrBytesPath) -> dict[str, StageIOSignature]:
     """Read a file of signatures, by the names of its stages.
 
-    The file is one of this package, or of telefuser, whose tensors have no ``stride`` and whose files neither
-    ``schema_version`` nor ``types``; of a text in such a file that looks like a type's name, the value is not known.
+    The file is one of this package or of telefuser. Telefuser's have no ``stride``, ``schema_version`` and ``types``;
+    a text in them that looks like a type's name stands for an unknown value.
 
     Raises:
         TypeError: ``path`` is no path.

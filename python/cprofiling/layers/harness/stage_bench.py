@@ -57,9 +57,9 @@ class HarnessConfig:
         profile_steps: Recorded runs, 1 or more.
         output_dir: Where the files go; it is made. None: where the pipeline's own reports go, see
             ``cprofiling.layers.get_profiler_output_dir``.
-        capture_output: Keep what the last recorded run gave back, and compare it with the signature.
+        capture_output: Keep the result of the last recorded run, and compare it with the signature.
 
-    TypeError and ValueError for what is out of these ranges.
+    Raises TypeError and ValueError for values out of these ranges.
     """
 
     warmup: int = 1
@@ -78,7 +78,7 @@ class StageBenchHarness:
     """Run one stage alone, under a profiler.
 
     Inputs are made as ``cprofiling.layers.harness.mock_inputs.make_inputs`` says: equal ones in each process. Each run
-    has lists and dicts of its own; what it changes in a tensor, the next one finds.
+    has lists and dicts of its own; changes in tensors stay for the next run.
 
     The stage is run as ``cprofiling.layers.harness.run_stage.step_of`` says: by the method ``entry``, if one is named;
     else by its own ``profile_step``; else, if it has a ``dit`` and a ``scheduler``, by a single denoising step; else by
@@ -94,7 +94,7 @@ class StageBenchHarness:
         value_ranges: Limits of the inputs' values by parameter, such as ``{"tokens": (0, 32000)}``.
         device: The device of all tensors that were on an accelerator; None: as recorded, or what there is.
         seed: Of the inputs' values.
-        inputs: Values of inputs that are not made up, such as those of which the signature only has the type.
+        inputs: Values of inputs that are not made, such as those with only their type in the signature.
 
     Raises TypeError for arguments of other types, ValueError for a range of no input, and FormatError (a ValueError)
     for a signature that makes no sense.
@@ -175,7 +175,7 @@ class StageBenchHarness:
     def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:
         """Run the stage once, with made or given inputs, and return its result.
 
-        RuntimeError without a stage; what the stage raises is passed on.
+        Raises RuntimeError without a stage; exceptions of the stage pass.
         """
         step = self._how_to_run()
         given = self._made_inputs().for_a_run() if inputs is None else inputs
@@ -199,7 +199,7 @@ class StageBenchHarness:
             ``capture_output`` also ``output`` and ``output_differences``, a list of where it is not as recorded.
 
         Raises TypeError and ValueError for wrong arguments, RuntimeError without a stage or where another recording
-        runs, OSError where files cannot be written. What the stage raises is passed on.
+        runs, OSError where files cannot be written. Exceptions of the stage pass.
         """
         config = HarnessConfig(
             self.config.warmup if warmup is None else warmup,
@@ -285,7 +285,7 @@ def _record(step: Step, inputs: MockInputs, runs: int, path: Path) -> tuple[Reco
     """Record runs, with fewer details while the trace is too large.
 
     Returns:
-        The recording, the time of each run in ms, and what the last one gave back.
+        The recording, the time of each run in ms, and the result of the last one.
     """
     log.say(f"[Harness] Running {runs} profile iteration(s)...")
     options, output = dict(stage_recording.options()), None
@@ -314,10 +314,10 @@ def _record(step: Step, inputs: MockInputs, runs: int, path: Path) -> tuple[Reco
 def call_factory(spec: str) -> Any:
     """Return the stage or callable that a factory makes.
 
-    spec: ``module:function``; the function may be one of an object in the module, as in ``module:Class.method``.
+    spec: ``module:function``; the function may belong to an object of the module, as in ``module:Class.method``.
 
-    Raises TypeError for what is no str; ValueError for one of another form, an unknown module or function, and for a
-    function that returns None. What module and function raise is passed on.
+    Raises TypeError unless given a str; ValueError for another form, an unknown module or function, and a function
+    that returns None. Exceptions of module and function pass.
     """
     stage = factory_of(spec)()
     if stage is None:

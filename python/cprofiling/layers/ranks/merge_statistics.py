@@ -1,4 +1,4 @@
-"""Merging the statistics of many ranks, each of which is counted once."""
+"""Merging the statistics of many ranks, each counted once."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def choose(
 
     Args:
         parts: The best ones first.
-        sources: Gives whose data a part has.
+        sources: Gives the owners of a part's data.
         name: Gives what messages call a part.
         refusal: Gives the reason why a part is refused, for it and the one that has its data.
     """
@@ -150,8 +150,8 @@ def choose(
 def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
     """Merge statistics in any order, with the same result to the bit.
 
-    Where two have data in common, that which counts more calls is merged, as it was taken later; of equal ones the
-    first by their bytes, then by their names. The others are among ``refused``, as is what cannot be loaded.
+    Of two with common data, the one with more calls, which was taken later, is merged; of equal ones the first by
+    bytes, then by name. The others are among ``refused``, with those that cannot be loaded.
     """
     chosen, refused = choose(
         sorted(parts, key=lambda part: (-part.calls, part.digest, part.name)),
@@ -209,8 +209,8 @@ class GatheredStatistics:
     Attributes:
         snapshot: Those of all of them, each call counted once; None where nobody answered.
         ranks: Those of each.
-        missing: The processes that did not answer in time, or whose answer was of no use, with the reason.
-        refused: Those whose statistics are another one's, which are not counted again, with the reason.
+        missing: The processes without a useful answer in time, with the reason.
+        refused: Those with statistics of another one, not counted again, with the reason.
     """
 
     snapshot: Snapshot | None

@@ -56,7 +56,7 @@ def read_report(path: str) -> Report:
 
 
 def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return whose records are in a report, with rank and request."""
+    """Return the processes of a report, with rank and request."""
     known = {"rank": content.get("rank", 0), "request_id": content.get("request_id", "")}
     return [{**known, **process} for process in processes_of(content)]
 
@@ -106,7 +106,7 @@ def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, An
     if not ranks:
         return [(label, _figures(stage))]
     found = [(str(int(rank["rank"])), _figures(rank)) for rank in ranks]
-    first = found[0][1]  # gets what is of one of them, but is not said of which
+    first = found[0][1]  # gets figures of an unknown one of them
     if stage.get("memory"):
         first["memory"] = stage["memory"]
     for key in _FAULTS:

@@ -73,9 +73,9 @@ class MergedTraces(Merged):
 
 
 def read_trace(path: str) -> Trace:
-    """Read a trace, to learn what it is of.
+    """Read a trace and describe it.
 
-    OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
+    Raises OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
     """
     text = hashlib.sha256()
     recording, _ = load_moved(path, look=text.update)

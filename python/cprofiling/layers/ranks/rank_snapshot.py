@@ -89,7 +89,7 @@ class RankedSnapshot:
     def from_bytes(cls, data: bytes) -> RankedSnapshot:
         """Return a snapshot from ``to_bytes``, or one without a rank.
 
-        They may come from anywhere. FormatError for what is cut, changed, of another version, or neither of the two.
+        They may come from anywhere. Raises FormatError for bytes that are cut, changed or of another format.
         """
         if data.startswith(PLAIN_MAGIC):
             return cls(Snapshot.from_bytes(data))
@@ -124,7 +124,7 @@ def rank_of_name(path: str) -> int | None:
 def take(profiler: Profiler | PipelineProfiling) -> RankedSnapshot:
     """Return the present statistics of a Profiler, with this process.
 
-    TypeError for what is neither.
+    Raises TypeError for other objects.
     """
     if not isinstance(profiler, (Profiler, PipelineProfiling)):
         raise TypeError(f"profiler must be a Profiler or a PipelineProfiling, got {shown_value(profiler)}")
