@@ -8,9 +8,11 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -108,24 +110,18 @@ def test_a_stage_is_run_and_files_are_written(folder: Path, caplog: pytest.LogCa
     ]
 
 
-def test_arguments_of_profile_win_and_zero_is_a_number(folder: Path) -> None:
+def test_arguments_of_profile_win_and_zero_is_a_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     bench = StageBenchHarness("stage", SIGNATURE, stage, HarnessConfig(warmup=4, output_dir=folder), entry="process")
     result = bench.profile(warmup=0, profile_steps=2, output_suffix="_a/b")
     assert (len(stage.calls), result["warmup"], result["profile_steps"]) == (2, 0, 2)
     assert "output" not in result
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "profile_stage.py", "stage_a%2Fb_breakdown.json", "stage_a%2Fb_trace.json.gz",
-    ]  # fmt: skip
-    assert bench.profile(profile_steps=1)["warmup"] == 4
-
-
-def test_other_ranks_have_names_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    StageBenchHarness("stage", SIGNATURE, Stage(), HarnessConfig(0, 1, folder)).profile()
     whose = f"_rank3_{os.getpid()}"
+    assert bench.profile(profile_steps=1)["warmup"] == 4
     assert sorted(path.name for path in folder.iterdir()) == [
-        f"profile_stage{whose}.py", f"stage_breakdown{whose}.json", f"stage_trace{whose}.json.gz",
+        "profile_stage.py", f"profile_stage{whose}.py", "stage_a%2Fb_breakdown.json", "stage_a%2Fb_trace.json.gz",
+        f"stage_breakdown{whose}.json", f"stage_trace{whose}.json.gz",
     ]  # fmt: skip
 
 
@@ -139,12 +135,6 @@ def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: py
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
     bench.profile()
     assert program.read_text() != "# mine"
-
-
-def test_files_go_where_reports_go_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CPROFILING_OUTPUT_DIR", str(tmp_path))
-    StageBenchHarness("stage", SIGNATURE, Stage()).profile()
-    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 
 
 def test_one_step_is_run_without_a_recording(caplog: pytest.LogCaptureFixture) -> None:
@@ -181,15 +171,16 @@ def test_what_the_stage_raises_is_passed_on_and_what_was_unknown_said(
         pass
 
 
-def test_each_run_has_lists_of_its_own(folder: Path) -> None:
+def test_each_run_has_lists_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stage(left: list[int]) -> int:
         return left.pop()
 
+    monkeypatch.setenv("CPROFILING_OUTPUT_DIR", str(tmp_path))  # where reports go, too
     signature = {"stage_name": "stage", "input_signatures": {"left": [7]}}
-    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(2, 2, folder, capture_output=True))
+    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(2, 2, capture_output=True))
     assert bench.profile()["output"] == 7
-    assert bench.run_single_step() == 7
-    assert bench.run_single_step({"left": [3]}) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    assert (bench.run_single_step(), bench.run_single_step({"left": [3]})) == (7, 3)
 
 
 def test_runs_are_not_in_the_reports_of_stages(folder: Path) -> None:
@@ -243,16 +234,26 @@ def test_a_trace_that_is_too_large_is_recorded_again(
     assert event.stack is None
 
 
-def test_an_output_is_compared_with_the_recorded_one(folder: Path) -> None:
-    tensor = {"shape": [2], "dtype": "float32", "device": "cpu", "stride": [1], "requires_grad": False}
-    other = {**tensor, "shape": [3], "dtype": "int8", "device": "cuda"}
-    assert stage_bench._differences(tensor, tensor) == []
-    assert stage_bench._differences([tensor, {"a": 1}], [other, {"a": 2}]) == [
-        "output[0]: shape is [2], was [3]", "output[0]: dtype is float32, was int8",
-    ]  # fmt: skip
-    assert stage_bench._differences({"a": "x"}, {"a": 1}) == ["output['a']: is 'x' (str), was 1 (int)"]
-    assert stage_bench._differences([1], [1, 2]) == ["output: is [1] (list), was [1, 2] (list)"]
-    assert stage_bench._differences({"a": 1}, {"b": 1}) == ["output: is {'a': 1} (dict), was {'b': 1} (dict)"]
+TENSOR = {"shape": [2], "dtype": "float32", "device": "cpu", "stride": [1], "requires_grad": False}
+OTHER = {**TENSOR, "shape": [3], "dtype": "int8", "device": "cuda"}
+
+
+@pytest.mark.parametrize(
+    ("made", "recorded", "expected"),
+    [
+        (TENSOR, TENSOR, []),
+        (
+            [TENSOR, {"a": 1}],
+            [OTHER, {"a": 2}],
+            ["output[0]: shape is [2], was [3]", "output[0]: dtype is float32, was int8"],
+        ),
+        ({"a": "x"}, {"a": 1}, ["output['a']: is 'x' (str), was 1 (int)"]),
+        ([1], [1, 2], ["output: is [1] (list), was [1, 2] (list)"]),
+        ({"a": 1}, {"b": 1}, ["output: is {'a': 1} (dict), was {'b': 1} (dict)"]),
+    ],
+)
+def test_an_output_is_compared_with_the_recorded_one(made: Any, recorded: Any, expected: list[str]) -> None:
+    assert stage_bench._differences(made, recorded) == expected
 
 
 @pytest.mark.parametrize(
@@ -322,45 +323,36 @@ class Terminal(io.StringIO):
         return True
 
 
-def bar(monkeypatch: pytest.MonkeyPatch, stream: Any, total: int = 2) -> None:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with progress("warmup", total) as advance:
-        for _ in range(total):
-            advance()
+@pytest.fixture
+def bar(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def show(stream: Any, total: int = 2, tqdm: Any = None) -> None:
+        monkeypatch.setitem(sys.modules, "tqdm", tqdm)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress("warmup", total) as advance:
+            for _ in range(total):
+                advance()
+
+    return show
 
 
-def test_a_bar_is_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm", None)
+def test_a_bar_is_on_terminals_only(bar: Callable[..., None]) -> None:
     terminal, pipe, closed = Terminal(), io.StringIO(), io.StringIO()
     closed.close()
     for stream in (terminal, pipe, None, object(), closed):
-        bar(monkeypatch, stream)
-    bar(monkeypatch, terminal, 0)
+        bar(stream)
+    bar(terminal, 0)
     assert pipe.getvalue() == ""
     assert terminal.getvalue().split("\r") == [
         "", f"warmup {'':25} 0/2", f"warmup {'#' * 12:25} 1/2", f"warmup {'#' * 25} 2/2\n",
     ]  # fmt: skip
 
 
-def test_tqdm_makes_the_bar_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    class Bar:
-        def __init__(self, **options: Any) -> None:
-            seen.append((options["total"], options["desc"]))
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            seen.append("closed")
-
-        def update(self) -> None:
-            seen.append(1)
-
-    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
-    bar(monkeypatch, Terminal())
-    assert seen == [(2, "warmup"), 1, 1, "closed"]
+def test_tqdm_makes_the_bar_where_it_is(bar: Callable[..., None]) -> None:
+    shown = MagicMock()
+    bar(Terminal(), tqdm=shown)
+    assert (shown.tqdm.call_args.kwargs["total"], shown.tqdm.call_args.kwargs["desc"]) == (2, "warmup")
+    assert shown.tqdm().__enter__().update.call_count == 2
+    assert shown.tqdm().__exit__.called
 
 
 # --- the factory and the command ------------------------------------------------------------------
