@@ -18,30 +18,18 @@ _PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a pr
 
 def start() -> None:
     """Record the program, capture calls, and keep its statistics in a live file, as variables ask for it."""
-    _record_program()
-    _capture_calls()
-    _keep_statistics()
-
-
-def _record_program() -> None:
     for variable in (PATH_VARIABLE, *_VENDORS_PATH_VARIABLES):
         path = given(variable)
         if path is not None:
             from cprofiling.recording import whole_process
 
             whole_process.start(path, variable)
-            return
-
-
-def _capture_calls() -> None:
+            break
     window = given(CAPTURE_VARIABLE)
     if window is not None:
         from cprofiling.devices import capture_window
 
         capture_window.start(window, CAPTURE_VARIABLE)
-
-
-def _keep_statistics() -> None:
     path = given(LIVE_VARIABLE)
     if path is not None and not _only_reads():
         from cprofiling.monitoring import live_writer
@@ -67,24 +55,8 @@ def report_stages() -> None:
 def _only_reads() -> bool:
     """Whether this process is the command, which counts nothing: the file may be the very one that it is to read."""
     arguments = sys.argv
-    if arguments[:1] == ["-m"]:  # the module is not known yet
-        arguments = _module_and_arguments(sys.orig_argv)
-    own = [os.path.basename(argument) for argument in arguments[:1]] == ["cprofiling"]
-    return own and arguments[1:2] not in [[program] for program in _PROGRAMS]
-
-
-def _module_and_arguments(original: list[str]) -> list[str]:
-    """Return what follows -m among the interpreter's arguments: `-Bm name`, `-mname`; options may have values."""
-    at = 1
-    while at < len(original) and original[at].startswith("-"):
-        word = original[at]
-        at += 1 + (word == "--check-hash-based-pycs")
-        letters = word[1:] if not word.startswith("--") else ""
-        place = next((place for place, letter in enumerate(letters) if letter in "cmWX"), len(letters))
-        value = letters[place + 1 :]
-        if letters[place:].startswith("m"):
-            return [*([value] if value else []), *original[at:]]
-        if letters[place:].startswith("c"):
-            break
-        at += bool(letters[place:]) and not value
-    return []
+    name = os.path.basename(arguments[0]) if arguments else ""
+    if name == "-m":  # the module is not known yet, but stands before its arguments, as in `-m name` or `-Bmname`
+        name = sys.orig_argv[-len(arguments)]
+        name = name.rpartition("m")[2] if name.startswith("-") else name
+    return name == "cprofiling" and arguments[1:2] not in [[program] for program in _PROGRAMS]

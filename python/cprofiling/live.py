@@ -4,7 +4,7 @@
 """
 
 from cprofiling._internal.faces import adopt
-from cprofiling.nodes.live_file.reading import LivePart, LiveStatistics, read
+from cprofiling.nodes.live_file import LivePart, LiveStatistics, read
 
 __all__ = ["LivePart", "LiveStatistics", "read"]
 

@@ -22,7 +22,7 @@ from cprofiling._internal.files import atomic_writer
 from cprofiling.commands import main
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.timing_reports import load_timing_report
-from cprofiling.nodes.live_file import head
+from cprofiling.nodes.live_file import own_head
 from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading
 from cprofiling.report import read_files as shown_files
@@ -329,7 +329,7 @@ def forged(length: int) -> bytes:
     """The beginning of a live file whose newest statistics have that many bytes."""
     commit = struct.pack("<7Q", 1, time.time_ns(), 8192, length, 0, 0, 0)
     place = commit + struct.pack("<Q", _core.checksum(commit))
-    return head.own().to_bytes() + place.ljust(512, b"\0")
+    return own_head().to_bytes() + place.ljust(512, b"\0")
 
 
 @pytest.mark.parametrize("length", [2**31, 2**40, 2**63, 2**64 - 1])
@@ -355,7 +355,7 @@ def test_a_live_file_that_is_mostly_holes(length: int, tmp_path: Path) -> None:
 def test_a_live_file_with_forged_parts(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "live.cprof"
     commit = struct.pack("<7Q", 1, 2**64 - 1, 8192, len(data), 2, 2**64 - 1, _core.checksum(data))
-    beginning = head.own().to_bytes() + commit + struct.pack("<Q", _core.checksum(commit))
+    beginning = own_head().to_bytes() + commit + struct.pack("<Q", _core.checksum(commit))
     path.write_bytes(beginning.ljust(8192, b"\0") + data)
     with pytest.raises(cp.FormatError):
         live.read(path)
@@ -364,7 +364,7 @@ def test_a_live_file_with_forged_parts(data: bytes, tmp_path: Path) -> None:
 def test_a_live_file_with_an_errno_that_there_is_not(tmp_path: Path) -> None:
     path, data = tmp_path / "live.cprof", struct.pack("<Q", 0)
     commit = struct.pack("<7Q", 1, 1, 8192, len(data), 2, 2**64 - 1, _core.checksum(data))
-    beginning = head.own().to_bytes() + commit + struct.pack("<Q", _core.checksum(commit))
+    beginning = own_head().to_bytes() + commit + struct.pack("<Q", _core.checksum(commit))
     path.write_bytes(beginning.ljust(8192, b"\0") + data)
     assert "Unknown error" in live.read(path).reasons[0]
 

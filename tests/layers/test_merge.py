@@ -24,7 +24,7 @@ from cprofiling.layers.ranks.merge_statistics import merge_parts, part_of_file, 
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name, take
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder
 from cprofiling.monitoring import live_writer
-from cprofiling.nodes.live_file import head
+from cprofiling.nodes import live_file as live_files
 
 Values = dict[str, list[float]]
 
@@ -114,7 +114,7 @@ def test_what_a_killed_process_lost_is_said(
     profiler = profiler_on(live=path)
     profiler.record("train", "a", 1.0)
     live_writer.commit()
-    monkeypatch.setattr(head.Head, "is_alive", lambda _: False)
+    monkeypatch.setattr(live_files.Head, "is_alive", lambda _: False)
     status, printed, _ = run(capsys, path)
     profiler.set_profiling(False)
     assert status == 0

@@ -17,8 +17,8 @@ import pytest
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on
 from cprofiling import _core
-from cprofiling.nodes.counters import COUNTERS, HARDWARE_COUNTERS, UNITS, CounterValue, NodeCounters, counters_from
 from cprofiling.nodes.probe_callbacks import checked_counters
+from cprofiling.nodes.resources import COUNTERS, HARDWARE_COUNTERS, UNITS, CounterValue, NodeCounters
 
 pytestmark = pytest.mark.native
 
@@ -118,31 +118,6 @@ def test_an_iterable_that_fails_is_not_hidden() -> None:
 
 
 # What the statistics give.
-
-
-def test_the_cores_figures() -> None:
-    counted = (4, 4, 4, 0, 3, 0, 2)
-    totals = (10**30, 8, 0, 0, 10, 0, 5)
-    counters = counters_from(ALL, counted, totals, 1)
-    assert tuple(counters) == COUNTERS
-    assert counters["cpu_time"] == CounterValue(2.5e29, 10**30, 4, "ns", estimated=False)
-    assert counters["context_switches"] == CounterValue(2.0, 8, 4, "times", estimated=False)
-    assert counters["page_faults"] == CounterValue(0.0, 0, 4, "times", estimated=False)
-    assert counters["cycles"] is None
-    assert counters["instructions"] == CounterValue(10 / 3, 10, 3, "times", estimated=True)
-    assert counters["cache_misses"] == CounterValue(2.5, 5, 2, "times", estimated=True)
-    exact = counters_from(ALL, counted, totals, 0)["instructions"]
-    assert exact is not None
-    assert exact.estimated is False
-
-
-def test_only_what_was_asked_for_is_there() -> None:
-    counters = counters_from(0b1001, (1,) * 7, (7,) * 7, 0)
-    assert list(counters) == ["cpu_time", "cycles"]
-    assert "page_faults" not in counters
-    with pytest.raises(KeyError, match="page_faults"):
-        counters["page_faults"]
-    assert counters_from(0, (1,) * 7, (7,) * 7, 0) == {}
 
 
 @pytest.mark.parametrize(

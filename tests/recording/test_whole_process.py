@@ -20,9 +20,8 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from command import COMMAND, PACKAGE, Done, python
-from cprofiling._internal import messages, termination
+from cprofiling._internal import messages, process_exit
 from cprofiling._internal import process as own_process
-from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.recording import output_names, whole_process
 from recorded import names_in_file
 
@@ -130,7 +129,7 @@ def test_sigterm_while_the_trace_is_written(case: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         if case == "nobody reads":
-            time.sleep(termination._PATIENCE_S + 0.2)
+            time.sleep(process_exit._PATIENCE_S + 0.2)
             process.send_signal(signal.SIGTERM)
         else:
             assert names_in_file(tmp_path / "pipe") == ["node"]
@@ -499,7 +498,7 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
 @pytest.fixture
 def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[whole_process.Automatic]:
     """An automatic recording of this very process, with nothing left of it."""
-    monkeypatch.setattr(termination, "_terminated_at", None)
+    monkeypatch.setattr(process_exit, "_terminated_at", None)
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(whole_process.Automatic, "current", None)
     monkeypatch.setattr(atexit, "register", lambda function: function)
@@ -551,7 +550,7 @@ def test_a_worker_of_celery_ends_its_recording_itself(
     connected: list[Callable[..., object]] = []
     shutdown = SimpleNamespace(connect=lambda receiver, **_: connected.append(receiver))
     monkeypatch.setitem(sys.modules, "celery.signals", SimpleNamespace(worker_process_shutdown=shutdown))
-    call_before_worker_ends(automatic.end)
+    process_exit.call_before_worker_ends(automatic.end)
     with cprofiling.record("task"):
         pass
     connected[0](sender="worker", pid=1, exitcode=0)

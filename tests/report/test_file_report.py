@@ -338,7 +338,7 @@ def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert "node|1" in text
     assert f"state: running\nprocess: {os.getpid()}\ncommand: " in text
     assert "note" not in text
-    monkeypatch.setattr("cprofiling.nodes.live_file.head.Head.is_alive", lambda _: False)
+    monkeypatch.setattr("cprofiling.nodes.live_file.Head.is_alive", lambda _: False)
     assert "state: killed\n" in report(capsys, path)
     assert "note: the process was killed" in report(capsys, path)
     for profiler in profilers:

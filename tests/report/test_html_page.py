@@ -17,8 +17,7 @@ import cprofiling as cp
 from calls import profiler_on
 from cprofiling._internal.tables import Column, Section
 from cprofiling._internal.text import format_time, shown_text
-from cprofiling.nodes.counters import CounterValue
-from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Document, Finding, Measurement, Node, Span, Timeline, Track
 from cprofiling.report.html.render import render

@@ -21,8 +21,7 @@ import cprofiling as cp
 import timing_reports
 from cprofiling._internal.text import shown_text
 from cprofiling.nodes.buckets import histogram_of
-from cprofiling.nodes.counters import CounterValue, NodeCounters
-from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeCounters, NodeLaunches, NodeMemory
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
 from cprofiling.recording.result import Recording

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def index(parameter: str, value: Any) -> int:
     """Return an integer, which may be of any type that has ``__index__``, but no bool. TypeError for what is none."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
     return operator.index(value)
 
@@ -39,11 +39,11 @@ def index_between(parameter: str, value: Any, least: int, most: int | None = Non
 
 def index_or_none(parameter: str, value: Any, least: int | None = None) -> int | None:
     """Return an integer (see ``index``) that is at least as large as ``least``, if that is given; or None."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
         raise TypeError(f"{parameter} must be an integer or None, got {shown_value(value)}")
-    return operator.index(value) if least is None else index_between(parameter, value, least)
+    return (
+        value if value is None else index(parameter, value) if least is None else index_between(parameter, value, least)
+    )
 
 
 def number_between(parameter: str, value: Any, least: float, most: float) -> float:
@@ -95,19 +95,9 @@ def _shown(number: int) -> str:
     return str(number) if number.bit_length() <= 128 else f"an integer of {number.bit_length()} bits"
 
 
-_INT64_MAX = 2**63 - 1
-
-
 def checked_count(parameter: str, value: object) -> int:
-    """Return ``value`` as an int from 0 to 2^63-1.
-
-    Raises TypeError if it is a bool or has no ``__index__``, ValueError if it is out of range.
-    """
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
-    count = operator.index(value)  # type: ignore[arg-type]
-    if count < 0:
-        raise ValueError(f"{parameter} must be >= 0, got {_shown(count)}")
-    if count > _INT64_MAX:
-        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_shown(count)}")
+    """Return an integer (see ``index``) from 0 to 2^63-1. ValueError for another one."""
+    count = index_between(parameter, value, 0)
+    if count >= 2**63:
+        raise ValueError(f"{parameter} must be <= {2**63 - 1}, got {_shown(count)}")
     return count

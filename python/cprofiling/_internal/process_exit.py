@@ -1,19 +1,101 @@
-"""What is to be done before a worker process ends, of multiprocessing or Celery, which it does by ``os._exit``."""
+"""Ends of this process in order: by SIGTERM that nobody else handles, and as a worker, by ``os._exit``."""
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
 import sys
+import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
-_LAST = -1000  # priority among the finalizers of multiprocessing
+_LAST_FINALIZER = -1000  # priority among those of multiprocessing
+_PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
+
+_plain = signal.signal
+_ends: list[Callable[[], bool]] = []
+_terminated_at: float | None = None
+
+
+def watch(end: Callable[[], bool]) -> None:
+    """Have a function called before SIGTERM ends this process.
+
+    A handler of the program's own is left alone, and so is what it does. Servers handle SIGTERM until they have ended
+    in order, then set the default action again and send themselves the signal once more. That counts, too.
+
+    Args:
+        end: Returns False where it was called amid its own work, after which it calls ``go_on``.
+    """
+    _ends.append(end)
+    if signal.signal is _plain:
+        signal.signal = _signal
+    with suppress(ValueError):  # a handler can be set in the main thread of the main interpreter only
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            _plain(signal.SIGTERM, _on_sigterm)
+
+
+def unwatch(end: Callable[[], bool]) -> None:
+    """Have a function called no longer."""
+    with suppress(ValueError):
+        _ends.remove(end)
+        if not _ends and _terminated_at is None:
+            if signal.signal is _signal:  # else a patch by others calls it
+                signal.signal = _plain
+            if signal.getsignal(signal.SIGTERM) == _on_sigterm:
+                _plain(signal.SIGTERM, signal.SIG_DFL)
+
+
+def go_on() -> None:
+    """Die, if a SIGTERM has come that had to wait."""
+    if _terminated_at is not None and threading.current_thread() is threading.main_thread():
+        _end_all()
+
+
+@functools.wraps(_plain)
+def _signal(signalnum: int, handler: Any) -> Any:
+    is_default = signalnum == signal.SIGTERM and isinstance(handler, int) and handler == signal.SIG_DFL
+    return _plain(signalnum, _on_sigterm if is_default and _ends else handler)
+
+
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    """Die as without us, but later; who has no patience may send another one."""
+    global _terminated_at
+    now = time.monotonic()
+    first, _terminated_at = _terminated_at, _terminated_at or now
+    if first is not None and now - first > _PATIENCE_S:
+        _die()
+    else:
+        _end_all()
+
+
+def _end_all() -> None:
+    are_done = [end() for end in list(_ends)]
+    if all(are_done):
+        _die()
+
+
+def _die() -> None:
+    _plain(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _after_fork_in_child() -> None:
+    global _terminated_at  # noqa: PLW0603 there is one process
+    _terminated_at = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def call_before_worker_ends(end: Callable[[], object]) -> None:
-    """Have ``end`` called then, in this process if it is one, and in those that are forked from it.
+    """Have ``end`` called before a worker of multiprocessing or Celery ends, this process or one forked from it.
 
     It is called in vain elsewhere, and kept no longer than its object, if it is a method. Nothing is loaded: a process
     that has not loaded multiprocessing is none of its, and what it forks has to call this again.
@@ -24,7 +106,7 @@ def call_before_worker_ends(end: Callable[[], object]) -> None:
     process: Any = sys.modules.get("multiprocessing.process")
 
     def add_finalizer(owner: Any) -> None:
-        util.Finalize(None, owner if owner is end else getattr(owner, name), exitpriority=_LAST)
+        util.Finalize(None, owner if owner is end else getattr(owner, name), exitpriority=_LAST_FINALIZER)
 
     if util is not None and process is not None:
         util.register_after_fork(owner, add_finalizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -54,8 +54,7 @@ class Whole(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a section.
 
     Attributes:
@@ -72,8 +71,7 @@ class Column:
     tip: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A table with a title, such as an insight or a part of a report.
 
     Attributes:

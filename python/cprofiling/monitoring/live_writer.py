@@ -16,12 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
-from cprofiling._internal import arguments, termination
+from cprofiling._internal import arguments, process_exit
 from cprofiling._internal.messages import mention, say
 from cprofiling._internal.process import is_first_with
-from cprofiling._internal.process_exit import call_before_worker_ends
-from cprofiling.nodes.live_file import head
-from cprofiling.nodes.live_file.reading import ENDED, read
+from cprofiling.nodes.live_file import ENDED, MAGIC, own_head, read
 from cprofiling.nodes.missing_figures import reasons_of
 from cprofiling.nodes.profiler import default_profiler
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
@@ -189,7 +187,7 @@ def start(value: str, variable: str, default: Profiler) -> None:
         return
     file = LiveWriter(output.wanted(), core, is_automatic=True)
     _files.automatic = _files.open[file.path] = file
-    termination.watch(_close_all)
+    process_exit.watch(_close_all)
     default.set_profiling(True)
 
 
@@ -233,7 +231,7 @@ def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
 
 def _later(path: str) -> _core.LiveFile:
     """Return a live file that is made once something is counted."""
-    return _core.LiveFile(-1, os.fsencode(path), head.own().to_bytes(), ROOM, INTERVAL_NS)
+    return _core.LiveFile(-1, os.fsencode(path), own_head().to_bytes(), ROOM, INTERVAL_NS)
 
 
 @contextmanager
@@ -254,8 +252,8 @@ def _place(path: str) -> Iterator[bool]:
     try:
         if not has_lock(descriptor) or not _is_at(path, descriptor):
             raise OSError(errno.EBUSY, _IN_USE)
-        magic = os.pread(descriptor, len(head.MAGIC), 0)
-        if magic not in (b"", head.MAGIC):
+        magic = os.pread(descriptor, len(MAGIC), 0)
+        if magic not in (b"", MAGIC):
             raise FileExistsError(errno.EEXIST, _NOT_LIVE)
         try:
             yield bool(magic) and not _is_complete(path)
@@ -299,7 +297,7 @@ def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
     try:
         has_lock(descriptor)
         os.posix_fallocate(descriptor, 0, _AREAS + 2 * ROOM)
-        own = head.own().to_bytes()
+        own = own_head().to_bytes()
         os.pwrite(descriptor, own, 0)
         made = _core.LiveFile(descriptor, b"", own, ROOM, INTERVAL_NS)
         if keep:
@@ -357,7 +355,7 @@ def _close_all() -> bool:
         _files.automatic = None
         while _files.open:  # a signal may have this called amid itself
             _files.open.popitem()[1].close()
-        termination.unwatch(_close_all)
+        process_exit.unwatch(_close_all)
     return True
 
 
@@ -370,10 +368,10 @@ def _after_fork_in_child() -> None:
             file.continue_beside()
             _files.open[file.path] = file
             _files.automatic = file if file is automatic else _files.automatic
-    call_before_worker_ends(_close_all)
+    process_exit.call_before_worker_ends(_close_all)
 
 
 _core.configure(live_switch=switch)
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)
-call_before_worker_ends(_close_all)
+process_exit.call_before_worker_ends(_close_all)

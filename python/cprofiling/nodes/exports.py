@@ -186,17 +186,11 @@ class SummaryExports(Viewable):
 
     def _repr_html_(self) -> str:
         """Return the HTML table that notebooks show in place of the list."""
-        # Imported here because most programs never show HTML.
         from cprofiling.report.notebook.summary import shapes_html, summary_html
 
         shown = _summary(self)
-        html = summary_html(
-            shown,
-            skip_first_n=shown.skip_first_n,
-            reasons=shown.reasons,
-            internal_errors=shown.internal_errors,
-            cost_ns=shown.cost_ns,
-        )
+        names = ("skip_first_n", "reasons", "internal_errors", "cost_ns")
+        html = summary_html(shown, **{name: getattr(shown, name) for name in names})
         return f"{html}\n{shapes_html(shown.shapes)}" if shown.shapes else html
 
     def histogram(self, node: str, stage: StageName = None) -> Histogram:

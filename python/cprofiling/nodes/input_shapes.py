@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import plain_table
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes import exports
 
@@ -124,7 +125,12 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
 
     def __str__(self) -> str:
         """Return the table and the verdicts, without nodes that had no tensor."""
-        return "\n".join([*_table_lines(shown_rows(self)), *map(str, self.verdicts)])
+        table = [["Node", "Stage", *(label for label, _, _ in COLUMNS), "Signature"]]
+        for row in shown_rows(self):
+            names = [shown_text("node_name", row.node_name), shown_text("stage", row.stage)]
+            table.append([*names, *(text(row) for _, _, text in COLUMNS), shown_signature(row.signature)])
+        shown = [plain_table(table, [True, True, *[False] * len(COLUMNS), True])] if len(table) > 1 else []
+        return "\n".join([*shown, *map(str, self.verdicts)])
 
     def _repr_html_(self) -> str:
         return exports.shapes_html(self)
@@ -134,10 +140,7 @@ ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cpr
 
 
 def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
-    """Make the summary from the core's rows and the nodes' statistics.
-
-    rows: see ``csrc/statistics/rows.c``.
-    """
+    """Make the summary from the core's rows and the nodes' statistics."""
     known = {(node.node_name, node.stage): node for node in nodes}
     stats: list[ShapeStats] = []
     verdicts: list[ShapeVerdict] = []
@@ -145,8 +148,8 @@ def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
         node = known[key]
         of_node = _stats_of_node(node.stage, list(group))
         stats += of_node
-        found = _verdict(of_node, node)
-        verdicts += [found] if found is not None else []
+        if (found := _verdict(of_node, node)) is not None:
+            verdicts.append(found)
     summary = ShapeSummary(stats)
     summary.verdicts = tuple(verdicts)
     return summary
@@ -156,9 +159,11 @@ def _stats_of_node(stage: str, rows: Sequence[Any]) -> list[ShapeStats]:
     samples = sum(row.count for row in rows)
     stats = []
     for row in rows:
-        shares = (row.count / samples if samples else 0.0, row.tail, row.tail / row.slowest if row.slowest else 0.0)
-        values: list[Any] = [row.node_name, stage, *row[2:-2], *shares]
-        stats.append(ShapeStats(*values))
+        values = dict(zip(row.__match_args__, row, strict=True))
+        tail, slowest = values.pop("tail"), values.pop("slowest")
+        values["stage"] = stage
+        share = row.count / samples if samples else 0.0
+        stats.append(ShapeStats(**values, share=share, tail_count=tail, tail_share=tail / slowest if slowest else 0.0))
     return sorted(stats, key=lambda each: (-each.total_ms, each.signature))
 
 
@@ -196,9 +201,9 @@ def shown_signature(signature: str) -> str:
 
 def _percent(share: float) -> str:
     percent = 100 * share
-    return (
-        f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %" if percent >= 0.05 else "<0.1 %"
-    )
+    if 0 < percent < 0.05:
+        return "<0.1 %"
+    return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
 
 
 def _time(row: ShapeStats, time_ms: float | None) -> str:
@@ -223,21 +228,3 @@ COLUMNS: tuple[tuple[str, str, Callable[[ShapeStats], str]], ...] = (
     ("Tail", "part of the node's slowest samples", lambda row: _percent(row.tail_share)),
     ("Errors", "calls that an exception left", lambda row: str(row.error_count)),
 )  # fmt: skip
-
-
-def _table_lines(rows: Sequence[ShapeStats]) -> list[str]:
-    if not rows:
-        return []
-    cells = [[text(row) for _, _, text in COLUMNS] for row in rows]
-    widths = [max(9, *(len(line[at]) for line in cells)) for at in range(len(COLUMNS))]
-    header = _line(("Node", "Stage"), [label for label, _, _ in COLUMNS], widths, "Signature")
-    lines = [header, "-" * len(header)]
-    for row, line in zip(rows, cells, strict=True):
-        names = (shown_text("node_name", row.node_name), shown_text("stage", row.stage))
-        lines.append(_line(names, line, widths, shown_signature(row.signature)))
-    return lines
-
-
-def _line(names: tuple[str, str], cells: Sequence[str], widths: Sequence[int], signature: str) -> str:
-    shown = "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f"{names[0]:<40} {names[1]:<12}{shown}  {signature}"

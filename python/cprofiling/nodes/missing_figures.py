@@ -8,7 +8,15 @@ from cprofiling import _core
 from cprofiling._internal.text import shown_names
 from cprofiling.devices.memory import memory_reason, peak_reason
 from cprofiling.devices.wait import wait_reason
-from cprofiling.nodes.resources import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, LAUNCHES_UNKNOWN, MEMORY, PEAK_UNKNOWN
+from cprofiling.nodes.resources import (
+    COUNTER_SHIFT,
+    COUNTERS_ASKED,
+    GPU,
+    LAUNCHES,
+    LAUNCHES_UNKNOWN,
+    MEMORY,
+    PEAK_UNKNOWN,
+)
 from cprofiling.nodes.snapshot import lost_reason
 
 if TYPE_CHECKING:
@@ -52,7 +60,7 @@ def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
     if asked & PEAK_UNKNOWN:
         told.append(("", peak_reason()))
     reasons = [what + reason for what, reason in told if reason]
-    if asked & COUNTERS:
+    if asked & COUNTERS_ASKED:
         refused: dict[str, list[str]] = {}
         for at, (name, _, reason) in enumerate(_core.perf_status()):
             if reason is not None and asked >> COUNTER_SHIFT >> at & 1:

@@ -15,7 +15,7 @@ from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit
 from cprofiling.devices.memory import memory_at_entry, memory_at_exit
 from cprofiling.devices.wait import device_to_wait_for, wait_for_device
-from cprofiling.nodes.counters import COUNTERS
+from cprofiling.nodes.resources import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

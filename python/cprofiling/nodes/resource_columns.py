@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling._internal.text import format_time, shown_text
+from cprofiling._internal.tables import plain_table
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import NO_DATA, format_profiling_table, is_failures_only, sorted_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from cprofiling.nodes.stats import ProfilingSummary
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_NAME_WIDTH, _STAGE_WIDTH, _LEAST_WIDTH = 40, 12, 9
 _UNKNOWN = "not known for this node"
 _HEADS = {
     "cpu_time": "CPU time",
@@ -29,23 +30,20 @@ _HEADS = {
 }
 
 
-class Column:
+class Column(NamedTuple):
     """One figure of a node.
 
     Attributes:
         label: The column's head.
-        tip: What it means.
+        tip: Its meaning.
         text: Shows the figure of a node; None where it is not known.
-        reason: Why it is not known there.
+        reason: Says why it is not known there.
     """
 
-    __slots__ = ("label", "reason", "text", "tip")
-
-    def __init__(self, label: str, tip: str, text: Callable[[Any], str | None], reason: Callable[[Any], str]) -> None:
-        self.label = label
-        self.tip = tip
-        self.text = text
-        self.reason = reason
+    label: str
+    tip: str
+    text: Callable[[Any], str | None]
+    reason: Callable[[Any], str]
 
 
 def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
@@ -74,8 +72,13 @@ def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()
     Rows are those of the table of host times, in the same order. Empty without such figures.
     """
     rows = sorted_rows(row for row in stats if not is_failures_only(row))
-    shown = [shown_text("reasons", reason) for reason in reasons]
-    return "\n".join([*_table(rows), *lines_below(rows), *shown])
+    columns = columns_of(rows)
+    table = [["Node", "Stage", *(column.label for column in columns)]]
+    for row in rows:
+        names = [shown_text("node_name", row.node_name), shown_text("stage", row.stage)]
+        table.append([*names, *(column.text(row) or "-" for column in columns)])
+    shown = [plain_table(table, [True, True, *[False] * len(columns)])] if columns else []
+    return "\n".join([*shown, *lines_below(rows), *(shown_text("reasons", reason) for reason in reasons)])
 
 
 def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> str:
@@ -88,43 +91,22 @@ def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> 
     return "\n\n".join(part for part in parts if part)
 
 
-def _table(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    columns = columns_of(rows)
-    if not columns:
-        return []
-    cells = [[column.text(row) or "-" for column in columns] for row in rows]
-    widths = [
-        max(_LEAST_WIDTH, len(column.label), *(len(line[at]) for line in cells)) for at, column in enumerate(columns)
-    ]
-    header = _line(("Node", "Stage"), [column.label for column in columns], widths)
-    named = [(shown_text("node_name", row.node_name), shown_text("stage", row.stage)) for row in rows]
-    lines = [header, "-" * len(header)]
-    return lines + [_line(names, line, widths) for names, line in zip(named, cells, strict=True)]
-
-
 def lines_below(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    """Return lines below the table on missing GPU times and waits."""
-    reasons = [
+    """Return lines below the table on missing GPU times and time spent waiting for devices."""
+    lines = [
         f"GPU time of {shown_text('node_name', row.node_name)} ({shown_text('stage', row.stage)}): "
         f"{shown_text('gpu_reason', row.gpu_reason)}"
         for row in rows
         if _of(row, "gpu_reason")
     ]
-    return [*reasons, *synchronising_lines(rows)]
-
-
-def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
-    """Return a sentence on time spent waiting for devices, if any."""
     waited = [row for row in rows if _of(row, "sync_total_ms") is not None]
-    if not waited:
-        return []
-    wait_ms = math.fsum(row.sync_total_ms or 0.0 for row in waited)
-    waits = sum(row.sync_count for row in waited)
-    line = f"Waiting for devices (synchronize_cuda) took {format_time(wait_ms)}"
-    if waits:
-        line += f" in {waits} {'wait' if waits == 1 else 'waits'}, {format_time(wait_ms / waits)} each"
-    timed = any(_of(row, "gpu_count") for row in waited)
-    return [line + ("; the GPU times need none of it." if timed else ".")]
+    if waited:
+        wait_ms = math.fsum(row.sync_total_ms or 0.0 for row in waited)
+        waits = sum(row.sync_count for row in waited)
+        each = f" in {counted(waits, 'wait')}, {format_time(wait_ms / waits)} each" if waits else ""
+        rest = "; the GPU times need none of it." if any(_of(row, "gpu_count") for row in waited) else "."
+        lines.append(f"Waiting for devices (synchronize_cuda) took {format_time(wait_ms)}{each}{rest}")
+    return lines
 
 
 def shown_bytes(count: float) -> str:
@@ -136,58 +118,24 @@ def shown_bytes(count: float) -> str:
     return f"{sign}{value:.0f} B" if unit == 0 else f"{sign}{value:.1f} {_BYTE_UNITS[unit]}"
 
 
-def _line(names: tuple[str, str], cells: Sequence[str], widths: Sequence[int]) -> str:
-    shown = "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f"{names[0]:<{_NAME_WIDTH}} {names[1]:<{_STAGE_WIDTH}}{shown}"
+def _of(row: Any, *names: str) -> Any:
+    """Return an attribute of an attribute and so on, None where any is."""
+    value = row if isinstance(row, NodeProfilingStats) else None
+    for name in names:
+        value = None if value is None else getattr(value, name)
+    return value
 
 
-def _of(row: Any, name: str) -> Any:
-    return getattr(row, name) if isinstance(row, NodeProfilingStats) else None
+def _text(names: tuple[str, ...], show: Callable[[Any], str], row: Any) -> str | None:
+    value = _of(row, *names)
+    return None if value is None else show(value)
 
 
-def _time(field: str, label: str, tip: str, reason: Callable[[Any], str]) -> Column:
-    def text(row: Any) -> str | None:
-        value = _of(row, field)
-        return None if value is None else format_time(value)
-
-    return Column(label, tip, text, reason)
-
-
-def _gpu_time(field: str, label: str, tip: str) -> Column:
-    return _time(field, label, tip, lambda row: _of(row, "gpu_reason") or _UNKNOWN)
-
-
-def _launch(field: str, label: str, tip: str, show: Callable[[Any], str]) -> Column:
-    def text(row: Any) -> str | None:
-        launches = _of(row, "launches")
-        return None if launches is None else show(getattr(launches, field))
-
-    return Column(label, tip, text, lambda _row: "launches were not counted")
-
-
-def _copied(row: Any) -> str | None:
-    launches = _of(row, "launches")
-    if launches is None:
-        return None
-    return shown_bytes(launches.bytes_to_device + launches.bytes_to_host + launches.bytes_on_device)
-
-
-def _memory(kind: str, field: str, label: str, tip: str) -> Column:
-    def text(row: Any) -> str | None:
-        memory = _of(row, "memory")
-        figures = None if memory is None else getattr(memory, kind)
-        value = None if figures is None else getattr(figures, field)
-        return None if value is None else shown_bytes(value)
-
-    def reason(row: Any) -> str:
-        memory = _of(row, "memory")
-        if memory is None or getattr(memory, kind) is None:
-            told: str | None = memory.reason if memory is not None and kind == "device" else None
-            return told or _UNKNOWN
-        peak_reason: str | None = getattr(memory, kind).peak_reason  # all else is known where anything is
-        return peak_reason or _UNKNOWN
-
-    return Column(label, tip, text, reason)
+def _column(
+    label: str, tip: str, path: str, show: Callable[[Any], str], why: str | Callable[[Any], str] = _UNKNOWN
+) -> Column:
+    """Make the column of an attribute, by its path."""
+    return Column(label, tip, partial(_text, tuple(path.split(".")), show), why if callable(why) else lambda _row: why)
 
 
 def _counter_column(name: str) -> Column:
@@ -203,9 +151,16 @@ def _counter_column(name: str) -> Column:
     return Column(_HEADS.get(name, shown), tip, text, lambda row: "no samples" if row.count == 0 else refused)
 
 
-def _share_text(row: Any) -> str | None:
-    share = _of(row, "cpu_share")
-    return None if share is None else f"{100 * share:.0f}%"
+def _why_no_gpu_time(row: Any) -> str:
+    return _of(row, "gpu_reason") or _UNKNOWN
+
+
+def _why_no_device_memory(row: Any) -> str:
+    return _of(row, "memory", "device", "peak_reason") or _of(row, "memory", "reason") or _UNKNOWN
+
+
+def _why_no_host_memory(row: Any) -> str:
+    return _of(row, "memory", "host", "peak_reason") or _UNKNOWN
 
 
 def _why_no_share(row: Any) -> str:
@@ -213,38 +168,36 @@ def _why_no_share(row: Any) -> str:
     return "calls are too short, or some were not counted" if known else "CPU time is not known"
 
 
-def _ipc_text(row: Any) -> str | None:
-    counters = _of(row, "counters")
-    ipc = getattr(counters, "ipc", None)
-    return None if ipc is None else f"{ipc:.2f}"
+def _copied(launches: Any) -> str:
+    return shown_bytes(launches.bytes_to_device + launches.bytes_to_host + launches.bytes_on_device)
 
 
+_SPAN = "mean time on the device's stream, gaps in its queue included"
+_DELAY = "mean time by which the device began later than the host did"
+_NOT_COUNTED = "launches were not counted"
 _GPU = [
-    _gpu_time("gpu_mean_ms", "GPU mean", "mean time on the device's stream, gaps in its queue included"),
-    _gpu_time("gpu_p50_ms", "GPU p50", "50th percentile of the GPU times, within 1 %"),
-    _gpu_time("gpu_p99_ms", "GPU p99", "99th percentile of the GPU times, within 1 %"),
-    _gpu_time("gpu_total_ms", "GPU total", "sum of the GPU times"),
-    _gpu_time("queue_delay_ms", "Queue", "mean time by which the device began later than the host did"),
+    _column("GPU mean", _SPAN, "gpu_mean_ms", format_time, _why_no_gpu_time),
+    _column("GPU p50", "50th percentile of the GPU times, within 1 %", "gpu_p50_ms", format_time, _why_no_gpu_time),
+    _column("GPU p99", "99th percentile of the GPU times, within 1 %", "gpu_p99_ms", format_time, _why_no_gpu_time),
+    _column("GPU total", "sum of the GPU times", "gpu_total_ms", format_time, _why_no_gpu_time),
+    _column("Queue", _DELAY, "queue_delay_ms", format_time, _why_no_gpu_time),
 ]
 _LAUNCHES = [
-    _launch("launches", "Launches", "calls that launched kernels or graphs", "{:,}".format),
-    _launch("kernels", "Kernels", "kernels that have run", "{:,}".format),
-    _launch("kernel_ms", "Kernel time", "sum of the kernels' times", format_time),
-    Column(
-        "Copied",
-        "bytes copied between host and device and on devices",
-        _copied,
-        lambda _row: "launches were not counted",
-    ),
+    _column("Launches", "calls that launched kernels or graphs", "launches.launches", "{:,}".format, _NOT_COUNTED),
+    _column("Kernels", "kernels that have run", "launches.kernels", "{:,}".format, _NOT_COUNTED),
+    _column("Kernel time", "sum of the kernels' times", "launches.kernel_ms", format_time, _NOT_COUNTED),
+    _column("Copied", "bytes copied between host and device and on devices", "launches", _copied, _NOT_COUNTED),
 ]
+_ADDED = "memory that the calls added, all together"
 _MEMORY = [
-    _memory("device", "change", "Device change", "device memory that the calls added, all together"),
-    _memory("device", "peak", "Device peak", "the most device memory in use inside a call"),
-    _memory("host", "change", "Host change", "resident memory that the calls added, all together"),
-    _memory("host", "peak", "Host peak", "the most resident memory inside a call"),
+    _column("Device change", f"device {_ADDED}", "memory.device.change", shown_bytes, _why_no_device_memory),
+    _column("Device peak", "the most device memory in use", "memory.device.peak", shown_bytes, _why_no_device_memory),
+    _column("Host change", f"resident {_ADDED}", "memory.host.change", shown_bytes, _why_no_host_memory),
+    _column("Host peak", "the most resident memory in a call", "memory.host.peak", shown_bytes, _why_no_host_memory),
 ]
-_CPU_SHARE = Column("CPU share", "CPU time over elapsed time; the rest was waiting", _share_text, _why_no_share)
-_IPC = Column("IPC", "instructions per cycle", _ipc_text, lambda _row: "cycles or instructions are not known")
-_SYNC = _time(
-    "sync_total_ms", "Waiting", "waiting for devices because of synchronize_cuda", lambda _row: "nothing was waited for"
+_CPU_SHARE = _column(
+    "CPU share", "CPU time over elapsed time; the rest was waiting", "cpu_share", "{:.0%}".format, _why_no_share
 )
+_IPC = _column("IPC", "instructions per cycle", "counters.ipc", "{:.2f}".format, "cycles or instructions are not known")
+_WAITING = "waiting for devices because of synchronize_cuda"
+_SYNC = _column("Waiting", _WAITING, "sync_total_ms", format_time, "nothing was waited for")

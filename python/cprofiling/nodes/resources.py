@@ -1,17 +1,20 @@
-"""Resource figures of a node's calls, made from the core's rows."""
+"""Resource figures of a node's calls, made from the core's rows: GPU, launches, counters, memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cprofiling.nodes.counters import counters_from
+from cprofiling import _core
+from cprofiling._internal import arguments
+from cprofiling._internal.text import checked_text, counted
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 # What a Profiler is asked for beyond times, as the bits of the core's resources.
-GPU, LAUNCHES, COUNTERS, MEMORY, WAITS = 1, 2, 4, 8, 16
+GPU, LAUNCHES, COUNTERS_ASKED, MEMORY, WAITS = 1, 2, 4, 8, 16
 LAUNCHES_UNKNOWN, PEAK_UNKNOWN = 32, 64  # asked for in vain
 COUNTER_SHIFT = 8  # of the bits of single counters
 
@@ -33,6 +36,83 @@ _NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of
 _NO_DEVICE_MEMORY = "neither a framework's allocator nor a driver told how much of it was in use"
 _NO_PEAK = "nobody keeps the most there was, or it cannot be counted anew"
 _NO_RISE = "in no call it rose above the most before, so that what a call reached is not known"
+
+
+UNITS = dict(_core.perf_units())  # in the order of the bits in cprofiling/stats/counter.h
+COUNTERS = tuple(UNITS)
+HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
+
+
+@dataclass(frozen=True)
+class CounterValue:
+    """Value of one counter over a node's calls, immutable and hashable.
+
+    Attributes:
+        mean: ``total`` divided by ``samples``.
+        total: Sum over the samples in which the counter had a value.
+        samples: Number of these, at least 1; less than the node's samples where some had none.
+        unit: What is counted: ``ns`` for ``cpu_time``, ``times`` for all others.
+        estimated: Whether any sample was scaled up, as the hardware counted for a part of the time only.
+    """
+
+    mean: float
+    total: int
+    samples: int
+    unit: str
+    estimated: bool = False
+
+
+class NodeCounters(dict[str, "CounterValue | None"]):
+    """Counters of a node by name, those requested, in a fixed order.
+
+    The value is None where the kernel, container or virtual machine refuses a counter, or no sample had a value. The
+    dict is immutable, hashable and picklable. Hardware counters (``cycles`` and those after it) count user space only,
+    in the node's thread.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
+    ) -> None:
+        """Copy what ``dict`` accepts, from names to ``CounterValue`` or None. TypeError for other values."""
+        super().__init__(values)
+        for name, value in self.items():
+            checked_text("a counter's name", name)
+            if value is not None and not isinstance(value, dict):  # one of dicts is made by dataclasses.asdict
+                arguments.member(f"the value of {name}", value, CounterValue)
+
+    @property
+    def ipc(self) -> float | None:
+        """Instructions per cycle, None if either is unknown or cycles are 0."""
+        cycles, instructions = self.get("cycles"), self.get("instructions")
+        if cycles is None or instructions is None or cycles.samples != instructions.samples or cycles.total == 0:
+            return None
+        return instructions.total / cycles.total
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
+
+    def _stay(self, *_: NoReturn, **__: NoReturn) -> None:
+        raise TypeError(f"{type(self).__name__} is immutable")
+
+    __setitem__ = __delitem__ = __ior__ = _stay  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _stay  # type: ignore[assignment]
+
+    def __copy__(self) -> NodeCounters:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeCounters:
+        return self
+
+    def __reduce__(self) -> tuple[type[NodeCounters], tuple[dict[str, CounterValue | None]]]:
+        return type(self), (dict(self),)
+
+
+NO_COUNTERS = NodeCounters()
 
 
 @dataclass(frozen=True)
@@ -109,10 +189,10 @@ def fields_from(row: Any) -> dict[str, Any]:
     if row.asked & GPU:
         fields.update(_gpu_fields(row.gpu))
     if row.asked & LAUNCHES:
-        launches, kernels, kernel_ns, *copied = row.launches
-        fields["launches"] = NodeLaunches(launches, kernels, kernel_ns / 1e6, *copied)
-    if row.asked & COUNTERS:
-        fields["counters"] = counters_from(*row.counters)
+        figures = dict(zip(row.launches.__match_args__, row.launches, strict=True))
+        fields["launches"] = NodeLaunches(kernel_ms=figures.pop("kernel_ns") / 1e6, **figures)
+    if row.asked & COUNTERS_ASKED:
+        fields["counters"] = _counters(row.counters)
     if row.asked & MEMORY:
         device = _memory_figures(row.device_memory, _NO_PEAK if row.asked & PEAK_UNKNOWN else _NO_RISE)
         host = _memory_figures(row.host_memory, _NO_RISE)
@@ -120,10 +200,23 @@ def fields_from(row: Any) -> dict[str, Any]:
     return fields
 
 
+def _counters(row: Any) -> NodeCounters:
+    values: dict[str, CounterValue | None] = {}
+    for bit, name in enumerate(COUNTERS):
+        if row.asked >> bit & 1:
+            total, samples = row.totals[bit], row.counted[bit]
+            is_estimated = row.estimated > 0 and name in HARDWARE_COUNTERS
+            known = samples > 0
+            values[name] = CounterValue(total / samples, total, samples, UNITS[name], is_estimated) if known else None
+    return NodeCounters(values)
+
+
 def _gpu_fields(gpu: Any) -> dict[str, Any]:
-    notes = [f"{cause} ({_calls(number)})" for cause, number in zip(_CAUSES, gpu.missed, strict=True) if number]
+    notes = [
+        f"{cause} ({counted(number, 'call')})" for cause, number in zip(_CAUSES, gpu.missed, strict=True) if number
+    ]
     if gpu.multi_stream:
-        notes.append(f"{_calls(gpu.multi_stream)} began on one stream and ended on another")
+        notes.append(f"{counted(gpu.multi_stream, 'call')} began on one stream and ended on another")
     if gpu.queue_delay_ms is None and gpu.count > gpu.multi_stream:
         notes.append(_NO_QUEUE)
     return {
@@ -131,10 +224,6 @@ def _gpu_fields(gpu: Any) -> dict[str, Any]:
         "gpu_total_ms": gpu.total_ms, "queue_delay_ms": gpu.queue_delay_ms,
         "gpu_reason": "; ".join(notes) or (None if gpu.count else "the device has not told yet"),
     }  # fmt: skip
-
-
-def _calls(number: int) -> str:
-    return f"{number} call" if number == 1 else f"{number} calls"
 
 
 def _memory_figures(row: Any, why_no_peak: str) -> MemoryFigures | None:

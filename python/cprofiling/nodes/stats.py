@@ -8,9 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import checked_text, shown_names
-from cprofiling.nodes.counters import NO_COUNTERS, NodeCounters
 from cprofiling.nodes.exports import SummaryExports
-from cprofiling.nodes.resources import WAITS, NodeLaunches, NodeMemory, fields_from
+from cprofiling.nodes.resources import NO_COUNTERS, WAITS, NodeCounters, NodeLaunches, NodeMemory, fields_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 
 
 class ExecutionStage(str, Enum):
-    """Execution stages known by name.
-
-    Any other str is a stage too; a member and its value are one key.
-    """
+    """Execution stages known by name; any other str is a stage, too."""
 
     TRAIN = "train"
     VAL = "val"
@@ -33,7 +29,6 @@ class ExecutionStage(str, Enum):
     INFERENCE = "inference"
 
     def __str__(self) -> str:
-        """Return the value, so that a stage reads the same however it was given."""
         return self.value
 
 
@@ -149,25 +144,15 @@ _NAMES = [part.name for part in fields(NodeProfilingStats)]
 _UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
 
 
-def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
-    """Make one key's statistics from a row of the core.
-
-    A known stage becomes its ``ExecutionStage`` member. The last of the 23 items is None, or a row for ``fields_from``.
-    Raises ValueError for another number of items.
-    """
+def stats_from_row(row: Any) -> NodeProfilingStats:
+    """Make one key's statistics from a row of the core (``csrc/statistics/rows.c``)."""
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
     # Nobody else has seen the object yet, so it is as frozen as any other.
     values = stats.__dict__
-    (
-        values["node_name"], values["stage"], values["count"], values["mean_ms"], values["median_ms"],
-        values["std_ms"], values["min_ms"], values["max_ms"], values["total_ms"], values["last_ms"],
-        values["p50_ms"], values["p90_ms"], values["p95_ms"], values["p99_ms"], values["p999_ms"],
-        values["error_count"], values["cancelled_count"], values["skipped_count"], values["dropped_count"],
-        values["first_ms"], values["self_total_ms"], values["active_total_ms"], resources,
-    ) = row[:]  # fmt: skip
-    stage = values["stage"]
-    values["stage"] = _KNOWN_STAGES.get(stage, stage)
+    values.update(zip(row.__match_args__, row, strict=True))
+    resources = values.pop("resources")
+    values["stage"] = _KNOWN_STAGES.get(row.stage, row.stage)
     values.update(_UNASKED)
     if resources is not None:
         if resources.waits:
@@ -223,14 +208,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     def copy(self) -> ProfilingSummary:
         """Return a shallow copy that keeps the attributes."""
-        copied = ProfilingSummary(
-            self,
-            skip_first_n=self.skip_first_n,
-            reasons=self.reasons,
-            internal_errors=self.internal_errors,
-            cost_ns=self.cost_ns,
-            edges=self.edges,
-        )
+        copied = ProfilingSummary(self)
         copied.__dict__.update(self.__dict__)
         return copied
 

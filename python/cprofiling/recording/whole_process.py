@@ -7,10 +7,9 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from cprofiling._internal import termination
+from cprofiling._internal import process_exit
 from cprofiling._internal.messages import say
 from cprofiling._internal.process import is_first_with
-from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.recording import call_details, metadata  # noqa: F401 what the end needs may not be there to import then
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.recording.profile import profile
@@ -51,7 +50,7 @@ def start(value: str, variable: str) -> None:
 class Automatic(profile):
     """Recording from the start of a process to its end, which writes it.
 
-    It ends with the interpreter, on SIGTERM (see ``termination``), and when the program starts its own recording. A
+    It ends with the interpreter, on SIGTERM (see ``process_exit``), and when the program starts its own recording. A
     process that is killed otherwise, ends by ``os._exit`` or becomes another program leaves no trace. A forked process
     begins its own recording.
 
@@ -78,8 +77,8 @@ class Automatic(profile):
         Automatic.current = self
         atexit.register(self.end)
         os.register_at_fork(after_in_child=self._after_fork)
-        termination.watch(self._finish)
-        call_before_worker_ends(self.end)
+        process_exit.watch(self._finish)
+        process_exit.call_before_worker_ends(self.end)
 
     def end(self) -> None:
         """Stop and write, once.
@@ -88,7 +87,7 @@ class Automatic(profile):
         """
         if self._phase == _RUNNING:
             self._finish()
-            termination.go_on()
+            process_exit.go_on()
 
     def _finish(self) -> bool:
         """Stop and write.
@@ -106,7 +105,7 @@ class Automatic(profile):
                     say(f"the recording is lost: {reason(error)}")
                 self._phase = _ENDED
                 self._recording = None
-                termination.unwatch(self._finish)
+                process_exit.unwatch(self._finish)
             return self._phase != _ENDING
 
     def cancel(self) -> None:
@@ -116,7 +115,7 @@ class Automatic(profile):
                 self._phase = _ENDED
                 self.stop()
                 self._recording = None
-                termination.unwatch(self._finish)
+                process_exit.unwatch(self._finish)
 
     def _make_way(self) -> None:
         was_running = self._phase == _RUNNING
@@ -164,4 +163,4 @@ class Automatic(profile):
         except Exception:  # noqa: BLE001 the program goes on as without us
             return
         self._phase = _RUNNING
-        call_before_worker_ends(self.end)
+        process_exit.call_before_worker_ends(self.end)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from cprofiling._internal.tables import Cell, Section
     from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.counters import CounterValue
-    from cprofiling.nodes.resources import NodeLaunches, NodeMemory
+    from cprofiling.nodes.resources import CounterValue, NodeLaunches, NodeMemory
 
     Kind: TypeAlias = Literal["statistics", "timing", "recording", "comparison"]
 

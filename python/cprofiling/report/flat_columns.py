@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal.optional import imported
 from cprofiling._internal.text import checked_text, shown_text
-from cprofiling.nodes.counters import CounterValue
-from cprofiling.nodes.resources import MemoryFigures, NodeLaunches
+from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeLaunches
 from cprofiling.nodes.stats import NodeProfilingStats
 
 if TYPE_CHECKING:

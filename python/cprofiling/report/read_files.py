@@ -13,7 +13,7 @@ from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.layers.timing_reports import load_timing_report
-from cprofiling.nodes.live_file import reading
+from cprofiling.nodes import live_file
 from cprofiling.recording.traces import reader
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _load(path: str, called: str) -> Loaded:
 
 
 def _live(path: str) -> Loaded:
-    found = reading.read(path)
+    found = live_file.read(path)
     if not found.parts:
         raise FormatError("no Profiler has written to it yet")
     facts: dict[str, Cell] = {"state": found.state, "process": found.process.pid, "command": found.process.command}

@@ -12,7 +12,7 @@ from cprofiling._internal.files import open_to_read, read_whole
 from cprofiling._internal.text import counted
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
-from cprofiling.nodes.live_file import reading
+from cprofiling.nodes import live_file
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def part_of_file(path: str) -> Part:
     with open_to_read(path) as file:
         is_live = file.read(len(LIVE_MAGIC)) == LIVE_MAGIC
     if is_live:
-        statistics = reading.read(path)
+        statistics = live_file.read(path)
         if not statistics.parts:
             raise FormatError("there are no statistics in it yet")
         taken = RankedSnapshot(statistics.snapshot, host=statistics.process.host)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
-from cprofiling.nodes.live_file.head import MAGIC
-from cprofiling.nodes.live_file.reading import RUNNING, LiveStatistics, read
+from cprofiling.nodes.live_file import MAGIC, RUNNING, LiveStatistics, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

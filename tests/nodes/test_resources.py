@@ -1,4 +1,4 @@
-"""What the core gathers beyond times, as values: made, kept, copied, sent, merged, and explained (F9)."""
+"""Resource figures of nodes: made, kept, copied, sent, merged, and explained."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ import cprofiling as cp
 from calls import by_name, profiler_on
 from cprofiling import _core
 from cprofiling.nodes import missing_figures
-from cprofiling.nodes.counters import CounterValue, NodeCounters
 from cprofiling.nodes.resources import (
     COUNTER_SHIFT,
-    COUNTERS,
+    COUNTERS_ASKED,
     GPU,
     LAUNCHES,
     LAUNCHES_UNKNOWN,
     MEMORY,
     PEAK_UNKNOWN,
     WAITS,
+    CounterValue,
     MemoryFigures,
+    NodeCounters,
     NodeLaunches,
     NodeMemory,
     fields_from,
@@ -60,7 +61,7 @@ PARTS: dict[int, dict[str, Any]] = {
         "queue_delay_ms": 0.25, "gpu_reason": None,
     },
     LAUNCHES: {"launches": NodeLaunches(1, 2, 3.5, 4, 5, 6, 7, 8)},
-    COUNTERS: {
+    COUNTERS_ASKED: {
         "counters": NodeCounters(
             {"cpu_time": CounterValue(5.0, 10, 2, "ns"), "page_faults": CounterValue(3.0, 6, 2, "times")}
         )
@@ -80,6 +81,10 @@ Gpu = namedtuple(  # noqa: PYI024
     "Gpu", "count mean_ms p50_ms p99_ms total_ms queue_delay_ms multi_stream missed"
 )
 Memory = namedtuple("Memory", "calls entry exit change peak")  # noqa: PYI024
+Counters = namedtuple("Counters", "asked counted totals estimated")  # noqa: PYI024
+Launches = namedtuple(  # noqa: PYI024
+    "Launches", "launches kernels kernel_ns copies bytes_to_device bytes_to_host bytes_on_device fills"
+)
 
 
 def resources(
@@ -92,7 +97,9 @@ def resources(
     host: tuple[int, ...] = HOST,
     waits: int = 0,
 ) -> Resources:
-    return Resources(asked, Gpu(*gpu), launches, counters, Memory(*device), Memory(*host), waits, 0.5)
+    return Resources(
+        asked, Gpu(*gpu), Launches(*launches), Counters(*counters), Memory(*device), Memory(*host), waits, 0.5
+    )
 
 
 def beyond(asked: int, **more: Any) -> dict[str, Any]:
@@ -116,17 +123,7 @@ def test_what_was_asked_for_is_there_and_nothing_else(asked: int, waits: int) ->
     assert beyond(asked) == expected
     expected |= {"sync_total_ms": 0.5, "sync_count": waits} if waits else {}
     stats = stats_from_row(core_row(asked | (WAITS if waits else 0), gpu=TIMES, waits=waits))
-    assert stats == dataclasses.replace(stats_from_row((*ROW, None)), **expected)
-
-
-def test_every_field_is_one_of_the_statistics() -> None:
-    names = {field.name for field in dataclasses.fields(NodeProfilingStats)}
-    fields = beyond(GPU | LAUNCHES | COUNTERS | MEMORY, waits=1)
-    assert set(fields) <= names
-    stats = stats_from_row(core_row(GPU | MEMORY, gpu=TIMES, waits=1))
-    assert (stats.gpu_total_ms, stats.sync_total_ms, stats.launches) == (3.0, 0.5, None)
-    assert stats.memory == PARTS[MEMORY]["memory"]
-    assert stats_from_row((*ROW, None)).memory is None
+    assert stats == dataclasses.replace(stats_from_row(NodeRow(*ROW, None)), **expected)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +137,7 @@ def test_every_field_is_one_of_the_statistics() -> None:
         (1, 0, {4: 5}, "the call ended on another device than it began on (5 calls)"),
         (1, 0, {5: 1}, "the context was destroyed (1 call)"),
         (1, 0, {6: 1}, "the device refused (1 call)"),
-        (1, 0, {7: 1000}, "too many calls waited for the device (1000 calls)"),
+        (1, 0, {7: 1000}, "too many calls waited for the device (1,000 calls)"),
         (0, 0, {8: 1}, "the device cannot tell (1 call)"),
         (0, 0, {9: 2}, "it gave way to its consumer, whose work is on the same stream (2 calls)"),
         (0, 0, {10: 1}, "the stream was not told (1 call)"),
@@ -176,11 +173,6 @@ def test_why_a_peak_is_not_known(device_peak: int, more: int, why: str | None) -
     assert beyond(MEMORY | more, device=NOTHING, host=(1, 2, 3, 1, 5))["memory"].host.peak_reason is None
 
 
-def test_causes_that_are_not_the_cores_are_an_error() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        beyond(GPU, gpu=(*NO_GPU[:-1], (0,) * (CAUSES + 1)))
-
-
 def test_memory_that_is_not_known() -> None:
     neither = beyond(MEMORY, device=NOTHING, host=NOTHING)["memory"]
     assert (neither.device, neither.host) == (None, None)
@@ -189,8 +181,22 @@ def test_memory_that_is_not_known() -> None:
     assert beyond(MEMORY, device=(1, 0, 0, 0, 0))["memory"].device == MemoryFigures(1, 0, 0, 0, 0)
 
 
+def test_counters_by_name() -> None:
+    names = ("cpu_time", "context_switches", "page_faults", "cycles", "instructions", "branch_misses", "cache_misses")
+    counted, totals = (4, 4, 4, 0, 3, 0, 2), (10**30, 8, 0, 0, 10, 0, 5)
+    counters = beyond(COUNTERS_ASKED, counters=(0b1111111, counted, totals, 1))["counters"]
+    assert tuple(counters) == names
+    assert counters["cpu_time"] == CounterValue(2.5e29, 10**30, 4, "ns", estimated=False)
+    assert counters["page_faults"] == CounterValue(0.0, 0, 4, "times", estimated=False)
+    assert counters["cycles"] is None
+    assert counters["instructions"] == CounterValue(10 / 3, 10, 3, "times", estimated=True)
+    exact = beyond(COUNTERS_ASKED, counters=(0b1111111, counted, totals, 0))["counters"]["instructions"]
+    assert exact.estimated is False
+    assert list(beyond(COUNTERS_ASKED, counters=(0b1001, (1,) * 7, (7,) * 7, 0))["counters"]) == ["cpu_time", "cycles"]
+
+
 def test_counters_that_nobody_knows() -> None:
-    fields = beyond(COUNTERS, counters=(0b1001, (0,) * 7, (0,) * 7, 0))
+    fields = beyond(COUNTERS_ASKED, counters=(0b1001, (0,) * 7, (0,) * 7, 0))
     assert fields == {"counters": NodeCounters({"cpu_time": None, "cycles": None})}
 
 
@@ -231,13 +237,6 @@ class TestValues:
     def test_can_be_copied(self, value: Any) -> None:
         assert copy.copy(value) == copy.deepcopy(value) == dataclasses.replace(value) == value
         assert {value, copy.deepcopy(value)} == {value}
-
-    def test_differ_in_every_field(self, value: Any) -> None:
-        for field in dataclasses.fields(value):
-            if not field.compare:
-                continue
-            other = NodeCounters() if field.name == "counters" else "another"
-            assert dataclasses.replace(value, **{field.name: other}) != value
 
     def test_are_described(self, value: Any) -> None:
         for field in dataclasses.fields(value):
@@ -311,7 +310,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-EVERYTHING = GPU | LAUNCHES | MEMORY | COUNTERS | 0b11 << COUNTER_SHIFT
+EVERYTHING = GPU | LAUNCHES | MEMORY | COUNTERS_ASKED | 0b11 << COUNTER_SHIFT
 
 
 def missed(*causes: int) -> tuple[Any, ...]:
@@ -345,9 +344,9 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
         (core_row(MEMORY), ()),
         (core_row(MEMORY, device=NOTHING), ("memory",)),
         (core_row(0, device=NOTHING), ()),
-        (core_row(COUNTERS), ()),
-        (core_row(COUNTERS | 1 << COUNTER_SHIFT), ()),
-        (core_row(COUNTERS | 2 << COUNTER_SHIFT), (counter,)),
+        (core_row(COUNTERS_ASKED), ()),
+        (core_row(COUNTERS_ASKED | 1 << COUNTER_SHIFT), ()),
+        (core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT), (counter,)),
         (
             core_row(EVERYTHING, gpu=missed(REFUSED), device=NOTHING),
             (*gpu, "launches: CUPTI", "memory", counter),
@@ -357,7 +356,7 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
         assert missing_figures.reasons_beyond(iter([row, NodeRow(*ROW, None), row]), "note") == told, (
             "each is said once"
         )
-    apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
+    apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
     assert missing_figures.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
     told_thrice = missing_figures.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")
     assert told_thrice == ("the driver",)
@@ -384,11 +383,11 @@ def test_why_blocks_in_tasks_have_no_launches(silent: pytest.MonkeyPatch) -> Non
 def test_counters_of_one_reason_are_told_of_together(silent: pytest.MonkeyPatch) -> None:
     status = [("a", "ns", "refused"), ("b", "times", "broken"), ("c", "times", None), ("d", "times", "refused")]
     silent.setattr(_core, "perf_status", lambda: status)
-    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1111 << COUNTER_SHIFT)], None) == (
+    assert missing_figures.reasons_beyond([core_row(COUNTERS_ASKED | 0b1111 << COUNTER_SHIFT)], None) == (
         "the counters a, d are not to be had: refused",
         "the counter b is not to be had: broken",
     )
-    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1100 << COUNTER_SHIFT)], None) == (
+    assert missing_figures.reasons_beyond([core_row(COUNTERS_ASKED | 0b1100 << COUNTER_SHIFT)], None) == (
         "the counter d is not to be had: refused",
     )
 
@@ -452,32 +451,6 @@ def test_launches_that_could_not_be_counted_have_a_reason_also_later(silent: pyt
     summary = profiler.get_profiling_summary()
     assert (summary[0].launches, summary.reasons[-1]) == (None, "launches: no CUDA")
     assert profiler.format_profiling_summary().endswith("\n\nlaunches: no CUDA"), "without a table"
-
-
-@pytest.mark.parametrize(
-    ("patched", "value", "reason"),
-    [
-        ("clock", ("CLOCK_MONOTONIC", "it jumps"), "the clock is CLOCK_MONOTONIC, as it jumps"),
-        ("clock_backward", 3, "the clock went backwards 3 times; these calls count as 0 ns"),
-        ("gpu_reason", "no wait", "no wait"),
-    ],
-)
-def test_reasons_of_the_process(monkeypatch: pytest.MonkeyPatch, patched: str, value: object, reason: str) -> None:
-    monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
-    monkeypatch.setattr(_core, "gpu_reason", lambda: None)
-    assert missing_figures.reasons_of(0, 0, 0) == ()
-    monkeypatch.setattr(_core, patched, lambda: value)
-    assert missing_figures.reasons_of(0, 0, 0) == (reason,)
-
-
-def test_reasons_of_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
-    monkeypatch.setattr(_core, "gpu_reason", lambda: None)
-    assert missing_figures.reasons_of(1, 2, 3) == (
-        "1 samples are missing from the percentiles, for want of memory",
-        "2 keys or more are missing, as a thread has stopped in the middle of an update",
-        "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage",
-    )
 
 
 # ---- snapshots -----------------------------------------------------------------------------------
@@ -546,48 +519,6 @@ def test_totals_beyond_64_bits() -> None:
         assert stats.counters["cpu_time"] == CounterValue(total / 3, total, 3, "ns")
     with pytest.raises(cp.FormatError, match="an impossible sum"):
         cp.Snapshot.from_bytes(sealed(changed.replace(three + u128(total), three + u128(total + 1))))
-
-
-def test_a_reset_discards_it() -> None:
-    profiler = measured(2)
-    profiler.reset_profiling()
-    assert profiler.get_profiling_summary() == []
-    profiler.set_profiling(True)
-    profiler.profile_node("node")(len)("")
-    assert by_name(profiler)["node"].memory is None
-    assert by_name(profiler)["node"].counters == {}
-
-
-def test_figures_stay_when_no_more_are_asked_for() -> None:
-    profiler = measured(2)
-    before = by_name(profiler)["node"]
-    profiler.set_profiling(False)
-    assert by_name(profiler)["node"] == before
-    profiler.set_profiling(True)
-    profiler.profile_node("node")(len)("")
-    after = by_name(profiler)["node"]
-    assert (after.count, after.counters, after.memory) == (3, before.counters, before.memory)
-    assert after.cpu_share is None
-
-
-def test_who_asks_for_times_only_gets_no_reasons_beyond(silent: pytest.MonkeyPatch) -> None:
-    told: list[tuple[list[Any], str | None]] = []
-
-    def record(rows: list[Any], note: str | None) -> tuple[str, ...]:
-        told.append((rows, note))
-        return ("said",)
-
-    silent.setattr("cprofiling.nodes.profiler.reasons_beyond", record)
-    profiler = profiler_on()
-    profiler.profile_node("node")(len)("")
-    summary = profiler.get_profiling_summary()
-    assert summary.reasons[-1:] == ("said",)
-    ((rows, note),) = told
-    assert ([row[-1] for row in rows], note) == ([None], None)
-    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: False)
-    assert "said" not in profiler.snapshot().stats().reasons
-    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: True)
-    assert "said" in profiler.snapshot().stats().reasons
 
 
 @pytest.mark.parametrize(

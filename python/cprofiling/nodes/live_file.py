@@ -1,16 +1,23 @@
-"""Read a live file, also while it is written or after a crash."""
+"""Live files: the head that identifies the process, and readers while it runs or after a crash.
+
+The core writes them, see ``cprofiling/files/live.h``. The head has little-endian integers: "CPROFLIV", u32 version (1),
+u32 0, u64 process number, u64 its start in ticks since boot, 16 bytes of the ``boot_id``, u64 inode of its PID
+namespace, u64 creation time in ns since 1970, u16 lengths of host and command; both in UTF-8; zeros; the last 8 of
+4,096 bytes are the checksum of those before. 0 means unknown.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, files
-from cprofiling.nodes.live_file import head
 from cprofiling.nodes.missing_figures import REFUSED
 from cprofiling.nodes.snapshot import Snapshot
 
@@ -21,6 +28,109 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
     from cprofiling.nodes.stats import ProfilingSummary
+
+MAGIC = b"CPROFLIV"
+HEAD_SIZE = 4096
+_VERSION = 1
+_FIELDS = struct.Struct("<8sIIQQ16sQQHH")
+_CHECKSUM = struct.Struct("<Q")
+_MOST_HOST, _MOST_COMMAND = 255, 2048  # bytes
+_DEAD = "ZX"  # states of what has ended, and waits for its parent to ask how
+_START = 19  # its place in /proc/PID/stat, counted from behind the name
+
+
+@dataclass(frozen=True)
+class Head:
+    """A process, so that it can be told from a later one with its number.
+
+    Attributes:
+        pid: Its number.
+        started_ticks: When it began, in ticks since the system did; 0: not known.
+        boot: The system's start: 16 bytes; zeros: not known.
+        namespace: The inode of its namespace of process numbers; 0: not known.
+        made_ns: When the file was made: ns since 1970.
+        host: The machine's name.
+        command: Its program's name. Arguments may hold passwords.
+    """
+
+    pid: int
+    started_ticks: int
+    boot: bytes
+    namespace: int
+    made_ns: int
+    host: str
+    command: str
+
+    def to_bytes(self) -> bytes:
+        """Return the head as it is in the file."""
+        host, command = _cut(self.host, _MOST_HOST), _cut(self.command, _MOST_COMMAND)
+        numbers = (self.pid, self.started_ticks, self.boot, self.namespace, self.made_ns)
+        fields = _FIELDS.pack(MAGIC, _VERSION, 0, *numbers, len(host), len(command))
+        checked = (fields + host + command).ljust(HEAD_SIZE - _CHECKSUM.size, b"\0")
+        return checked + _CHECKSUM.pack(_core.checksum(checked))
+
+    def is_alive(self) -> bool | None:
+        """Return whether the process is running, None if unknown from here."""
+        here = own_head()
+        if not here.namespace or not any(here.boot) or (here.boot, here.namespace) != (self.boot, self.namespace):
+            return None
+        began = _started_ticks(str(self.pid))
+        return began is not None and began == self.started_ticks
+
+
+def head_from_bytes(data: bytes) -> Head:
+    """Return the head that a file begins with. FormatError for anything else."""
+    if not data.startswith(MAGIC):
+        raise _core.FormatError("it is no live file: wrong bytes at its start")
+    if len(data) < HEAD_SIZE:
+        raise _core.FormatError(f"it is cut: {len(data)} bytes of the {HEAD_SIZE} of its head")
+    _, version, _, pid, ticks, boot, namespace, made_ns, host, command = _FIELDS.unpack_from(data)
+    if version != _VERSION:
+        raise _core.FormatError(f"it is of version {version}, known is {_VERSION}")
+    (checksum,) = _CHECKSUM.unpack_from(data, HEAD_SIZE - _CHECKSUM.size)
+    if checksum != _core.checksum(data[: HEAD_SIZE - _CHECKSUM.size]):
+        raise _core.FormatError("changed bytes: wrong checksum of its head")
+    texts = data[_FIELDS.size : _FIELDS.size + host + command]
+    names = [text.decode("utf-8", "replace") for text in (texts[:host], texts[host:])]
+    return Head(pid, ticks, boot, namespace, made_ns, *names)
+
+
+def own_head() -> Head:
+    """Return the head of this process, with the time of now."""
+    boot, namespace, host = bytes(16), 0, ""
+    with suppress(OSError, ValueError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = bytes.fromhex(file.read().strip().replace("-", ""))
+    with suppress(OSError):
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        host = os.uname().nodename
+    first = str(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    folder, name = os.path.split(first)
+    if first in ("", "-c", "-m"):
+        name = f"python {first}".rstrip()
+    elif name == "__main__.py":
+        name = os.path.basename(folder) or name
+    command = _cut(name, _MOST_COMMAND).decode()
+    boot = boot.ljust(16, b"\0")[:16]
+    return Head(os.getpid(), _started_ticks("self") or 0, boot, namespace, time.time_ns(), host, command)
+
+
+def _started_ticks(process: str) -> int | None:
+    """Return the start of a process in ticks, 0 if unknown, None if it ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] in _DEAD else int(fields[_START])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _cut(text: str, most: int) -> bytes:
+    """Return a text in UTF-8, without the end that is too much."""
+    encoded = text.encode("utf-8", "replace")
+    return encoded if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore").encode()
+
 
 RUNNING, ENDED, KILLED, UNKNOWN = "running", "ended", "killed", "unknown"
 _PLACES, _PLACE = 4096, 512
@@ -74,7 +184,7 @@ class LiveStatistics:
     """
 
     path: str
-    process: head.Head
+    process: Head
     state: str
     taken_ns: int
     commits: int
@@ -121,7 +231,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
     while os.stat(wanted).st_size == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     with files.open_regular(wanted) as file:
-        process = head.from_bytes(_read_at(file, 0, head.SIZE))
+        process = head_from_bytes(os.pread(file.fileno(), HEAD_SIZE, 0))
         is_alive = process.is_alive()
         commit, data = _latest(file)
     try:
@@ -141,10 +251,6 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
     )
 
 
-def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
-    return os.pread(file.fileno(), size, offset)
-
-
 def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
     """Return the latest commit and its data, even if newer ones replace it."""
     reason = "there is no commit in it"
@@ -155,9 +261,10 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
             break
         if commits:
             _, _, offset, length, _, _, checksum, _ = commits[0]
-            data = _statistics(file, offset, length)
-            if data is not None and _core.checksum(data) == checksum:
-                return commits[0], data
+            if offset >= _AREAS and length <= min(os.fstat(file.fileno()).st_size - offset, files.most_bytes(file)):
+                data = os.pread(file.fileno(), length, offset)
+                if len(data) == length and _core.checksum(data) == checksum:
+                    return commits[0], data
             refused = commits[0]
             reason = "cut or changed bytes: wrong checksum of its statistics"
     raise _core.FormatError(reason)
@@ -165,18 +272,11 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
 
 def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
     for place in range(2):
-        data = _read_at(file, _PLACES + place * _PLACE, _COMMIT.size)
+        data = os.pread(file.fileno(), _COMMIT.size, _PLACES + place * _PLACE)
         if len(data) == _COMMIT.size:
             commit = _COMMIT.unpack(data)
             if commit[0] and commit[-1] == _core.checksum(data[:-8]):
                 yield commit
-
-
-def _statistics(file: BinaryIO, offset: int, length: int) -> bytes | None:
-    if offset < _AREAS or offset + length > os.fstat(file.fileno()).st_size or length > files.most_bytes(file):
-        return None
-    data = _read_at(file, offset, length)
-    return data if len(data) == length else None
 
 
 def _parts(data: bytes) -> Iterator[LivePart]:

@@ -1,1 +1,0 @@
-"""Live files, as readers see them."""
