@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ OVERFLOW = "__overflow__"
 # Powers of two of a microsecond, up to 134 s: each is an edge of the histograms' buckets.
 DEFAULT_BOUNDS = tuple(2**power / 1e6 for power in range(28))
 MAX_NODES = 1000
-# What NodeTotals counts, besides samples, and what that is.
+# Counters of NodeTotals besides samples, with their meaning.
 COUNTERS = {
     "calls": "Calls that have finished: samples, errors, cancelled, skipped and dropped ones.",
     "errors": "Calls that an exception left.",
@@ -46,7 +47,7 @@ class NodeTotals:
     Attributes:
         count: Samples.
         total_ms: The sum of their times.
-        times: How many of them each group of buckets holds, by its number; empty groups are left out.
+        times: Samples in each group of buckets, by its number; empty groups are left out.
         errors: Calls that an exception left, but for those that were
         cancelled: by ``asyncio.CancelledError``.
         skipped: First calls left out of the samples.
@@ -57,16 +58,11 @@ class NodeTotals:
         peaks: The highest peaks of memory in bytes, by ``device`` and ``host``, where they are known.
     """
 
-    __slots__ = (
-        "cancelled", "count", "dropped", "errors", "gpu_count", "gpu_times", "gpu_total_ms", "peaks", "skipped",
-        "times", "total_ms",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.count = self.errors = self.cancelled = self.skipped = self.dropped = self.gpu_count = 0
         self.total_ms = self.gpu_total_ms = 0.0
-        self.times: dict[int, int] = {}
-        self.gpu_times: dict[int, int] = {}
+        self.times: Counter[int] = Counter()
+        self.gpu_times: Counter[int] = Counter()
         self.peaks: dict[str, int] = {}
 
     @property
@@ -74,27 +70,30 @@ class NodeTotals:
         """All calls that have finished."""
         return self.count + self.errors + self.cancelled + self.skipped + self.dropped
 
+    @property
+    def series(self) -> tuple[tuple[str, int, float, Counter[int]], ...]:
+        """Prefix, count, total in ms and groups of both histograms."""
+        return (
+            ("", self.count, self.total_ms, self.times),
+            ("gpu_", self.gpu_count, self.gpu_total_ms, self.gpu_times),
+        )
+
     def add(self, row: Any, times: tuple[int, ...], gpu_times: tuple[int, ...]) -> None:
-        """Add a row of a snapshot, and its groups."""
+        """Add a row of a snapshot, and its groups as numbers and counts in turn."""
         self.count += row.count
         self.total_ms += row.total_ms
         self.errors += row.error_count
         self.cancelled += row.cancelled_count
         self.skipped += row.skipped_count
         self.dropped += row.dropped_count
-        _add_groups(self.times, times)
+        self.times.update(dict(zip(times[::2], times[1::2], strict=True)))
         if row.resources is not None:
             self.gpu_count += row.resources.gpu.count
             self.gpu_total_ms += row.resources.gpu.total_ms or 0.0
-            _add_groups(self.gpu_times, gpu_times)
+            self.gpu_times.update(dict(zip(gpu_times[::2], gpu_times[1::2], strict=True)))
             for kind, memory in (("device", row.resources.device_memory), ("host", row.resources.host_memory)):
                 if memory.calls and memory.peak >= 0:
                     self.peaks[kind] = max(memory.peak, self.peaks.get(kind, 0))
-
-
-def _add_groups(sums: dict[int, int], groups: tuple[int, ...]) -> None:
-    for group, count in zip(groups[::2], groups[1::2], strict=True):
-        sums[group] = sums.get(group, 0) + count
 
 
 def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[dict[Key, NodeTotals], int]:

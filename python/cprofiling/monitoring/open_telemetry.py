@@ -224,8 +224,8 @@ class _Node:
             more = getattr(totals, counter) - getattr(self._seen, counter)
             setattr(self, counter, getattr(self, counter) + max(more, 0))
         self._seen = totals
-        self.series[0].update(totals.count, totals.total_ms, totals.times)
-        self.series[1].update(totals.gpu_count, totals.gpu_total_ms, totals.gpu_times)
+        for series, (_, *figures) in zip(self.series, totals.series, strict=True):
+            series.update(*figures)
 
 
 class _Series:

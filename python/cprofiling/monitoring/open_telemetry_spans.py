@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import SpanContext
 
     from cprofiling.recording.profile import profile
 
 _BATCH = 512  # spans that an exporter is given at a time, as the SDK does
 _ERROR = OUTCOMES.index("error")
+_COLUMNS = (
+    "kind", "name", "stage", "track", "span", "parent_span", "trace_high", "trace_low", "start_ns", "end_ns", "outcome",
+    "flags",
+)  # fmt: skip
 
 
 def open_telemetry_spans(recording: Recording | profile, *, resource: Resource | None = None) -> Iterator[ReadableSpan]:
@@ -53,7 +56,7 @@ def open_telemetry_spans(recording: Recording | profile, *, resource: Resource |
     if resource is None:
         resource = getattr(sdk.trace_api.get_tracer_provider(), "resource", None) or sdk.Resource.create()
     arguments.member("resource", resource, sdk.Resource)
-    return _Maker(sdk, resource).spans(recording._finished())
+    return _spans(sdk, resource, recording._finished())
 
 
 def export_spans(
@@ -86,69 +89,46 @@ def export_spans(
     return taken
 
 
-class _Maker:
-    """Makes the SDK's spans."""
+def _spans(sdk: Any, resource: Resource, recording: Recording) -> Iterator[ReadableSpan]:
+    """Yield the spans of a recording by their start."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    def __init__(self, sdk: Any, resource: Resource) -> None:
-        from opentelemetry import trace
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-        self._trace, self._span = trace, sdk.ReadableSpan
-        self._sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-        self._common = {
-            "resource": resource,
-            "instrumentation_scope": InstrumentationScope("cprofiling", own_version()),
-        }
-
-    def spans(self, recording: Recording) -> Iterator[ReadableSpan]:
-        """Yield the spans of a recording by their start."""
-        if not has(recording, "span"):
-            return
-        names = ("span", "parent_span", "trace_high", "trace_low", "start_ns", "end_ns", "outcome")
-        columns = [column(recording, name) for name in names]
-        attributes = _Attributes(recording)
-        texts, name_of = recording.strings, column(recording, "name")
-        none = self._trace.Status()
-        error = self._trace.Status(self._trace.StatusCode.ERROR)
-        for row, (span, parent, high, low, start, end, outcome) in enumerate(zip(*columns, strict=True)):
-            if span:
-                trace = high << 64 | low
-                yield self._span(
-                    exportable(texts[name_of[row]]),
-                    self._context(trace, span),
-                    self._context(trace, parent) if parent else None,
-                    attributes=attributes.of(row),
-                    status=error if outcome == _ERROR else none,
-                    start_time=max(start, 0),  # since 1970, which is where OpenTelemetry begins
-                    end_time=max(end, 0),
-                    **self._common,
-                )
-
-    def _context(self, trace: int, span: int) -> SpanContext:
-        return self._trace.SpanContext(trace, span, is_remote=False, trace_flags=self._sampled)
-
-
-class _Attributes:
-    """Attributes of a recording's rows."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._texts = recording.strings
-        self._kinds, self._outcomes, self._flags = (column(recording, name) for name in ("kind", "outcome", "flags"))
-        self._names, self._stages, self._tracks = (column(recording, name) for name in ("name", "stage", "track"))
-        self._threads = [_thread(track) for track in recording.tracks]
-
-    def of(self, row: int) -> dict[str, str | int]:
-        """Return the attributes of a row."""
-        attributes = dict(self._threads[self._tracks[row]])
-        if self._kinds[row] == NODE:
-            attributes["node"] = exportable(self._texts[self._names[row]])
-        if stage := self._texts[self._stages[row]]:
-            attributes["stage"] = exportable(stage)
-        if self._flags[row] & (UNFINISHED | CUT):
-            attributes["outcome"] = "unfinished" if self._flags[row] & UNFINISHED else "cut"
-        elif self._outcomes[row]:
-            attributes["outcome"] = OUTCOMES[self._outcomes[row]]
-        return attributes
+    if not has(recording, "span"):
+        return
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    scope = InstrumentationScope("cprofiling", own_version())
+    none, error = trace.Status(), trace.Status(trace.StatusCode.ERROR)
+    texts, threads = recording.strings, [_thread(track) for track in recording.tracks]
+    for kind, name, stage, track, span, parent, high, low, start, end, outcome, flags in zip(
+        *(column(recording, name) for name in _COLUMNS), strict=True
+    ):
+        if not span:
+            continue
+        attributes = dict(threads[track])
+        if kind == NODE:
+            attributes["node"] = exportable(texts[name])
+        if texts[stage]:
+            attributes["stage"] = exportable(texts[stage])
+        if flags & (UNFINISHED | CUT):
+            attributes["outcome"] = "unfinished" if flags & UNFINISHED else "cut"
+        elif outcome:
+            attributes["outcome"] = OUTCOMES[outcome]
+        context, above = (
+            trace.SpanContext(high << 64 | low, each, is_remote=False, trace_flags=sampled) if each else None
+            for each in (span, parent)
+        )
+        yield sdk.ReadableSpan(
+            exportable(texts[name]),
+            context,
+            above,
+            attributes=attributes,
+            status=error if outcome == _ERROR else none,
+            start_time=max(start, 0),  # since 1970, which is where OpenTelemetry begins
+            end_time=max(end, 0),
+            resource=resource,
+            instrumentation_scope=scope,
+        )
 
 
 def _thread(track: Sequence[Any]) -> dict[str, str | int]:

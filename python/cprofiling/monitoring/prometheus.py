@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from cprofiling.monitoring.node_totals import NodeTotals, Sources
 
 _NODE = ("stage", "node")
+_FAMILIES = (  # name, kind, labels, help
+    ("node_duration_seconds", "Histogram", "node", "Time that calls of a node took."),
+    ("node_gpu_duration_seconds", "Histogram", "node", "Time that a device took for calls of a node."),
+    *((f"node_{name}", "Counter", "node", help_text) for name, help_text in COUNTERS.items()),
+    ("node_memory_peak_bytes", "Gauge", "memory", "The most memory in use inside a call."),
+    ("folded_nodes", "Gauge", "pipeline", "Nodes that have no series of their own."),
+    ("call_cost_seconds", "Gauge", "pipeline", "What measuring a call costs."),
+    ("read_failed", "Gauge", "pipeline", "Whether the statistics could not be read."),
+    ("internal_errors", "Counter", "pipeline", "Faults inside the profiler."),
+    ("build", "Info", "", "Versions, and the clock in use."),
+)
 _EXTRA = "cprofiling[prometheus]"
 _MS_PER_S, _NS_PER_S = 1e3, 1e9
 
@@ -131,41 +142,23 @@ class PrometheusCollector:
         return [*families.values()]
 
     def _families(self) -> dict[str, Any]:
-        core, pipeline, node = self._core, self._labels, (*self._labels, *_NODE)
-        families = {
-            "node_duration_seconds": core.HistogramMetricFamily(
-                "cprofiling_node_duration_seconds", "Time that calls of a node took.", labels=node
-            ),
-            "node_gpu_duration_seconds": core.HistogramMetricFamily(
-                "cprofiling_node_gpu_duration_seconds", "Time that a device took for calls of a node.", labels=node
-            ),
+        labels = {
+            "node": (*self._labels, *_NODE),
+            "memory": (*self._labels, *_NODE, "memory"),
+            "pipeline": self._labels,
         }
-        for name, help_text in COUNTERS.items():
-            families[name] = core.CounterMetricFamily(f"cprofiling_node_{name}", help_text, labels=node)
-        gauges = {
-            "node_memory_peak_bytes": ("The most memory in use inside a call.", (*node, "memory")),
-            "folded_nodes": ("Nodes that have no series of their own.", pipeline),
-            "call_cost_seconds": ("What measuring a call costs.", pipeline),
-            "read_failed": ("Whether the statistics could not be read.", pipeline),
+        return {
+            name: getattr(self._core, f"{kind}MetricFamily")(f"cprofiling_{name}", text, labels=labels.get(whose, ()))
+            for name, kind, whose, text in _FAMILIES
         }
-        for name, (help_text, labels) in gauges.items():
-            families[name] = core.GaugeMetricFamily(f"cprofiling_{name}", help_text, labels=labels)
-        families["internal_errors"] = core.CounterMetricFamily(
-            "cprofiling_internal_errors", "Faults inside the profiler.", labels=pipeline
-        )
-        families["build"] = core.InfoMetricFamily("cprofiling_build", "Versions, and the clock in use.", labels=())
-        return families
 
     def _add_node(self, families: Mapping[str, Any], labels: list[str], totals: NodeTotals) -> None:
         for name in COUNTERS:
-            families[name].add_metric(labels, getattr(totals, name))
-        families["node_duration_seconds"].add_metric(
-            labels, self._buckets(totals.times, totals.count), totals.total_ms / _MS_PER_S
-        )
-        if totals.gpu_count:
-            families["node_gpu_duration_seconds"].add_metric(
-                labels, self._buckets(totals.gpu_times, totals.gpu_count), totals.gpu_total_ms / _MS_PER_S
-            )
+            families[f"node_{name}"].add_metric(labels, getattr(totals, name))
+        for kind, count, total_ms, times in totals.series:
+            if count or not kind:
+                buckets = self._buckets(times, count)
+                families[f"node_{kind}duration_seconds"].add_metric(labels, buckets, total_ms / _MS_PER_S)
         for memory, peak in totals.peaks.items():
             families["node_memory_peak_bytes"].add_metric([*labels, memory], peak)
 
