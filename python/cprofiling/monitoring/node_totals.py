@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -121,25 +121,6 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
     return nodes, folded
 
 
-class Complaints:
-    """Logs each unreadable source once, until it can be read."""
-
-    def __init__(self, whom: str) -> None:
-        self._whom = whom
-        self._told: set[str | None] = set()
-
-    def add(self, name: str | None, error: Exception) -> None:
-        """Tell that a source cannot be read."""
-        if name not in self._told:
-            self._told.add(name)
-            whose = "" if name is None else f" of {name!r}"
-            complain(f"statistics{whose} cannot be read for {self._whom}: {error}")
-
-    def forget(self, name: str | None) -> None:
-        """Take note that it can."""
-        self._told.discard(name)
-
-
 def exportable(name: str) -> str:
     """Return a name as other programs can take and show it.
 
@@ -181,27 +162,62 @@ def bounds_of(parameter: str, bounds_s: Iterable[float]) -> tuple[tuple[int, ...
     return tuple(numbers), tuple(edges[number] for number in numbers)
 
 
-def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
-    """Return a function for the current sources by name.
+class Reader:
+    """Reads the totals of sources for a system of metrics, and logs an unreadable source once, until it can be read.
 
-    A single source has the name None.
-
-    profiler: a Profiler, a pipeline, a callable that returns a Snapshot, or a mapping of names to such, which may
-    change at any time.
+    Attributes:
+        has_names: Whether the sources are a mapping.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: ``profiler`` is no Profiler, pipeline, callable that returns a Snapshot, nor a mapping of names to
+            such.
         ValueError: A name of the mapping is none that a node may have.
     """
-    if not isinstance(profiler, Mapping):
-        single: dict[str | None, Any] = {None: _checked_source("profiler", profiler)}
-        return lambda: single
-    for name, source in profiler.items():
-        _checked_source(f"profiler[{_core.convert_name(name)!r}]", source)
-    return lambda: dict(_named(name, source) for name, source in dict(profiler).items())
+
+    def __init__(self, profiler: Any, whom: str) -> None:
+        self.has_names = isinstance(profiler, Mapping)
+        self._profiler = profiler
+        self._whom = whom
+        self._told: set[str | None] = set()
+        if self.has_names:
+            for name, source in profiler.items():
+                _checked_source(f"profiler[{_core.convert_name(name)!r}]", source)
+        else:
+            _checked_source("profiler", profiler)
+
+    def read(
+        self, bounds: tuple[int, ...], max_nodes: int
+    ) -> Iterator[tuple[str | None, Snapshot | None, dict[Key, NodeTotals], int]]:
+        """Yield name, snapshot, totals and number of folded nodes of each source there is now.
+
+        A single source has the name None. There is no snapshot of one that cannot be read.
+        """
+        try:
+            sources = [_named(*item) for item in dict(self._profiler).items()] if self.has_names else None
+        except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
+            self._tell(None, error)
+            return
+        if sources is not None:
+            self._told.discard(None)
+        for name, source in [(None, self._profiler)] if sources is None else sources:
+            try:
+                snapshot = _snapshot_of(source)
+                nodes, folded = nodes_of(snapshot, bounds, max_nodes)
+            except Exception as error:  # noqa: BLE001 as above
+                self._tell(name, error)
+                yield name, None, {}, 0
+                continue
+            self._told.discard(name)
+            yield name, snapshot, nodes, folded
+
+    def _tell(self, name: str | None, error: Exception) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            whose = "" if name is None else f" of {name!r}"
+            complain(f"statistics{whose} cannot be read for {self._whom}: {error}")
 
 
-def _named(name: Any, source: Any) -> tuple[str, Any]:
+def _named(name: Any, source: Any) -> tuple[str | None, Any]:
     """Return a source and its name, or an error in its place for a wrong name."""
     try:
         return exportable(_core.convert_name(name)), source
@@ -214,23 +230,7 @@ def _named(name: Any, source: Any) -> tuple[str, Any]:
     return exportable(shown_value(name)), refused
 
 
-def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complaints) -> Mapping[str | None, Any]:
-    """Return the current sources, logging a mapping that cannot be read."""
-    try:
-        found = sources()
-    except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
-        complaints.add(None, error)
-        return {}
-    if None not in found:
-        complaints.forget(None)
-    return found
-
-
-def snapshot_of(source: Any) -> Snapshot:
-    """Return a snapshot of a source.
-
-    Raises TypeError for anything else, and the callable's errors.
-    """
+def _snapshot_of(source: Any) -> Snapshot:
     if isinstance(source, Profiler):
         return source.snapshot()
     if isinstance(source, PipelineProfiling):

@@ -14,14 +14,10 @@ from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
     MAX_NODES,
-    Complaints,
     NodeTotals,
+    Reader,
     bounds_of,
     edges_s,
-    nodes_of,
-    now_of,
-    snapshot_of,
-    sources_of,
 )
 from cprofiling.nodes.buckets import LAST
 
@@ -91,12 +87,11 @@ class OpenTelemetryMetrics:
         metrics = imported("opentelemetry.metrics", install="cprofiling[otel]")
         if meter_provider is not None:
             arguments.member("meter_provider", meter_provider, metrics.MeterProvider)
-        self._sources = sources_of(profiler)
+        self._reader = Reader(profiler, "OpenTelemetry")
         _, advice = bounds_of("boundaries", boundaries)
         self._max_nodes = arguments.index_between("max_nodes", max_nodes, 1)
         self._max_samples = arguments.index_between("max_samples", max_samples, 1)
         self._pipelines: dict[str | None, _Pipeline] = {}
-        self._complaints = Complaints("OpenTelemetry")
         self._process, self._lock = os.getpid(), threading.Lock()
         provider = meter_provider or metrics.get_meter_provider()
         with _making:
@@ -123,16 +118,9 @@ class OpenTelemetryMetrics:
         if self._process != os.getpid():  # another thread of the parent may have had it when this child was forked
             self._process, self._lock, self._pipelines = os.getpid(), threading.Lock(), {}
         with self._lock:
-            for name, source in now_of(self._sources, self._complaints).items():
-                try:
-                    snapshot = snapshot_of(source)
-                    nodes, _ = nodes_of(snapshot, _ALL_BUCKETS, self._max_nodes)
-                except Exception as error:  # noqa: BLE001 the program's other metrics are not to fail with ours
-                    self._complaints.add(name, error)
-                    continue
-                self._complaints.forget(name)
-                pipeline = self._pipelines.setdefault(name, _Pipeline(name))
-                pipeline.update(snapshot, nodes)
+            for name, snapshot, nodes, _ in self._reader.read(_ALL_BUCKETS, self._max_nodes):
+                if snapshot is not None:
+                    self._pipelines.setdefault(name, _Pipeline(name)).update(snapshot, nodes)
             self._give()
 
     def _give(self) -> None:
@@ -224,8 +212,8 @@ class _Node:
             more = getattr(totals, counter) - getattr(self._seen, counter)
             setattr(self, counter, getattr(self, counter) + max(more, 0))
         self._seen = totals
-        for series, (_, *figures) in zip(self.series, totals.series, strict=True):
-            series.update(*figures)
+        for series, (_, count, total_ms, groups) in zip(self.series, totals.series, strict=True):
+            series.update(count, total_ms, groups)
 
 
 class _Series:

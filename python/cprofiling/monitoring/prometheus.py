@@ -13,12 +13,8 @@ from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
     MAX_NODES,
-    Complaints,
+    Reader,
     bounds_of,
-    nodes_of,
-    now_of,
-    snapshot_of,
-    sources_of,
 )
 from cprofiling.nodes.snapshot import Snapshot
 
@@ -103,12 +99,11 @@ class PrometheusCollector:
             ValueError: A number is out of its limits, or buckets do not rise.
         """
         self._core = imported("prometheus_client.core", install=_EXTRA)
-        self._sources = sources_of(profiler)
+        self._reader = Reader(profiler, "Prometheus")
         self._bounds, bounds_s = bounds_of("buckets", buckets)
         self._le = tuple(map(imported("prometheus_client.utils", install=_EXTRA).floatToGoString, bounds_s))
         self._max_nodes = arguments.index_between("max_nodes", max_nodes, 1)
-        self._labels = () if None in self._sources() else ("pipeline",)
-        self._complaints = Complaints("Prometheus")
+        self._labels = ("pipeline",) if self._reader.has_names else ()
 
     def describe(self) -> list[Metric]:
         """Return the families without series, for their names."""
@@ -120,18 +115,12 @@ class PrometheusCollector:
         Sources that cannot be read are logged and left out.
         """
         families = self._families()
-        for name, source in now_of(self._sources, self._complaints).items():
+        for name, snapshot, nodes, folded in self._reader.read(self._bounds, self._max_nodes):
             labels = [] if name is None else [name]
-            try:
-                snapshot = snapshot_of(source)
-                nodes, folded = nodes_of(snapshot, self._bounds, self._max_nodes)
-                facts = snapshot._facts()
-            except Exception as error:  # noqa: BLE001 the program's other series are not to fail with ours
-                self._complaints.add(name, error)
-                families["read_failed"].add_metric(labels, 1)
+            families["read_failed"].add_metric(labels, int(snapshot is None))
+            if snapshot is None:
                 continue
-            self._complaints.forget(name)
-            families["read_failed"].add_metric(labels, 0)
+            facts = snapshot._facts()
             families["folded_nodes"].add_metric(labels, folded)
             families["internal_errors"].add_metric(labels, facts.internal_errors)
             families["call_cost_seconds"].add_metric(labels, facts.cost_ns / _NS_PER_S)
