@@ -182,9 +182,9 @@ def test_wrong_arguments() -> None:
         patch.setattr(distributed.Client, "__del__", lambda self: None)
         patch.setattr(distributed.Client, "__repr__", lambda self: "a client")
         for wrong in ("1", True, None):
-            with pytest.raises(TypeError, match="timeout must be a number of seconds, got"):
+            with pytest.raises(TypeError, match="timeout must be a number, got"):
                 gather(client, timeout=wrong)  # type: ignore[arg-type]
         for outside in (-1, float("nan"), 1e9):
-            with pytest.raises(ValueError, match="timeout must be from 0 to 86400 seconds, got"):
+            with pytest.raises(ValueError, match="timeout must be from 0 to 86400, got"):
                 gather(client, timeout=outside)
         del client

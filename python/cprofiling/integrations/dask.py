@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from distributed import Client, WorkerPlugin
 
 from cprofiling._core import FormatError
+from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
@@ -80,11 +81,8 @@ def gather(client: Client, *, timeout: float = 30.0) -> GatheredStatistics:
     """
     if not isinstance(client, Client):
         raise TypeError(f"client must be a distributed.Client, got {shown_value(client)}")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
-    if not 0 <= timeout <= _MOST_S:
-        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
-    result: GatheredStatistics = client.sync(_collect, client, float(timeout))
+    seconds = arguments.number_between("timeout", timeout, 0, _MOST_S)
+    result: GatheredStatistics = client.sync(_collect, client, seconds)
     return result
 
 

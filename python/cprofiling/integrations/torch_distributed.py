@@ -60,10 +60,7 @@ def gather(
     """
     import torch.distributed as dist
 
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
-    if not 0 <= timeout <= _MOST_S:
-        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
+    arguments.number_between("timeout", timeout, 0, _MOST_S)
     target = arguments.index("dst", dst)
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("gather() needs a process group: call torch.distributed.init_process_group() first")
@@ -158,7 +155,8 @@ class _Mail:
     def post(self, data: bytes) -> None:
         """Leave this rank's bytes, unless the receiver has gone on already."""
         self.open()
-        if self._is_closed():
+        key = f"{self._room}/closed"
+        if self._store.check([key]) and int(self._store.get(key)) >= self._call:
             return
         pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
         for place, piece in enumerate(pieces):
@@ -170,7 +168,13 @@ class _Mail:
 
         Raises TimeoutError if they are late.
         """
-        self._wait(self._key(rank), deadline)
+        pause = _SHORTEST_S
+        while not self._store.check([self._key(rank)]):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_S)
         count, _, digest = bytes(self._store.get(self._key(rank))).decode("ascii").partition(" ")
         keys = [self._key(rank, place) for place in range(int(count))]
         data = b"".join(bytes(self._store.get(key)) for key in keys)
@@ -183,19 +187,6 @@ class _Mail:
     def close(self) -> None:
         """Tell those that come later that nobody waits for them."""
         self._store.set(f"{self._room}/closed", str(self._call))
-
-    def _is_closed(self) -> bool:
-        key = f"{self._room}/closed"
-        return bool(self._store.check([key])) and int(self._store.get(key)) >= self._call
-
-    def _wait(self, key: str, deadline: float) -> None:
-        pause = _SHORTEST_S
-        while not self._store.check([key]):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_S)
 
     def _key(self, rank: int, place: int | None = None) -> str:
         return f"{self._room}/{self._call}/{rank}" + ("" if place is None else f"/{place}")
