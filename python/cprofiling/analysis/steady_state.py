@@ -141,7 +141,13 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     dependence = max(1.0, long_run / variance)
     sums = [0.0, *accumulate(ranks)]
     penalty = _CUT_PENALTY * math.log(count) * dependence * variance
-    cuts = _cuts(sums, _places(count), penalty)
+    places = list(range(count + 1))  # of possible cuts, densest at the start
+    if count > _MOST_PLACES:
+        steps = _MOST_PLACES - _EACH_PLACE
+        growth = (count / _EACH_PLACE) ** (1 / steps)
+        grown = {round(_EACH_PLACE * growth**step) for step in range(steps + 1)}
+        places = sorted({*range(_EACH_PLACE), *grown, count})
+    cuts = _cuts(sums, places, penalty)
     for at in range(1, len(cuts) - 1):  # each moved to the best place between its neighbours
         start, end = cuts[at - 1], cuts[at + 1]
         cuts[at] = max(
@@ -149,15 +155,6 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
             key=lambda cut: (sums[cut] - sums[start]) ** 2 / (cut - start) + (sums[end] - sums[cut]) ** 2 / (end - cut),
         )
     return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
-
-
-def _places(count: int) -> list[int]:
-    """Return the places of possible cuts, densest at the start."""
-    if count <= _MOST_PLACES:
-        return list(range(count + 1))
-    growth = (count / _EACH_PLACE) ** (1 / (_MOST_PLACES - _EACH_PLACE))
-    places = {round(_EACH_PLACE * growth**step) for step in range(_MOST_PLACES - _EACH_PLACE + 1)}
-    return sorted({*range(_EACH_PLACE), *places, count})
 
 
 def _cuts(sums: Sequence[float], places: Sequence[int], penalty: float) -> list[int]:
@@ -182,7 +179,13 @@ def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float
     most = min(_FIRST_CALLS, len(samples) // 4)
     others = sorted(samples[most:])
     tail, middle = _tail_index(others), median(others)
-    surprises = [_surprise(sample, others, tail) for sample in samples[:most]]
+    surprises = []  # minus the logarithm of the chance of a sample this long
+    for sample in samples[:most]:
+        longer = len(others) - bisect_left(others, sample / (1 + ALIKE))
+        surprise = math.log((len(others) + 1) / (longer + 1))
+        if sample > (1 + ALIKE) * others[-1] > 0:
+            surprise += tail * math.log(sample / others[-1])
+        surprises.append(surprise)
     total, slow, cold, least = 0.0, 0, 0, 1.0
     for tried, surprise in enumerate(surprises, 1):
         total += surprise
@@ -206,15 +209,6 @@ def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float
     while cold < most and surprises[cold] > _RARE:
         cold += 1
     return cold, least
-
-
-def _surprise(sample: float, others: Sequence[float], tail: float) -> float:
-    """Return minus the logarithm of the chance of a sample this long."""
-    longer = len(others) - bisect_left(others, sample / (1 + ALIKE))
-    surprise = math.log((len(others) + 1) / (longer + 1))
-    if sample > (1 + ALIKE) * others[-1] > 0:
-        surprise += tail * math.log(sample / others[-1])
-    return surprise
 
 
 def _tail_index(ordered: Sequence[float]) -> float:

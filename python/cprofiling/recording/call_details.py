@@ -43,22 +43,17 @@ def described_arguments(arguments: tuple[Any, ...]) -> tuple[str | None, str | N
     Both are None where no argument has a shape. Lists and tuples are described by their items. The shape of an object
     without ``shape`` and ``dtype`` is ``[]``, its type ``Scalar`` for a number and empty otherwise.
     """
-    described = [_described(argument) for argument in arguments]
+    described: list[tuple[list[Any], str]] = []
+    for argument in arguments:
+        is_list = isinstance(argument, (list, tuple)) and 0 < len(argument) <= _MOST_ITEMS
+        items = [_array(item) for item in argument] if is_list else [None]
+        if None not in items:
+            described.append(([item[0] for item in items if item is not None], "TensorList"))
+        else:
+            described.append(_array(argument) or ([], "Scalar" if isinstance(argument, Number) else ""))
     if not any(shape for shape, _ in described) and not any(kind not in ("", "Scalar") for _, kind in described):
         return None, None
     return json.dumps([shape for shape, _ in described]), json.dumps([kind for _, kind in described])
-
-
-def _described(value: Any) -> tuple[list[Any], str]:
-    if isinstance(value, (list, tuple)) and 0 < len(value) <= _MOST_ITEMS:
-        items = [_array(item) for item in value]
-        found = [item for item in items if item is not None]
-        if len(found) == len(items):
-            return [shape for shape, _ in found], "TensorList"
-    array = _array(value)
-    if array is not None:
-        return array
-    return [], "Scalar" if isinstance(value, Number) else ""
 
 
 def _array(value: Any) -> tuple[list[int], str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
@@ -34,12 +35,15 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     # For merging traces: "id" is random and identifies the recording, and equal clocks are one CLOCK_MONOTONIC.
     own["process"] = {"host": process.host(), "pid": os.getpid(), "id": os.urandom(16).hex()}
     if since_epoch_ns is not None:
-        own["process"] |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
+        boot = None  # with the time namespace it identifies CLOCK_MONOTONIC
+        with suppress(OSError, ValueError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
+        own["process"] |= {"clock": boot, "since_epoch_ns": since_epoch_ns}
     if refusal is not None:
         own["clock_reason"] = refusal
     if note is not None:
         own["note"] = note
-    facts = {
+    found = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [],
@@ -47,11 +51,11 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
         _OWN: own,
     }
     known = recording.facts
-    return {key: json.dumps(value) for key, value in facts.items() if key not in known}
+    return {key: json.dumps(value) for key, value in found.items() if key not in known}
 
 
 def checked_key(key: Any) -> str:
-    """Return a key that a user gives a fact of their own."""
+    """Return a key for metadata of the user's own."""
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {shown_value(key)}")
     if key in (_OWN, *_EVENTS, *_STANDARD):
@@ -72,15 +76,6 @@ def checked_json(value: Any) -> str:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"there is no {constant} in JSON")
-
-
-def _monotonic_clock() -> str | None:
-    """Return an id of this boot and time namespace's CLOCK_MONOTONIC."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
-    except (OSError, ValueError):
-        return None
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

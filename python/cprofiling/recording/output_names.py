@@ -46,23 +46,19 @@ def checked_path(value: str) -> str:
         raise UnusablePathError("it is not UTF-8")
     try:
         path = value if os.path.isabs(value) else os.path.join(os.getcwd(), value)
-        _check_place(path)
+        folder, name = os.path.split(path)
+        if not name or files.kind_at(path) == stat.S_IFDIR:
+            raise UnusablePathError("it is a folder")
+        if not os.path.isdir(folder):
+            os.stat(folder)
+            raise UnusablePathError(os.strerror(errno.ENOTDIR))
+        is_special = _is_special(path) or (path.startswith(_SYSTEMS) and not path.startswith(_MEMORY))
+        if not os.access(path if is_special else folder, os.W_OK | (0 if is_special else os.X_OK), effective_ids=True):
+            raise UnusablePathError("it is not writable" if is_special else "its folder is not writable")
         chrome_writer.check_name(value)
     except (OSError, ValueError) as error:
         raise UnusablePathError(reason(error)) from None
     return path
-
-
-def _check_place(path: str) -> None:
-    folder, name = os.path.split(path)
-    if not name or files.kind_at(path) == stat.S_IFDIR:
-        raise UnusablePathError("it is a folder")
-    if not os.path.isdir(folder):
-        os.stat(folder)
-        raise UnusablePathError(os.strerror(errno.ENOTDIR))
-    is_special = _is_special(path) or (path.startswith(_SYSTEMS) and not path.startswith(_MEMORY))
-    if not os.access(path if is_special else folder, os.W_OK | (0 if is_special else os.X_OK), effective_ids=True):
-        raise UnusablePathError("it is not writable" if is_special else "its folder is not writable")
 
 
 def _is_special(path: str) -> bool:
@@ -98,29 +94,24 @@ class OutputPath:
         is left then.
         """
         if _is_special(self.path):
-            return self._written_directly(recording)
+            if not self.is_owner:
+                return None
+            chrome_writer.export_to_path(recording, self.path)
+            return self.path
         folder = os.path.dirname(self.path)
         made = os.path.join(folder, f".cprofiling-{os.urandom(8).hex()}.tmp")
         try:
             chrome_writer.export_to_path(recording, made, compress=self.path.endswith(".gz"))
-            taken = self._take_name(made)
+            if self.is_owner and (self._replaced_old(made) or named(made, self.path)):
+                taken = self.path
+            else:
+                taken = next(name for name in self._names_beside() if named(made, name))
         except BaseException:
             with suppress(OSError):
                 os.unlink(made)
             raise
         files.sync_folder(Path(folder))
         return taken
-
-    def _written_directly(self, recording: Recording) -> str | None:
-        if not self.is_owner:
-            return None
-        chrome_writer.export_to_path(recording, self.path)
-        return self.path
-
-    def _take_name(self, made: str) -> str:
-        if self.is_owner and (self._replaced_old(made) or named(made, self.path)):
-            return self.path
-        return next(name for name in self._names_beside() if named(made, name))
 
     def _replaced_old(self, made: str) -> bool:
         """Replace the file that was there at the start.
@@ -203,12 +194,12 @@ def named(made: str, name: str) -> bool:
         if _identity(made) != _identity(name):  # they are one if a network lost the answer, and the system asked again
             return False
     except OSError:  # a file system without hard links
-        return _named_by_placeholder(made, name)
+        return _placed(made, name)
     os.unlink(made)
     return True
 
 
-def _named_by_placeholder(made: str, name: str) -> bool:
+def _placed(made: str, name: str) -> bool:
     try:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
     except FileExistsError:

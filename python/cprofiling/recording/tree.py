@@ -259,21 +259,16 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
         else:
             orphans.append(row)
     if orphans and has(recording, "parent_span"):
-        owners.update(_owners_by_parents(recording, orphans))
+        parents = column(recording, "parent_span")
+        spans = {span: row for row, span in enumerate(column(recording, "span")) if span}
+        for orphan in orphans:
+            row, seen = orphan, set[int]()
+            while kinds[row] == DEVICE and row not in seen:
+                seen.add(row)
+                row = spans.get(parents[row], row)
+            if kinds[row] != DEVICE:
+                owners[orphan] = row
     return owners
-
-
-def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield device rows, each with its first parent on the host."""
-    kinds, parents = column(recording, "kind"), column(recording, "parent_span")
-    spans = {span: row for row, span in enumerate(column(recording, "span")) if span}
-    for orphan in orphans:
-        row, seen = orphan, set[int]()
-        while kinds[row] == DEVICE and row not in seen:
-            seen.add(row)
-            row = spans.get(parents[row], row)
-        if kinds[row] != DEVICE:
-            yield orphan, row
 
 
 def launches_of(recording: Recording) -> dict[int, int]:

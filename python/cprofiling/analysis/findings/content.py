@@ -43,9 +43,9 @@ def memory_growth(evidence: Evidence) -> Iterator[Finding]:
                 known = [row for row in rows if changes[row] != UNKNOWN]
                 yield from _growth(evidence, known, [changes[row] for row in known], what)
     steps = [row for row, kind in enumerate(evidence.kinds) if kind == STEP]
-    for what, moments, totals in _allocated(evidence):
+    for what, times, totals in _allocated(evidence):
         for rows in [steps] if steps else units.values():
-            at_end = [totals[bisect_right(moments, evidence.ends[row]) - 1] for row in rows]
+            at_end = [totals[bisect_right(times, evidence.ends[row]) - 1] for row in rows]
             changes_of = [0, *(after - before for before, after in pairwise(at_end))]
             yield from _growth(evidence, rows, changes_of, what)
 
@@ -60,8 +60,8 @@ def _allocated(evidence: Evidence) -> list[tuple[str, list[int], list[int]]]:
         args = {"Device Type": 0, "Device Id": -1, **known_args(evidence.recording, row)}
         device_type, number, total = (args.get(name) for name in ("Device Type", "Device Id", "Total Allocated"))
         if isinstance(total, int) and isinstance(device_type, int) and isinstance(number, int):
-            moments, totals = found.setdefault((device_type, number), ([evidence.window[0]], [total]))
-            moments.append(evidence.starts[row])
+            times, totals = found.setdefault((device_type, number), ([evidence.window[0]], [total]))
+            times.append(evidence.starts[row])
             totals.append(total)
     return [
         (f"the allocator of device {number}" if kind else "the host's allocator", *series)
@@ -153,7 +153,13 @@ def _use(evidence: Evidence, types_text: int, shapes_text: int) -> tuple[bool, b
 
 def gradients(evidence: Evidence) -> Iterator[Finding]:
     """Find operators recorded for gradients that nothing computes."""
-    rows = _without_backward(evidence)
+    rows = evidence.operators
+    if any(evidence.name(row).startswith(BACKWARD) for row in rows):  # then those of evaluations only
+        stages = column(evidence.recording, "stage")
+        wanted = {evidence.strings[stages[row]] for row in evidence.nodes}
+        useless = _EVALUATED | ({"inference"} if "train" in wanted else set())
+        within = evidence.within([row for row in evidence.nodes if evidence.strings[stages[row]] in useless])
+        rows = [row for row in rows if within[row]]
     numbers: dict[int, list[tuple[int, int]]] = {}  # of autograd's graph, by thread, with their rows
     for row in rows:
         found = _SEQUENCE.search(evidence.recording.args(row) or "")
@@ -177,14 +183,3 @@ def gradients(evidence: Evidence) -> Iterator[Finding]:
         longest(evidence, recorded),
         min(share, 1.0),
     )
-
-
-def _without_backward(evidence: Evidence) -> list[int]:
-    """Return operators without use for gradients, such as evaluations'."""
-    if not any(evidence.name(row).startswith(BACKWARD) for row in evidence.operators):
-        return evidence.operators
-    stages = column(evidence.recording, "stage")
-    wanted = {evidence.strings[stages[row]] for row in evidence.nodes}
-    useless = _EVALUATED | ({"inference"} if "train" in wanted else set())
-    within = evidence.within([row for row in evidence.nodes if evidence.strings[stages[row]] in useless])
-    return [row for row in evidence.operators if within[row]]

@@ -38,7 +38,7 @@ _OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
 
 def copies(evidence: Evidence) -> Iterator[Finding]:
     """Find directions of copying that take much time."""
-    cats = texts_of(evidence.recording, *COPIES)
+    cats, sizes = texts_of(evidence.recording, *COPIES), column(evidence.recording, "bytes")
     by_kind = grouped(
         (row for row in evidence.work if evidence.cats[row] in cats), lambda row: copy_kind(evidence.name(row))
     )
@@ -54,29 +54,25 @@ def copies(evidence: Evidence) -> Iterator[Finding]:
         is_long = time >= least * evidence.work_time or pageable >= PAGEABLE_SHARE * evidence.work_time
         if max(time, host_ns) < LEAST_NS or not (is_long or host_ns >= COPY_SHARE * evidence.wall):
             continue
-        yield _copy_finding(evidence, kind, rows, {"time_ns": time, "pageable_ns": pageable, "host_ns": host_ns})
-
-
-def _copy_finding(evidence: Evidence, kind: str, rows: list[int], times: dict[str, float]) -> Finding:
-    sizes = column(evidence.recording, "bytes")
-    size = sum(max(sizes[row], 0) for row in rows)
-    time, pageable_ns, host_ns = times["time_ns"], times["pageable_ns"], times["host_ns"]
-    share = time / max(evidence.work_time, 1)
-    pinned = f", {milliseconds(pageable_ns)} of it from or to memory that is not pinned" if pageable_ns else ""
-    title = f"{kind} copies take {percent(share)} of the device's time"
-    if host_ns >= max(time, COPY_SHARE * evidence.wall):
-        title = f"Calls that make {kind} copies take {percent(host_ns / max(evidence.wall, 1))} of the host's time"
-    return Finding(
-        "copies",
-        title,
-        f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
-        f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} in "
-        f"the calls that started {'it' if len(rows) == 1 else 'them'}, or waited there.{started_by(evidence, rows)}",
-        _ADVICE.get(kind, _OTHER_ADVICE),
-        {"count": len(rows), "bytes": size, **times, "share": share},
-        longest(evidence, rows),
-        min(max(time, host_ns) / max(evidence.wall, 1), 1.0),
-    )
+        size = sum(max(sizes[row], 0) for row in rows)
+        share = time / max(evidence.work_time, 1)
+        pinned = f", {milliseconds(pageable)} of it from or to memory that is not pinned" if pageable else ""
+        title = f"{kind} copies take {percent(share)} of the device's time"
+        if host_ns >= max(time, COPY_SHARE * evidence.wall):
+            title = f"Calls that make {kind} copies take {percent(host_ns / max(evidence.wall, 1))} of the host's time"
+        times = {"time_ns": time, "pageable_ns": pageable, "host_ns": host_ns}
+        yield Finding(
+            "copies",
+            title,
+            f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
+            f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} "
+            f"in the calls that started {'it' if len(rows) == 1 else 'them'}, or waited there."
+            f"{started_by(evidence, rows)}",
+            _ADVICE.get(kind, _OTHER_ADVICE),
+            {"count": len(rows), "bytes": size, **times, "share": share},
+            longest(evidence, rows),
+            min(max(time, host_ns) / max(evidence.wall, 1), 1.0),
+        )
 
 
 def started_by(evidence: Evidence, rows: list[int]) -> str:

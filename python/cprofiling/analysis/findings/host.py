@@ -221,33 +221,39 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
         elsewhere = [row for row in evidence.operators if evidence.tracks[row] not in tracks]
         alone = intervals.without(evidence.times_of(rows), evidence.times_of([*within, *elsewhere]))
         own = intervals.length(alone)
-        if own >= max(least, PYTHON_SHARE * (own + called_ns)):
-            yield _python_finding(evidence, rows, own, operators, called_ns)
-
-
-def _python_finding(evidence: Evidence, rows: list[int], own: int, operators: list[int], called_ns: int) -> Finding:
-    share = own / (own + called_ns)
-    name, they = evidence.name(rows[0]), "it" if len(rows) == 1 else "they"
-    return Finding(
-        "python_overhead",
-        f"{name} spends {percent(share)} of its time outside the operators that it calls",
-        f"{counted(len(rows), 'call')} of {name!r} spent {milliseconds(own)} in Python, or in what is not recorded, "
-        f"and {milliseconds(called_ns)} in the {len(operators):,} operators that {they} called directly.",
-        "Make fewer and larger calls: a larger batch size, whole arrays instead of loops, torch.compile, or a CUDA "
-        "graph; with_stack=True shows the lines.",
-        {
-            "python_ns": own, "operators_ns": called_ns, "operators": len(operators), "calls": len(rows),
-            "share": share,
-        },
-        longest(evidence, rows),
-        min(own / max(evidence.wall, 1), 1.0),
-    )  # fmt: skip
+        if own < max(least, PYTHON_SHARE * (own + called_ns)):
+            continue
+        share = own / (own + called_ns)
+        name, they = evidence.name(rows[0]), "it" if len(rows) == 1 else "they"
+        yield Finding(
+            "python_overhead",
+            f"{name} spends {percent(share)} of its time outside the operators that it calls",
+            f"{counted(len(rows), 'call')} of {name!r} spent {milliseconds(own)} in Python, or in what is not "
+            f"recorded, and {milliseconds(called_ns)} in the {len(operators):,} operators that {they} called directly.",
+            "Make fewer and larger calls: a larger batch size, whole arrays instead of loops, torch.compile, or a CUDA "
+            "graph; with_stack=True shows the lines.",
+            {
+                "python_ns": own, "operators_ns": called_ns, "operators": len(operators), "calls": len(rows),
+                "share": share,
+            },
+            longest(evidence, rows),
+            min(own / max(evidence.wall, 1), 1.0),
+        )  # fmt: skip
 
 
 def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
     """Find many short calls of one function within one call of another."""
+    # Calls of a runtime, Python frames, steps, and calls by autograd's engine cannot be batched.
+    passed = texts_of(evidence.recording, "python_function") | evidence.runtime
+    engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
+    siblings: dict[tuple[int, int, int], list[int]] = {}  # by the row around them, their thread and name
+    for row in evidence.host_rows:
+        name = evidence.names[row]
+        if evidence.cats[row] not in passed and evidence.kinds[row] != STEP and name not in engine:
+            parent = evidence.tree.parents[row]
+            siblings.setdefault((parent, -1 if parent >= 0 else evidence.tracks[row], name), []).append(row)
     by_names: dict[tuple[int, int], list[list[int]]] = {}
-    for (parent, _, name), rows in _siblings(evidence).items():
+    for (parent, _, name), rows in siblings.items():
         if len(rows) >= SHORT_CALLS and sum(map(evidence.duration, rows)) <= SHORT_NS * len(rows):
             by_names.setdefault((evidence.names[parent] if parent >= 0 else -1, name), []).append(rows)
     for (around, _), runs in by_names.items():
@@ -269,19 +275,3 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
             longest(evidence, rows),
             min(share, 1.0),
         )
-
-
-def _siblings(evidence: Evidence) -> dict[tuple[int, int, int], list[int]]:
-    """Return calls by the row around them, their thread and name.
-
-    The calls of a runtime, Python frames, steps, and what autograd's engine calls are nothing that one could batch.
-    """
-    passed = texts_of(evidence.recording, "python_function") | evidence.runtime
-    engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
-    found: dict[tuple[int, int, int], list[int]] = {}
-    for row in evidence.host_rows:
-        name = evidence.names[row]
-        if evidence.cats[row] not in passed and evidence.kinds[row] != STEP and name not in engine:
-            parent = evidence.tree.parents[row]
-            found.setdefault((parent, -1 if parent >= 0 else evidence.tracks[row], name), []).append(row)
-    return found

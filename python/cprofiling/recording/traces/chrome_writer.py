@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import re
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
@@ -87,60 +89,30 @@ def checked_writer(file: Any) -> Callable[[bytes], object]:
     writable = getattr(file, "writable", None)
     if writable is not None and not writable():
         raise ValueError(f"file must be open for writing, got {shown_value(file)}")
-    if _takes_text(file):
-        return _text_writer(write, getattr(file, "encoding", None))
-    if isinstance(file, io.RawIOBase):
-        return lambda piece: _write_all(file, piece)
-    taker: Callable[[bytes], object] = write
-    return taker
-
-
-def _text_writer(write: Callable[[str], object], encoding: Any) -> Callable[[bytes], object]:
-    """Return a function that writes UTF-8 as text, escaped as needed."""
-
-    def write_piece(piece: bytes) -> None:
-        text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/files/json_write.h
-        write(text if _can_encode(text, encoding) else _escaped(text))
-
-    return write_piece
-
-
-def _can_encode(text: str, encoding: Any) -> bool:
-    if text.isascii() or not isinstance(encoding, str):
-        return True
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    except LookupError:  # a word of the file's own
-        return True
-    return True
-
-
-def _escaped(text: str) -> str:
-    """Escape non-ASCII characters of JSON, which are in strings only."""
-    import json
-    import re
-
-    return re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text)
-
-
-def _takes_text(file: Any) -> bool:
-    if isinstance(file, io.TextIOBase):
-        return True
-    if isinstance(file, (io.RawIOBase, io.BufferedIOBase)):
-        return False
     mode = getattr(file, "mode", None)
-    if isinstance(mode, str):
-        return "b" not in mode
-    return hasattr(file, "encoding")
+    takes_text = "b" not in mode if isinstance(mode, str) else hasattr(file, "encoding")
+    if isinstance(file, (io.TextIOBase, io.RawIOBase, io.BufferedIOBase)):
+        takes_text = isinstance(file, io.TextIOBase)
+    encoding = getattr(file, "encoding", None)
 
+    def write_text(piece: bytes) -> None:
+        text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/files/json_write.h
+        if not text.isascii() and isinstance(encoding, str):
+            try:
+                text.encode(encoding)
+            except UnicodeEncodeError:  # characters beyond ASCII are in JSON's strings only
+                text = re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text)
+            except LookupError:  # a word of the file's own
+                pass
+        write(text)
 
-def _write_all(file: io.RawIOBase, piece: bytes) -> None:
-    """Write to a file without a buffer, which may take only a part at once."""
-    rest = memoryview(piece)
-    while rest:
-        taken = file.write(rest)
-        if taken is None:
-            raise BlockingIOError("the file takes nothing at present: it must be in blocking mode")
-        rest = rest[taken:]
+    def write_all(piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest:  # a file without a buffer may take only a part at once
+            taken = file.write(rest)
+            if taken is None:
+                raise BlockingIOError("the file takes nothing at present: it must be in blocking mode")
+            rest = rest[taken:]
+
+    taker: Callable[[bytes], object] = write
+    return write_text if takes_text else write_all if isinstance(file, io.RawIOBase) else taker
