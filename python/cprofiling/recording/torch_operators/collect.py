@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
 from cprofiling.recording.result import Recording
-from cprofiling.recording.torch_operators.rows import MARK, Rows, may_be_damaged, mended, true_names
+from cprofiling.recording.torch_operators.trace import MARK, RunTrace, may_be_damaged, mended, true_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -344,20 +344,20 @@ class _Run:
         found = self._found()
         # The names that the trace does not have as they are.
         names = true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
-        rows = Rows(found, self._marks, self._begin_ns, self._end_ns, names)
+        trace = RunTrace(found, self._marks, self._begin_ns, self._end_ns, names)
         before = len(recording)
-        recording._load(rows.reader(), 0)
+        recording._load(trace.reader(), 0)
         if len(recording) == before:
             return
-        for pid, name, labels, sort in rows.processes():
+        for pid, name, labels, sort in trace.processes():
             recording._name_process(pid, name, labels, sort)
-        for pid, tid, name, sort in rows.threads():
+        for pid, tid, name, sort in trace.threads():
             recording._name_thread(pid, tid, name, sort)
-        for key, value in rows.facts():
+        for key, value in trace.metadata():
             recording._set_fact(key, value)
         threads = "all" if self._has_all_threads else "the main thread"
         recording._set_fact("operators", json.dumps({"torch": self._torch.__version__, "threads": threads}))
-        if rows.lacks_work():
+        if trace.lacks_work():
             mention(_NO_WORK)
 
     def _claim(self) -> None:

@@ -1,16 +1,16 @@
-"""Fit torch.profiler's times, threads and names to our recording."""
+"""Fit torch.profiler's traces to our recording: times, threads, names, and no frames of this package."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
-from cprofiling.recording.columns import ANNOTATIONS, column, texts_of
-from cprofiling.recording.torch_operators.frames import LOST, Frames
+from cprofiling.recording.columns import ANNOTATIONS, column, has, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARK = "cprofiling: mark of the time"
 # Of the whole file that was read, not of what was recorded; or ours, which the rows are joined to.
-_FILE_FACTS = frozenset(("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id"))
+_OF_FILE = frozenset(("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id"))
 _PHASES = {INSTANT: '"ph":"i","s":"t"', COUNTER: '"ph":"C"'}
 _REPLACED = "unknown"  # what stands for names that have anything but ASCII's visible characters
 # A name that is not as it should be in torch's traces, which have slashes for backslashes, and no escapes.
@@ -31,6 +31,17 @@ _DAMAGED = re.compile(r"[^ !#-\[\]-~]")
 _NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|ts|tid|args)":|\})))')
 _STACK = re.compile(rb'("Call stack": ")(.*?)("(?=\s*(?:,\s*"[A-Z][\w ]*":|\})))', re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
+_FOLDER = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))  # the package
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__))
+_INSTALLED = ("site-packages", "dist-packages")  # folders within the standard library's that are not part of it
+_OWN_OBJECT = re.compile(r"<built-in .* of (type )?cprofiling\.")
+_CALL_STACK = re.compile(
+    r'"Call stack":\s*("(?:[^"\\]|\\.)*")'
+)  # a frame, and those around it, each with a ";" behind it
+_ID = re.compile(r'"Python id":\s*(\d+)')
+_AROUND = re.compile(r'("Python parent id":\s*)(\d+)')
+_LOST = "\ufffd"  # what stands for bytes that are no text
+_BROKEN = re.compile(f"[\x00-\x1f\x7f-\x9f{_LOST}]")
 _BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
 _STEADY_NS = 100
 _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
@@ -78,8 +89,8 @@ def _difference(marks: Marks, found: Marks) -> int:
     return (_least_difference(marks, found) + most) // 2
 
 
-class Rows:
-    """Rows of a run, without torch.profiler's own and the marks."""
+class RunTrace:
+    """The trace of a run in our times, without torch.profiler's own rows and the marks."""
 
     def __init__(
         self, found: Recording, marks: Marks, begin_ns: int, end_ns: int, names: dict[tuple[int, int], str]
@@ -114,9 +125,9 @@ class Rows:
 
         return read
 
-    def facts(self) -> Iterator[tuple[str, str]]:
+    def metadata(self) -> Iterator[tuple[str, str]]:
         """Yield metadata of the trace as (key, JSON)."""
-        yield from ((key, value) for key, value in self._found.facts.items() if key not in _FILE_FACTS)
+        yield from ((key, value) for key, value in self._found.facts.items() if key not in _OF_FILE)
 
     def processes(self) -> Iterator[tuple[int, str | None, str | None, int | None]]:
         """Yield number, name, label and sort number of each device."""
@@ -149,7 +160,7 @@ class Rows:
         return ((start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks)
 
     def _events(self) -> Iterator[str]:
-        found, at, names, frames = self._found, self._clock, self._names, Frames(self._found)
+        found, at, names, frames = self._found, self._clock, self._names, _Frames(self._found)
         threads = [track[1] for track in found.tracks]
         heads: dict[tuple[int, int, int, int, str | None], str] = {}
         columns = (column(found, name) for name in ("start_ns", "end_ns", "name", "cat", "kind", "track"))
@@ -200,6 +211,107 @@ class Rows:
                 )
 
 
+class _Frames:
+    """Python frames of a torch.profiler trace, without this package's.
+
+    What those called is left out, too: frames of the standard library or built in, up to the user's next frame.
+    """
+
+    def __init__(self, found: Recording) -> None:
+        """Find the frames that are left out."""
+        self._found = found
+        places = [place.rstrip(os.sep) + os.sep for place in sys.path if place]
+        within = [_FOLDER[len(place) :] for place in places if _FOLDER.startswith(place)]
+        self._own = tuple(f"{path}{os.sep}" for path in {_FOLDER, *within})
+        self._has_stacks = has(found, "stack")
+        self._sides: dict[str, bool | None] = {}
+        self._stacks: dict[str, str] = {}
+        self._left_out: set[int] = set()
+        self._around: dict[int, str] = {}  # those that are left out, and what is around them, by their ids
+        functions = texts_of(found, "python_function")
+        names, strings = column(found, "name"), found.strings
+        for row, cat in enumerate(column(found, "cat") if functions else ()):
+            if cat in functions:
+                self._note(row, strings[names[row]])
+
+    def has(self, row: int) -> bool:
+        """Return whether a row is not a frame of this package."""
+        return row not in self._left_out
+
+    def args(self, row: int) -> str:
+        """Return a row's arguments, in which such frames are not mentioned."""
+        text = self._found.args(row) or "{}"
+        stack = _CALL_STACK.search(text) if self._has_stacks else None
+        if stack:
+            text = f"{text[: stack.start(1)]}{self._shown(stack[1])}{text[stack.end(1) :]}"
+        around = _AROUND.search(text) if self._around else None
+        if around and int(around[2]) in self._around:
+            text = f"{text[: around.start(2)]}{self._next_around(around[2])}{text[around.end(2) :]}"
+        return text
+
+    def _note(self, row: int, name: str) -> None:
+        text = self._found.args(row) or ""
+        stack = _CALL_STACK.search(text)
+        frames = _frames(stack[1]) if stack else []
+        if name in self._kept([name, *frames])[:1]:
+            return
+        self._left_out.add(row)
+        number, around = _ID.search(text), _AROUND.search(text)
+        if number:
+            self._around[int(number[1])] = around[2] if around else "null"
+
+    def _next_around(self, number: str) -> str:
+        """Return the id of the first frame that stays, of one and those around it."""
+        while number != "null" and int(number) in self._around:
+            number = self._around[int(number)]
+        return number
+
+    def _shown(self, stack: str) -> str:
+        if stack not in self._stacks:
+            self._stacks[stack] = json.dumps(";".join(self._kept(_frames(stack))))
+        return self._stacks[stack]
+
+    def _kept(self, frames: list[str]) -> list[str]:
+        """Return the frames of a stack, innermost first, that stay."""
+        kept = []
+        is_own = False
+        for frame in reversed(frames):
+            side = self._side(frame)
+            is_own = is_own if side is None else side
+            if not is_own:
+                kept.append(frame)
+        return kept[::-1]
+
+    def _side(self, frame: str) -> bool | None:
+        """Return whether a frame is this package's, None if its caller's."""
+        if frame not in self._sides:
+            if frame.startswith(self._own) or _OWN_OBJECT.match(frame):
+                self._sides[frame] = True
+            else:
+                self._sides[frame] = None if frame.startswith("<") or _is_of_library(frame) else False
+        return self._sides[frame]
+
+
+def _frames(stack: str) -> list[str]:
+    """Return the frames of a stack, without unreadable bytes.
+
+    PyTorch keeps addresses of names, and those of modules being imported or code being compiled may be freed before it
+    reads them.
+    """
+    frames = [frame for frame in json.loads(stack).split(";") if frame]
+    for at, frame in enumerate(frames):
+        if _BROKEN.search(frame):
+            place, is_known, _ = frame.partition("): ")
+            frames[at] = f"{place}): unknown" if is_known and not _BROKEN.search(place) else "unknown"
+    return frames
+
+
+def _is_of_library(frame: str) -> bool:
+    path = os.path.join(_LIBRARY, frame.partition("(")[0])  # of weakref.py(46): __new__
+    within = path[len(_LIBRARY) + 1 :]
+    return path.startswith(_LIBRARY + os.sep) and not within.startswith(_INSTALLED) and os.path.isfile(path)
+
+
 def _us(ns: int) -> str:
     """Microseconds, of a number that is not negative."""
     return f"{ns // 1000}.{ns % 1000:03}"
@@ -241,4 +353,4 @@ def mended(trace: bytes) -> bytes:
 
         return of
 
-    return _STACK.sub(escaped(LOST.encode()), _NAME.sub(escaped(b" "), trace))
+    return _STACK.sub(escaped(_LOST.encode()), _NAME.sub(escaped(b" "), trace))

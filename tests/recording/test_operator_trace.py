@@ -18,7 +18,7 @@ import cprofiling as cp
 from calls import run_python
 from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators import collect
-from cprofiling.recording.torch_operators.rows import MARK, Clock, Rows, may_be_damaged, mended, true_names
+from cprofiling.recording.torch_operators.trace import MARK, Clock, RunTrace, may_be_damaged, mended, true_names
 
 PID = os.getpid()
 BASE = 1_700_000_000_000_000_000
@@ -56,14 +56,14 @@ def joined(
     names: Mapping[tuple[int, int], str] | None = None,
 ) -> Recording:
     """The rows of a run, as a recording of their own."""
-    rows = Rows(trace, marks, BASE + begin, BASE + end, dict(names or {}))
+    rows = RunTrace(trace, marks, BASE + begin, BASE + end, dict(names or {}))
     recording = Recording.empty()
     recording._load(rows.reader(), 0)
     for pid, name, labels, sort in rows.processes():
         recording._name_process(pid, name, labels, sort)
     for pid, tid, thread, sort in rows.threads():
         recording._name_thread(pid, tid, thread, sort)
-    for key, value in rows.facts():
+    for key, value in rows.metadata():
         recording._set_fact(key, value)
     recording._finish()
     return recording
@@ -300,11 +300,11 @@ def test_the_package_is_known_by_its_folder(name: str, is_kept: bool, monkeypatc
 
 def test_calls_that_start_work_without_any_work_are_noticed() -> None:
     launch = at("cudaLaunchKernelExC", 5, cat="cuda_runtime")
-    alone = Rows(found(launch), [], BASE, BASE + 100, {})
+    alone = RunTrace(found(launch), [], BASE, BASE + 100, {})
     assert alone.lacks_work()
     with_kernel = found(launch, at("kernel", 9, pid=0, tid=3, cat="kernel"))
-    assert not Rows(with_kernel, [], BASE, BASE + 100, {}).lacks_work()
-    assert not Rows(found(at("aten::mm", 5)), [], BASE, BASE + 100, {}).lacks_work()
+    assert not RunTrace(with_kernel, [], BASE, BASE + 100, {}).lacks_work()
+    assert not RunTrace(found(at("aten::mm", 5)), [], BASE, BASE + 100, {}).lacks_work()
 
 
 # ---- Names
