@@ -48,11 +48,15 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
     A mapping may have stages that have not run: those of ``ExecutionStage``, and ``others``. Any other is taken for a
     mistake, as its number would be none of a stage; but where there is no stage at all, nothing is known of them.
     """
+
+    def positive(count: object) -> int:
+        return checked_count("total_frames", index_between("total_frames", count, 1))
+
     if total_frames is None:
         return dict.fromkeys(stages)
     if isinstance(total_frames, Mapping):
         given = {
-            checked_text("a stage of total_frames", stage): _positive(count) for stage, count in total_frames.items()
+            checked_text("a stage of total_frames", stage): positive(count) for stage, count in total_frames.items()
         }
         known = list(dict.fromkeys([*stages, *others, *(str(stage) for stage in ExecutionStage)]))
         for stage in given if stages else ():
@@ -62,17 +66,13 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
                     f"got {shown_value(stage)}"
                 )
         return {stage: given.get(stage) for stage in stages}
-    frames = _positive(total_frames)
+    frames = positive(total_frames)
     if len(stages) > 1:
         raise ValueError(
             f"total_frames must be a dict by stage, as there are {len(stages)} stages "
             f"({', '.join(map(repr, stages))}), got {shown_value(total_frames)}"
         )
     return dict.fromkeys(stages, frames)
-
-
-def _positive(total_frames: object) -> int:
-    return checked_count("total_frames", index_between("total_frames", total_frames, 1))
 
 
 @dataclass(frozen=True)
@@ -137,23 +137,27 @@ class RecordedFrames:
 
     Attributes:
         evidence: The recording.
-        rows: The rows that are frames, by their start; those that failed, or were not recorded to their end, are none.
-        basis: What they are; without any, why there are none.
-        left_out: How many failed, or were not recorded to their end.
-        skipped: How many of the first ones were left out, as was asked for.
+        rows: Frames by their start, without failed and unfinished ones.
+        basis: How they are known; without any, the reason.
+        left_out: Number of failed and unfinished ones.
+        skipped: Number of first ones left out on demand.
     """
 
     def __init__(self, evidence: Evidence, frame: str | None = None, skip_first_n: int = 0) -> None:
-        """Find the frames of a recording.
-
-        frame: the name of the node, labelled block or step that is one; None: find out. TypeError if it is no str,
-            ValueError if the recording has none of that name.
-        skip_first_n: how many of the first frames are left out. TypeError, ValueError.
-        """
+        """Find the frames of a recording, as ``Recording.gaps`` takes them."""
         skip = checked_count("skip_first_n", skip_first_n)
         self.evidence = evidence
         recording = evidence.recording
-        self.basis, found = self._named(checked_text("frame", frame)) if frame is not None else self._found()
+        if frame is None:
+            self.basis, found = self._found()
+        else:
+            name = checked_text("frame", frame)
+            found = evidence.tree.outermost([row for row in sorted(evidence.spans) if evidence.name(row) == name])
+            self.basis = f"calls of {listed([name])}"
+            if not found:
+                raise ValueError(
+                    f"frame must be the name of a node, a labelled block or a step, got {shown_value(name)}"
+                )
         flags, outcomes = column_of(recording, "flags"), column_of(recording, "outcome")
         whole = [row for row in found if not outcomes[row] and not flags[row] & (UNFINISHED | CUT)]
         self.rows = whole[skip:]
@@ -161,20 +165,17 @@ class RecordedFrames:
         if found and not self.rows:
             self.basis = f"all {counted(len(found), 'frame')} ({self.basis}) are left out"
 
-    def _named(self, name: str) -> tuple[str, list[int]]:
-        evidence = self.evidence
-        rows = evidence.tree.outermost([row for row in sorted(evidence.spans) if evidence.name(row) == name])
-        if not rows:
-            raise ValueError(f"frame must be the name of a node, a labelled block or a step, got {shown_value(name)}")
-        return f"calls of {listed([name])}", rows
-
     def _found(self) -> tuple[str, list[int]]:
         """Return what is a frame, or why nothing is, and the rows."""
         evidence, tree = self.evidence, self.evidence.tree
         spans = sorted(evidence.spans)
         around = evidence.around(evidence.nodes)
         labels = [row for row in spans if evidence.kinds[row] == RECORD]
-        labels = [row for row in labels if row in around] or [row for row in labels if self._is_busy(row)]
+        begins = [evidence.starts[row] for row in evidence.nodes]
+        busy = (
+            row for row in labels if bisect_left(begins, evidence.starts[row]) < bisect_left(begins, evidence.ends[row])
+        )
+        labels = [row for row in labels if row in around] or [*busy]
         choices = (
             ("spans", tree.outermost([row for row in spans if evidence.name(row) == INFERENCE])),
             ("steps", evidence.steps),
@@ -190,12 +191,6 @@ class RecordedFrames:
         if names:
             return f"there are {what} {listed(names)}: give frame, the name of those that are frames", []
         return "no node was recorded", []
-
-    def _is_busy(self, row: int) -> bool:
-        """Tell whether any node begins while a row is open."""
-        evidence = self.evidence
-        at = bisect_left(evidence.nodes, evidence.starts[row], key=evidence.starts.__getitem__)
-        return at < len(evidence.nodes) and evidence.starts[evidence.nodes[at]] < evidence.ends[row]
 
     @cached_property
     def spans(self) -> list[Interval]:
@@ -258,31 +253,27 @@ def of_recording(recording: Recording, total_frames: object, frame: str | None, 
 
 def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSecond:
     """Return the frames per second of found frames, by stage."""
+    evidence = found.evidence
     if not found.rows:
         stage_of = found.stages_of_nodes()
         nodes = grouped(stage_of, stage_of.__getitem__)
         given = checked_frames(total_frames, list(nodes) or [""])
-        return FramesPerSecond(
-            [_unknown_frames(found, stage, nodes.get(stage, []), count) for stage, count in given.items()],
-            found.notes(),
-        )
+        figures = []
+        for stage, frames in given.items():
+            rows = nodes.get(stage, [])
+            window = evidence.times_of(rows)
+            wall = window[-1][1] - window[0][0] if window else 0
+            nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / NS_PER_MS if frames else None
+            fps = 1e9 * frames / wall if frames and wall else None
+            basis = "given" if frames else found.basis
+            figures.append(FrameFigures(stage, frames, basis, wall / NS_PER_MS, fps, None, None, nodes_ms, None, None))
+        return FramesPerSecond(figures, found.notes())
     inside: list[int] = [0] * len(found.rows)
     for row, place in found.places.items():
-        inside[place] += found.evidence.node_self_times[row]
+        inside[place] += evidence.node_self_times[row]
     stages = list(dict.fromkeys(found.stages))
     given = checked_frames(total_frames, stages, found.stages_of_nodes().values())
     return FramesPerSecond([_known_frames(found, stage, inside, given[stage]) for stage in stages], found.notes())
-
-
-def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: int | None) -> FrameFigures:
-    """Return the figures of a stage from its nodes, without frames."""
-    evidence = found.evidence
-    window = evidence.times_of(rows)
-    wall = window[-1][1] - window[0][0] if window else 0
-    nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / NS_PER_MS if frames else None
-    fps = 1e9 * frames / wall if frames and wall else None
-    basis = "given" if frames else found.basis
-    return FrameFigures(stage, frames, basis, wall / NS_PER_MS, fps, None, None, nodes_ms, None, None)
 
 
 def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], given: int | None) -> FrameFigures:

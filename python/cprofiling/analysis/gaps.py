@@ -74,9 +74,14 @@ def gaps(recording: Recording, frame: str | None, least_ns: int, skip_first_n: i
 
 def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
     """Return the gaps in frames that are longer than ``least`` ns."""
-    whole, listed = _in_frames(found) if found.rows else _on_threads(found)
-    by_pair = grouped((gap for gap in listed if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
-    busy = _busy(found)
+    whole, known = _in_frames(found) if found.rows else _on_threads(found)
+    by_pair = grouped((gap for gap in known if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
+    evidence = found.evidence
+    on_tracks = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
+    tracks = {*on_tracks, *(evidence.tracks[row] for row in found.rows)}
+    busy: dict[int, list[intervals.Interval]] = {}  # nodes on other threads, nothing for one thread
+    for track in tracks if len(tracks) > 1 else ():
+        busy[track] = evidence.times_of([row for other, some in on_tracks.items() if other != track for row in some])
     figures = sorted((_figures(some, whole, busy) for some in by_pair.values()), key=lambda of: -of.total_ms)
     total = sum(of.total_ms for of in figures) * NS_PER_MS
     share = total / whole if whole else None
@@ -126,19 +131,6 @@ def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
         whole += end - start
         listed += _between(found, rows, start, end, rows[0])
     return whole, listed
-
-
-def _busy(found: RecordedFrames) -> dict[int, list[intervals.Interval]]:
-    """Return the time of nodes on other threads, nothing for one thread."""
-    evidence = found.evidence
-    rows = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
-    tracks = {*rows, *(evidence.tracks[row] for row in found.rows)}
-    if len(tracks) == 1:
-        return {}
-    return {
-        track: evidence.times_of([row for other, some in rows.items() if other != track for row in some])
-        for track in tracks
-    }
 
 
 def _figures(some: list[_Gap], whole: int, busy: dict[int, list[intervals.Interval]]) -> GapFigures:

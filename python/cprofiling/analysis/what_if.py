@@ -100,19 +100,19 @@ class Frame:
 
     def after(self, factors: Mapping[str, float], graph: Graph | None) -> float:
         """Return how long it takes if nodes are so many times as fast."""
+
+        def saved(own: Mapping[str, float]) -> float:
+            return sum([own[node] * (1 - 1 / factor) for node, factor in factors.items() if node in own])
+
         if graph is None:
-            return self.time - _saved(self.own, factors)
-        times = {node: time - _saved(self.inside.get(node, {}), factors) for node, time in self.graph.items()}
+            return self.time - saved(self.own)
+        times = {node: time - saved(self.inside.get(node, {})) for node, time in self.graph.items()}
         return self.time + graph.length(times)
 
 
 def _known(frame: Frame, graph: Graph | None) -> set[str]:
     """Return the nodes of which is known what they gain."""
     return set(frame.own) if graph is None else {name for inside in frame.inside.values() for name in inside}
-
-
-def _saved(own: Mapping[str, float], factors: Mapping[str, float]) -> float:
-    return sum([own[node] * (1 - 1 / factor) for node, factor in factors.items() if node in own])
 
 
 def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
@@ -408,7 +408,15 @@ def _recorded_frames(
     evidence = found.evidence
     frames = [Frame(evidence.duration(row) / NS_PER_MS) for row in found.rows] or [Frame() for _ in range(count)]
     around = nodes_around(evidence.recording, evidence.tree, {})
-    outermost = _graph_nodes(found, rows, around, graph)
+    outermost: dict[int, int] = {}  # of the graph's nodes, around each row
+    of_frames = set(found.rows)
+    for row in rows if graph is not None else ():
+        parent = evidence.tree.parents[row]
+        node = around[parent] if parent >= 0 else -1
+        if node in outermost and node not in of_frames:
+            outermost[row] = outermost[node]
+        elif graph is not None and evidence.name(row) in graph.nodes:
+            outermost[row] = row
     elsewhere: dict[str, None] = {}
     spans: list[list[Interval]] = [[] for _ in frames]
     for row, place in rows.items():
@@ -432,20 +440,3 @@ def _recorded_frames(
     for frame, span, of in zip(frames, found.spans, spans, strict=False):
         frame.time -= length(common([span], union(of))) / NS_PER_MS
     return frames, list(elsewhere)
-
-
-def _graph_nodes(
-    found: RecordedFrames, rows: Mapping[int, int], around: Sequence[int], graph: Graph | None
-) -> dict[int, int]:
-    """Return the outermost node of the graph around each row."""
-    evidence = found.evidence
-    frames = set(found.rows)
-    outermost: dict[int, int] = {}
-    for row in rows if graph is not None else ():
-        parent = evidence.tree.parents[row]
-        node = around[parent] if parent >= 0 else -1
-        if node in outermost and node not in frames:
-            outermost[row] = outermost[node]
-        elif graph is not None and evidence.name(row) in graph.nodes:
-            outermost[row] = row
-    return outermost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 _SHOWN_LINES = 40
 _SHOWN_CYCLES = 2  # of one that goes on
 _SHOWN_SINGLY = 8  # steps of a phase, which is one line if it has more
-_PARAMETERS = ("wait", "warmup", "active", "repeat", "skip_first", "skip_first_wait")
 _OVER = "nothing any more"
 
 
@@ -31,21 +31,19 @@ class ProfilerAction(Enum):
     """Record, and at the end of the step finish the cycle: its handler is called."""
 
 
+@dataclass(eq=False, repr=False)
 class Schedule:
     """Action for each step, in cycles, made by ``schedule``.
 
     Its str shows it step by step.
     """
 
-    __slots__ = (*_PARAMETERS, "__weakref__")
-
-    def __init__(self, wait: int, warmup: int, active: int, repeat: int, skip_first: int, skip_first_wait: int) -> None:
-        self.wait = wait
-        self.warmup = warmup
-        self.active = active
-        self.repeat = repeat
-        self.skip_first = skip_first
-        self.skip_first_wait = skip_first_wait
+    wait: int
+    warmup: int
+    active: int
+    repeat: int
+    skip_first: int
+    skip_first_wait: int
 
     @property
     def cycle(self) -> int:
@@ -70,7 +68,8 @@ class Schedule:
         return self._words(number, phase, str(place - first + 1), count, is_last=place + 1 == self.cycle)
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)}" for name in _PARAMETERS[:5])
+        names = ("wait", "warmup", "active", "repeat", "skip_first")
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"schedule({values}{', skip_first_wait=1' if self.skip_first_wait else ''})"
 
     def __str__(self) -> str:
@@ -78,7 +77,8 @@ class Schedule:
         for step, line in self._lines():
             lines.append(line)
             if len(lines) > _SHOWN_LINES and self._find(step)[0] >= 0:
-                lines.append("  and so on" + (f", up to step {self._end() - 1}" if self.repeat > 0 else ""))
+                last = self._begin + self.repeat * self.cycle - 1
+                lines.append("  and so on" + (f", up to step {last}" if self.repeat > 0 else ""))
                 break
         return "\n".join(lines)
 
@@ -86,17 +86,13 @@ class Schedule:
         """Return a step's cycle and place in it, from 0, or (-1, 0) outside."""
         if step < self.skip_first:
             return -1, 0
-        number, place = divmod(step - self.skip_first + self._left_out, self.cycle)
+        number, place = divmod(step - self._begin, self.cycle)
         return (number, place) if self.repeat == 0 or number < self.repeat else (-1, 0)
 
     @property
-    def _left_out(self) -> int:
-        """Steps of the first cycle that are not waited for."""
-        return self.wait if self.skip_first_wait else 0
-
-    def _end(self) -> int:
-        """The step after the last cycle."""
-        return self.skip_first + self.repeat * self.cycle - self._left_out
+    def _begin(self) -> int:
+        """The step at which the first cycle would begin with its wait."""
+        return self.skip_first - (self.wait if self.skip_first_wait else 0)
 
     def _phase(self, place: int) -> tuple[str, int, int]:
         """Return the phase of a place in a cycle, its first place and its length."""
@@ -154,14 +150,11 @@ def schedule(
     skip_first: steps before the first cycle, >= 0.
     skip_first_wait: >= 0; not 0: the first cycle does not wait.
 
-    ``print(schedule(...))`` shows what will happen, step by step. Raises TypeError for what is no integer, ValueError
-    for what is too small; both name the parameter.
+    ``print(schedule(...))`` shows each step's action. Raises TypeError or ValueError, naming the parameter.
     """
-    return Schedule(
-        arguments.index_between("wait", wait, 0),
-        arguments.index_between("warmup", warmup, 0),
-        arguments.index_between("active", active, 1),
-        arguments.index_between("repeat", repeat, 0),
-        arguments.index_between("skip_first", skip_first, 0),
-        arguments.index_between("skip_first_wait", skip_first_wait, 0),
-    )
+    given = {
+        "wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first,
+        "skip_first_wait": skip_first_wait,
+    }  # fmt: skip
+    least = {"active": 1}
+    return Schedule(**{name: arguments.index_between(name, value, least.get(name, 0)) for name, value in given.items()})
