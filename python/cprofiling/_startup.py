@@ -13,7 +13,7 @@ PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 LIVE_VARIABLE = "CPROFILING_LIVE"
 CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
 _VENDORS_PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")  # of Furiosa's SDK, new and old
-_PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
+PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
 
 
 def start() -> None:
@@ -59,4 +59,4 @@ def _only_reads() -> bool:
     if name == "-m":  # the module is not known yet, but stands before its arguments, as in `-m name` or `-Bmname`
         name = sys.orig_argv[-len(arguments)]
         name = name.rpartition("m")[2] if name.startswith("-") else name
-    return name == "cprofiling" and arguments[1:2] not in [[program] for program in _PROGRAMS]
+    return name == "cprofiling" and arguments[1:2] not in [[program] for program in PROGRAMS]

@@ -20,6 +20,7 @@ import cprofiling
 from command import COMMAND
 from cprofiling import NodeProfilingStats, ProfilingSummary
 from cprofiling.commands import main
+from cprofiling.commands.demo import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
@@ -152,7 +153,7 @@ def test_the_command_imports_nothing_for_the_demo_before_it_runs() -> None:
     assert done.stdout == "\n"
 
 
-@pytest.mark.parametrize("missing", main.DEMO_PACKAGES)
+@pytest.mark.parametrize("missing", PACKAGES)
 def test_demo_without_its_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ def test_help_ends_with_an_example_that_the_command_takes(command: str) -> None:
     program, *arguments = shlex.split(words)
     assert example.startswith("example: ")
     assert program == "cprofiling"
-    options = main.parsed(arguments)
+    options = main.parser().parse_args(arguments)
     assert options.command == (command or "run")
     assert bool(options.program) == (options.command in HAVE_A_PROGRAM)
 

@@ -135,7 +135,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("arguments", [pytest.param(words, id=place) for place, words in command_lines()])
 def test_commands_are_those_that_there_are(arguments: list[str]) -> None:
-    assert main.parsed(before_pipes(arguments)).command == arguments[0]
+    assert main.parser().parse_args(before_pipes(arguments)).command == arguments[0]
 
 
 def before_pipes(words: list[str]) -> list[str]:

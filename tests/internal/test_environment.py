@@ -32,7 +32,7 @@ from cprofiling.layers import context as layers
 from cprofiling.integrations import furiosa
 from cprofiling.integrations.telefuser import profiler as telefuser_profiler
 from cprofiling.monitoring import live_writer as writing
-from cprofiling.commands.serve import token
+from cprofiling.commands.control import token
 
 doctor._output_of = lambda command, environ: (print("asks", *command[3:5]), ("", None))[1]
 doctor.ask_cuda()

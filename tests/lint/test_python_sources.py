@@ -33,7 +33,6 @@ NEEDS: dict[str, set[str]] = {
     "integrations.torch_hooks": {"torch"},
     "monitoring.server": GRPC,  # all of the package
     "monitoring.top.from_server": GRPC,
-    "commands.serving_program": GRPC,
     "server": GRPC,
 }
 # What makes objects, or runs code, as a file or a message says.
@@ -43,6 +42,7 @@ UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load"
 
 # Who else may read variables of the environment, and which: those of others, and what is not to be followed.
 READ_VARIABLES = {
+    "commands.completion": "COMP_LINE",
     "commands.main": "_ARGCOMPLETE",
     "devices.nsight.tools": "all, for a program that it becomes",
     "commands.doctor": "all, for a program that it runs; NVTX_INJECTION64_PATH",

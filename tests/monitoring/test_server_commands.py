@@ -23,14 +23,14 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from command import COMMAND
-from cprofiling.commands import main
+from cprofiling.commands import main, program
+from cprofiling.commands import serve as serve_command
 from foreign import ATTACKER, run_as, shared_folder
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("grpc_health")
 pytest.importorskip("grpc_reflection")
 
-from cprofiling.commands import serving_program  # noqa: E402
 from cprofiling.monitoring.top import from_server  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import serve  # noqa: E402
@@ -386,7 +386,7 @@ def test_patterns_that_matched_nothing_are_told_at_the_end(tmp_path: Path) -> No
 def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = argparse.Namespace()
     monkeypatch.setitem(sys.modules, "program", holder)
-    placed = serving_program.PlacedPipeline("program", "its.pipeline")
+    placed = serve_command.PlacedPipeline("program", "its.pipeline")
     with serve({"p": placed}) as made, stub_of(made) as stub:
         with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
             counts(stub, "p")
@@ -542,10 +542,13 @@ def test_who_can_control_a_server_is_told(
 ) -> None:
     (tmp_path / "app.py").touch()
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(serving_program, "serve", lambda _targets, **_more: SimpleNamespace(address=address))
-    serving = {"address": address, "tls": ("certificate", "key"), "token": token}
-    arguments = [str(tmp_path / "app.py")]
-    serving_program.prepare(arguments, (), sessions=(), is_on=False, serving=serving, is_open=False)
+    monkeypatch.setattr(
+        "cprofiling.monitoring.server.serve", lambda _targets, **_more: SimpleNamespace(address=address)
+    )
+    if token is not None:
+        monkeypatch.setenv("CPROFILING_TOKEN", token)
+    with pytest.raises(program.Launch):
+        main.main(["serve", "--address", address, str(tmp_path / "app.py")])
     warned = f"cprofiling: without a token: {whose} can control it, clients of cuvis-ai-core among them\n"
     assert capsys.readouterr().err == f"cprofiling: serving on {address}\n{warned if whose else ''}"
 

@@ -7,15 +7,16 @@ here is loaded otherwise.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
-# What the commands take after their own options, which the parser of those does not see.
+# What they run is a script, or a module after -m.
 _SCRIPTS = ("run", "serve")
-_PROGRAMS = (*_SCRIPTS, "ncu", "nsys")
 # What is a file, or may be, by the names that values have in the help.
 _FILES = frozenset(("BASELINE", "FILE", "NEW", "OUT", "PATH", "PROGRAM", "TARGET"))
 
@@ -26,8 +27,9 @@ def answer(parser: argparse.ArgumentParser) -> None:
         import argcomplete
     except ModuleNotFoundError:
         return
-    for command, made in commands_of(parser).items():
-        if command in _PROGRAMS:
+    words = os.environ.get("COMP_LINE", "").split()
+    for command, made in commands_of(parser, words).items():
+        if made.takes_program:
             made.add_argument("program", metavar="PROGRAM", nargs=argparse.REMAINDER)
         if command in _SCRIPTS:
             made.add_argument("-m", metavar="MODULE", help="a module in place of a script")
@@ -37,10 +39,13 @@ def answer(parser: argparse.ArgumentParser) -> None:
     argcomplete.autocomplete(parser, default_completer=nothing, exit_method=sys.exit)
 
 
-def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the commands, by name."""
+def commands_of(parser: argparse.ArgumentParser, words: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return the parsers of all commands, or of those among some words, prepared, by name."""
     [choices] = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    return dict(choices)
+    found = {name: made for name, made in choices.items() if words is None or name in words}
+    for made in found.values():
+        made.prepare()
+    return found
 
 
 def _have_completed(action: argparse.Action, completers: Any) -> None:

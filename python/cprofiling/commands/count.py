@@ -10,7 +10,8 @@ from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.commands.parsing import CommandError, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, checked, not_empty, whole_number
+from cprofiling.testing.counting.functions import checked_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +36,14 @@ class Row:
     cuda_launches: int | None
 
 
-def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``count``."""
-    made = commands.add_parser(
-        "count",
-        help="count what a pipeline does",
-        description="Print, for depth after depth, fused and unfused, how many native functions, operators of PyTorch "
-        "and launches of CUDA one call of a pipeline takes.",
-        epilog="example: cprofiling count --factory app:make_pipeline --native 'torchfx._ops:*'",
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.description = (
+        "Print, for depth after depth, fused and unfused, how many native functions, operators of PyTorch and launches "
+        "of CUDA one call of a pipeline takes."
     )
-    made.add_argument(
+    parser.epilog = "example: cprofiling count --factory app:make_pipeline --native 'torchfx._ops:*'"
+    parser.add_argument(
         "--factory",
         required=True,
         type=not_empty,
@@ -52,30 +51,29 @@ def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="a function that is called with a depth and with True for fused, False for unfused, and returns what is "
         "called without arguments; modules are found in the current directory, too",
     )
-    made.add_argument(
+    parser.add_argument(
         "--depths",
         type=depths,
         default=DEPTHS,
         metavar="N,...",
         help="the depths, in this order (default: %(default)s)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--native",
         action="append",
-        type=native_glob,
+        type=checked(lambda text: checked_patterns((text,))[0]),
         default=[],
         metavar="GLOB",
         help="what counts as native: MODULE:FUNCTION, both with wildcards if need be. May be given several times",
     )
-    made.add_argument(
+    parser.add_argument(
         "--warmup",
         type=whole_number(0, _MOST_DEPTH),
         default=0,
         metavar="N",
         help="calls before the one that is counted (default: %(default)s)",
     )
-    made.add_argument("--json", action="store_true", help="print a list of rows as JSON")
-    made.set_defaults(run=count)
+    parser.add_argument("--json", action="store_true", help="print a list of rows as JSON")
 
 
 def depths(text: str) -> list[int]:
@@ -86,17 +84,7 @@ def depths(text: str) -> list[int]:
     return list(map(whole_number(0, _MOST_DEPTH), parts))
 
 
-def native_glob(text: str) -> str:
-    """Check a pattern for argparse."""
-    from cprofiling.testing.counting.functions import checked_patterns
-
-    try:
-        return checked_patterns((text,))[0]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def count(options: argparse.Namespace) -> str:
+def run(options: argparse.Namespace) -> str:
     """Return the table, or the rows as JSON.
 
     Raises CommandError for errors in the user's code.

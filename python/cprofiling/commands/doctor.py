@@ -5,6 +5,7 @@ CUDA is asked in a separate process (``cuda_probe``), and not loaded here.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -100,10 +101,19 @@ def guarded(name: str, section: Callable[[], Iterable[Row]]) -> list[Row]:
         return [Row(name, None, "", f"it could not be found out: {type(error).__name__}: {error}")]
 
 
-def report(*, as_json: bool) -> str:
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.description = (
+        "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
+    )
+    parser.epilog = "example: cprofiling doctor --json"
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
     """Return the report as a page of text, or JSON."""
     facts = examine()
-    return json.dumps(facts, indent=2, allow_nan=False) if as_json else page(facts)
+    return json.dumps(facts, indent=2, allow_nan=False) if options.json else page(facts)
 
 
 def page(facts: dict[str, Any]) -> str:

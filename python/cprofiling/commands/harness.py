@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
@@ -11,19 +12,55 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import CommandError
+from cprofiling.commands.parsing import CommandError, not_empty, whole_number
 from cprofiling.layers.harness.run_stage import step_of
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.layers.signatures import is_tensor
 
 if TYPE_CHECKING:
-    import argparse
     from typing import Any
 
     from cprofiling.layers.signatures import StageIOSignature
 
 _ROWS = 10
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.description = (
+        "Run one stage under the profiler, with inputs made up from its recorded signature; write a trace, a breakdown "
+        "by kernels and a program that does it again."
+    )
+    parser.epilog = "example: cprofiling harness --signature io.json --stage vae --factory app:stage"
+    add = parser.add_argument
+    add("--signature", required=True, type=not_empty, metavar="FILE", help="the signatures of the stages")
+    add("--list", action="store_true", help="print the stages and their inputs, and run none")
+    add("--stage", metavar="NAME", help="the stage, by its exact name")
+    add(
+        "--factory",
+        type=not_empty,
+        metavar="MODULE:FUNCTION",
+        help="a function without arguments that returns the stage; modules are found in the current directory, too",
+    )
+    add(
+        "--warmup",
+        type=whole_number(0, 1_000_000),
+        default=1,
+        metavar="N",
+        help="runs before the recorded ones (default: %(default)s)",
+    )
+    add(
+        "--profile-steps",
+        type=whole_number(1, 1_000_000),
+        default=1,
+        metavar="N",
+        help="recorded runs (default: %(default)s)",
+    )
+    output_help = "where the files go (default: work_dirs/profiler_output/PIPELINE/TIME)"
+    add("--output-dir", type=not_empty, metavar="DIR", help=output_help)
+    entry_help = "the method to run (default: profile_step, a denoising step of a dit with a scheduler, or process)"
+    add("--entry", type=not_empty, metavar="NAME", help=entry_help)
 
 
 def stages_in(path: str) -> str:
@@ -40,10 +77,14 @@ def stages_in(path: str) -> str:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Run a stage as the options say, and return its time and files.
+    """Run a stage alone and return its time and files, or list a file's stages.
 
     Raises CommandError for the file, the factory or the stage.
     """
+    if options.list:
+        return stages_in(options.signature)
+    if options.stage is None or options.factory is None:
+        options.refuse("the following arguments are required: --stage and --factory, or --list")
     signatures = _loaded(options.signature)
     if options.stage not in signatures:
         known = ", ".join(map(ascii, signatures)) or "none"

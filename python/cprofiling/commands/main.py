@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK: argcomplete may ask this module how an argument goes on; see completion.py
-"""Command ``cprofiling``, its arguments, exit status and output.
+"""Command ``cprofiling``, its list of subcommands, exit status and output.
 
 Results go to stdout, everything else to stderr. The exit status is 0, 1 after a failure, with one line on stderr, or 2
 for invalid arguments; that of ``run`` and ``serve`` is the program's, and ``compare`` has 3 for a slowdown.
@@ -11,27 +11,32 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from cprofiling import __version__
-from cprofiling.commands.compare import add_compare, add_harness, add_merge
-from cprofiling.commands.count import add_count
-from cprofiling.commands.ncu import add_ncu, add_nsys
-from cprofiling.commands.parsing import (
-    EXIT_FAILURE,
-    INT64_MAX,
-    CommandError,
-    Parser,
-    fail,
-    node_glob,
-    whole_number,
-    write,
-)
-from cprofiling.commands.report import add_report
-from cprofiling.commands.serve import SERVE_OPTIONS, add_control, add_serve
-from cprofiling.commands.top import add_top
+from cprofiling._startup import PROGRAMS
+from cprofiling.commands.parsing import EXIT_FAILURE, CommandError, Parser, fail, write
 
-DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
-DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
+# A subcommand is the module of its name beside this one, which is imported only for it. The module has
+# ``prepare_parser(parser)`` and ``run(options)``, which returns the text to print, or None, and may set
+# ``options.status``. A module with ``split(arguments)`` takes a program's arguments off the command's own before these
+# are parsed, as ``options.program``.
+COMMANDS = {
+    "demo": "profile a real pipeline",
+    "run": "record a program",
+    "report": "show what a file holds, in any format",
+    "compare": "compare two runs, or what tests did",
+    "count": "count what a pipeline does",
+    "ncu": "measure the kernels of a node with NVIDIA Nsight Compute",
+    "nsys": "record the calls of a node with NVIDIA Nsight Systems",
+    "doctor": "tell what works here",
+    "harness": "profile one stage of a pipeline alone",
+    "merge": "merge what many ranks or workers wrote",
+    "serve": "run a program that can be controlled from outside",
+    "control": "switch a served program's profiling",
+    "top": "show the statistics of another process live",
+}
 
 
 class VersionAction(argparse.Action):
@@ -41,6 +46,40 @@ class VersionAction(argparse.Action):
         """Print it and exit. CommandError when it cannot be written."""
         write(f"cprofiling {__version__}")
         parser.exit()
+
+
+class CommandParser(Parser):
+    """Parser of a subcommand, whose module is imported when it is needed."""
+
+    def __init__(self, *, command: str, **options: Any) -> None:
+        """Accept the command's name, and argparse's keywords."""
+        super().__init__(**options)
+        self._command = command
+        self._module: Any = None
+
+    def prepare(self) -> None:
+        """Import the module, and add its options."""
+        if self._module is None:
+            self._module = import_module(f"cprofiling.commands.{self._command}")
+            self._module.prepare_parser(self)
+            self.set_defaults(run=self._module.run, refuse=self.error)
+
+    @property
+    def takes_program(self) -> bool:
+        """Whether a program and its arguments follow the command's own."""
+        return hasattr(self._module, "split")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the command's arguments, without those of a program."""
+        self.prepare()
+        own, program = args, []
+        if self.takes_program:
+            own, program = self._module.split(own)
+        options, unknown = super().parse_known_args(own, namespace)
+        options.program = program
+        return options, unknown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,67 +98,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         completion.answer(parser())
         return EXIT_FAILURE  # without argcomplete there is nothing to propose
     try:
-        if own[:1] not in (["run"], ["serve"], ["demo"]):
+        if not set(own[:1]) & set(PROGRAMS):
             leave_no_trace()
-        options = parsed(own)
+        options = parser().parse_args(own, argparse.Namespace(status=0))
         text = options.run(options)
         if text is not None:
             write(text)
-        status: int = options.status
     except CommandError as error:
         return fail(str(error), error.status)
     except KeyboardInterrupt:
         return fail("interrupted")
+    status: int = options.status
     return status
 
 
-def parsed(own: list[str]) -> argparse.Namespace:
-    """Parse a command line.
-
-    ``program`` has the arguments of a program to run.
-    """
-    program: list[str] = []
-    if own[:1] == ["run"]:
-        from cprofiling.commands.program import split
-
-        own[1:], program = split(own[1:])
-    elif own[:1] == ["serve"]:
-        from cprofiling.commands.program import split
-
-        own[1:], program = split(own[1:], SERVE_OPTIONS)
-    elif own[:1] in (["ncu"], ["nsys"]):
-        from cprofiling.devices.nsight import tools
-
-        own[1:], program = tools.split(own[1:])
-    return parser().parse_args(own, argparse.Namespace(program=program, status=0))
-
-
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line.
-
-    Each command sets ``run``, which returns the text to print, or None. It may set ``status``, the exit status after
-    that.
-    """
+    """Return the parser of the command line."""
     made: argparse.ArgumentParser = Parser(
         prog="cprofiling",
         description="The per-node profiler for Python pipelines.",
         epilog="example: cprofiling run train.py && cprofiling report trace.json",
     )
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    add_demo(commands)
-    add_run(commands)
-    add_report(commands)
-    add_compare(commands)
-    add_count(commands)
-    add_ncu(commands)
-    add_nsys(commands)
-    add_doctor(commands)
-    add_harness(commands)
-    add_merge(commands)
-    add_serve(commands)
-    add_control(commands)
-    add_top(commands)
+    commands = made.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True, parser_class=CommandParser
+    )
+    for name, line in COMMANDS.items():
+        commands.add_parser(name, help=line, command=name)
     return made
 
 
@@ -137,117 +142,3 @@ def leave_no_trace() -> None:
         if autostart.Automatic.current.output.is_owner:
             os.environ.pop(autostart.OWNER, None)  # a program that this process becomes, or starts, may have it
         autostart.Automatic.current.cancel()
-
-
-def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``demo``."""
-    text = "Train, validate and use a classifier of handwritten digits, and print where the time went."
-    example = "example: cprofiling demo --frames 2000 --skip-first-n 10"
-    made = commands.add_parser("demo", help="profile a real pipeline", description=text, epilog=example)
-    made.add_argument(
-        "--frames",
-        type=whole_number(25, 1_000_000),
-        default=DEMO_FRAMES,
-        metavar="N",
-        help="batches to send through the pipeline in all stages together, at least 25 (default: %(default)s)",
-    )
-    made.add_argument(
-        "--batch-size",
-        type=whole_number(1, 10_000),
-        default=DEMO_BATCH_SIZE,
-        metavar="N",
-        help="digits in a batch (default: %(default)s)",
-    )
-    made.add_argument(
-        "--skip-first-n",
-        type=whole_number(0, INT64_MAX),
-        default=DEMO_SKIPS,
-        metavar="N",
-        help="first calls of each node to leave out of the statistics (default: %(default)s)",
-    )
-    made.add_argument(
-        "--seed",
-        type=whole_number(0, 2**32 - 1),
-        default=0,
-        metavar="N",
-        help="of everything random: equal seeds give equal accuracies (default: %(default)s)",
-    )
-    made.set_defaults(run=demo)
-
-
-def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``run``, with the program's arguments unparsed."""
-    made = commands.add_parser(
-        "run",
-        help="record a program",
-        usage="%(prog)s [-h] [-o FILE] [-n GLOB]... [--]\n                      (-m MODULE | SCRIPT) [ARGUMENT]...",
-        description="Run a script, a folder or archive with a __main__.py, or a module as Python does, and record it. "
-        "PyTorch's operators are not recorded: that needs cprofiling.profile() in the program.",
-        epilog="example: cprofiling run -n 'mypkg.stages:*.forward' train.py --epochs 3",
-        allow_abbrev=False,
-    )
-    made.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where the trace goes: .json or .json.gz (default: trace.json)",
-    )
-    made.add_argument(
-        "-n",
-        "--node",
-        action="append",
-        type=node_glob,
-        default=[],
-        metavar="GLOB",
-        help="functions to record as nodes, beside those that the program itself declares: MODULE:FUNCTION, both with "
-        "wildcards, the function's name being the qualified one; or MODULE for all of its functions. __main__ is "
-        "the program itself. A module that is loaded before the program begins, as Python's start and cprofiling need "
-        "some, is meant by its exact name only. May be given several times (default: '__main__:*', if the program "
-        "does not mention cprofiling)",
-    )
-    made.set_defaults(run=run_program, refuse=made.error)
-
-
-def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``doctor``."""
-    text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
-    example = "example: cprofiling doctor --json"
-    made = commands.add_parser("doctor", help="tell what works here", description=text, epilog=example)
-    made.add_argument("--json", action="store_true", help="print all of it as JSON")
-    made.set_defaults(run=doctor)
-
-
-def demo(options: argparse.Namespace) -> str:
-    """Run the demo and return its report."""
-    try:
-        from cprofiling.commands.digits import run_demo
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in DEMO_PACKAGES:
-            raise
-        raise CommandError('the demo needs scikit-learn: pip install "cprofiling[demo]"') from None
-    return run_demo(
-        frames=options.frames,
-        batch_size=options.batch_size,
-        skip_first_n=options.skip_first_n,
-        seed=options.seed,
-    )
-
-
-def run_program(options: argparse.Namespace) -> str:
-    """Run and record a program, which begins once this command has unwound."""
-    from cprofiling.commands import program
-
-    if not options.program:
-        options.refuse("a program is required: SCRIPT or -m MODULE")
-    try:
-        launch = program.prepare(options.output, options.node, options.program)
-    except program.CannotRunError as error:
-        raise CommandError(str(error), error.status) from None
-    raise launch
-
-
-def doctor(options: argparse.Namespace) -> str:
-    """Return the report on this machine."""
-    from cprofiling.commands.doctor import report
-
-    return report(as_json=options.json)

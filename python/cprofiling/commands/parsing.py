@@ -156,11 +156,29 @@ def not_empty(text: str) -> str:
     return text
 
 
-def node_glob(text: str) -> str:
-    """Check a pattern of ``-n`` for argparse."""
-    from cprofiling.nodes.from_patterns.patterns import Pattern
+def number(what: str, low: float, high: float) -> Callable[[str], float]:
+    """Return an argparse converter of numbers from ``low`` to ``high``."""
 
-    try:
-        return Pattern(text).text
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            limits = " to ".join(f"{limit:.7g}" for limit in (low, high))
+            raise argparse.ArgumentTypeError(f"expected {what} from {limits}, got {text!r}")
+        return value
+
+    return convert
+
+
+def checked(check: Callable[[str], str]) -> Callable[[str], str]:
+    """Return an argparse converter with the message of a check's ValueError."""
+
+    def convert(text: str) -> str:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert

@@ -1,4 +1,4 @@
-"""Command ``run``, to run a program as Python does, and record it."""
+"""A program run as Python does, and recorded, for the command ``run``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Runnable = bytes | CodeType | Callable[[], object]  # as csrc/types.h has it
 
 OUTPUT = "trace.json"
-_WITH_VALUE = ("-o", "--output", "-n", "--node")
 _PACKAGE = __name__.partition(".")[0]
 # Loaded before sys.path has the program's folder: what lies there under such a name is never found by plain Python.
 _FIRST = {
@@ -70,12 +69,10 @@ class CannotRunError(Exception):
         self.status = status
 
 
-def split(arguments: Sequence[str], with_value: Sequence[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
-    """Split arguments of ``run`` from the program and its arguments.
+def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command's arguments from the program, ``-m`` with a module or a script, and its arguments.
 
-    The program is ``-m`` with a module, or a script.
-
-    with_value: options of the command that take a value, if not those of ``run``.
+    with_value: options of the command that take a value.
     """
     place = 0
     while place < len(arguments) and arguments[place].startswith("-"):

@@ -5,72 +5,48 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, compared, not_empty, whole_number
+from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, checked, compared, not_empty, whole_number
+from cprofiling.recording.result import Recording
 from cprofiling.report.formats import FORMATS, find, format_of
-
-if TYPE_CHECKING:
-    from cprofiling.recording.result import Recording
-    from cprofiling.report.read_files import Loaded
-    from cprofiling.report.view import View
+from cprofiling.report.read_files import Loaded, load
+from cprofiling.report.view import View
 
 
-def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``report``."""
-    made = commands.add_parser(
-        "report",
-        help="show what a file holds, in any format",
-        description="Show where the time went in a file: statistics, of Snapshot.to_bytes() or of a program that runs, "
-        "a timing report, or a recording, which is a Chrome trace of this package, of PyTorch or of Kineto.",
-        epilog="example: cprofiling report trace.json.gz -o report.html",
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.description = (
+        "Show where the time went in a file: statistics, of Snapshot.to_bytes() or of a program that runs, a timing "
+        "report, or a recording, which is a Chrome trace of this package, of PyTorch or of Kineto."
     )
-    made.add_argument("file", metavar="FILE", help="statistics, timing.json, or a trace (.json, .json.gz)")
-    made.add_argument(
-        "-r",
-        "--format",
-        type=_known_format,
-        metavar="FORMAT",
-        help=f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)",
-    )
-    made.add_argument("-o", "--output", type=not_empty, metavar="FILE", help="where to write it (default: stdout)")
-    made.add_argument(
-        "--against",
-        type=not_empty,
-        metavar="FILE",
-        help="another run, to compare with, for text, html, md and json. The exit status is that of compare",
-    )
-    made.add_argument("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
-    made.add_argument(
-        "--limit",
-        type=whole_number(1, INT64_MAX),
-        metavar="N",
-        help=f"text of a trace: the most rows of each table (default: {ROWS})",
-    )
-    made.add_argument("--group-by-node", action="store_true", help="text of a trace: tell apart what ran in which node")
-    made.set_defaults(run=report)
+    parser.epilog = "example: cprofiling report trace.json.gz -o report.html"
+    add = parser.add_argument
+    add("file", metavar="FILE", help="statistics, timing.json, or a trace (.json, .json.gz)")
+    format_help = f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)"
+    add("-r", "--format", type=checked(_known_format), metavar="FORMAT", help=format_help)
+    add("-o", "--output", type=not_empty, metavar="FILE", help="where to write it (default: stdout)")
+    against_help = "another run, to compare with, for text, html, md and json. The exit status is that of compare"
+    add("--against", type=not_empty, metavar="FILE", help=against_help)
+    add("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
+    limit_help = f"text of a trace: the most rows of each table (default: {ROWS})"
+    add("--limit", type=whole_number(1, INT64_MAX), metavar="N", help=limit_help)
+    add("--group-by-node", action="store_true", help="text of a trace: tell apart what ran in which node")
 
 
 def _known_format(name: str) -> str:
-    try:
-        find(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    find(name)
     return name
 
 
-def report(options: argparse.Namespace) -> str | None:
+def run(options: argparse.Namespace) -> str | None:
     """Return the text to print, None if written to a file.
 
     Sets the exit status, that of a comparison. Raises CommandError for a file that cannot be read or is damaged or
     unknown, an output that cannot be written, options that do not fit, and a missing package.
     """
-    from cprofiling.recording.result import Recording
-    from cprofiling.report.view import View
-
     kind = _format(options)
     if options.output is None and find(kind).needs_file:
         raise CommandError(f"{kind} needs a file: say which with -o")
@@ -117,8 +93,6 @@ def report(options: argparse.Namespace) -> str | None:
 
 
 def _format(options: argparse.Namespace) -> str:
-    from cprofiling.report.view import View
-
     if options.format is not None:
         return str(options.format)
     if options.output is None:
@@ -141,8 +115,6 @@ def load_file(path: str) -> Loaded:
 
     Raises CommandError, naming the file.
     """
-    from cprofiling.report.read_files import load
-
     name = shown_text("path", path)
     try:
         return load(path)
@@ -156,8 +128,6 @@ def load_file(path: str) -> Loaded:
 
 
 def _text(options: argparse.Namespace, view: View) -> str:
-    from cprofiling.recording.result import Recording
-
     name, recording = shown_text("path", options.file), view.of
     if not isinstance(recording, Recording):
         return f"{name}\n\n{view.render('text')}"

@@ -1,149 +1,70 @@
-"""Commands ``serve`` and ``control``, with tokens and certificates."""
+"""Command ``serve``, to run a program with a server beside it."""
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
-import stat
-from typing import TYPE_CHECKING
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
-from cprofiling._internal import environment, files
-from cprofiling.commands.parsing import CommandError, node_glob, not_empty, whole_number
-
-ADDRESS = "127.0.0.1:0"
-TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
-ACTIONS = ("on", "off", "reset", "stages")
-_FIELDS = {"on": ("reset", "synchronize_cuda", "skip_first_n"), "off": ("reset",)}  # that options may set
-SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
-_OTHERS = 0o027  # what others may not do to a file with a secret: its group may read it
-_LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
+from cprofiling._internal import environment
+from cprofiling._internal.messages import say
+from cprofiling._internal.text import shown_value
+from cprofiling.commands import program
+from cprofiling.commands.control import TOKEN_VARIABLE, add_token, import_grpc, token
+from cprofiling.commands.parsing import CommandError, not_empty
+from cprofiling.commands.run import add_nodes
+from cprofiling.nodes import profiler
+from cprofiling.nodes.from_patterns import source
+from cprofiling.nodes.from_patterns.patterns import Patterns
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
-    from cprofiling.monitoring.top.from_server import Endpoint
+DEFAULT = "default"
+NAMED = "nodes"  # that the command line names
+_WITH_VALUE = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
+split = partial(program.split, with_value=_WITH_VALUE)
 
 
-def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``serve``, with the program's arguments unparsed."""
-    made = commands.add_parser(
-        "serve",
-        help="run a program that can be controlled from outside",
-        usage="%(prog)s [-h] [OPTION]... [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
-        description="Run a program as Python does, with a gRPC server beside it, by which others switch profiling on "
-        "and off and read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions "
-        "that -n names. The address is printed on stderr.",
-        epilog="example: cprofiling serve -s main=__main__:pipeline -n 'mypkg:*.forward' app.py",
-        allow_abbrev=False,
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.usage = "%(prog)s [-h] [OPTION]... [--] (-m MODULE | SCRIPT) [ARGUMENT]..."
+    parser.description = (
+        "Run a program as Python does, with a gRPC server beside it, by which others switch profiling on and off and "
+        "read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions that -n names. "
+        "The address is printed on stderr."
     )
-    made.add_argument(
+    parser.epilog = "example: cprofiling serve -s main=__main__:pipeline -n 'mypkg:*.forward' app.py"
+    parser.allow_abbrev = False
+    add = parser.add_argument
+    add(
         "--address",
-        default=ADDRESS,
+        default="127.0.0.1:0",
         metavar="HOST:PORT",
         help="or unix:PATH, for this user only. What others reach needs TLS or a token (default: %(default)s)",
     )
-    made.add_argument(
+    add(
         "-s",
         "--session",
         action="append",
-        type=session_place,
+        type=_session_place,
         default=[],
         metavar="NAME=MODULE:ATTRIBUTE",
         help="a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated",
     )
-    made.add_argument(
-        "-n",
-        "--node",
-        action="append",
-        type=node_glob,
-        default=[],
-        metavar="GLOB",
-        help="functions that are to be nodes, in the session 'nodes', as for run; may be repeated",
-    )
-    made.add_argument("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
-    add_token(made, "that clients need")
-    made.add_argument(
-        "--no-token",
-        action="store_true",
-        help="want none, as clients of cuvis-ai-core have none",
-    )
-    made.add_argument("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
-    made.add_argument("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
-    made.set_defaults(run=serve, refuse=made.error)
+    add_nodes(parser, "functions that are to be nodes, in the session 'nodes', as for run; may be repeated")
+    add("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
+    add_token(parser, "that clients need")
+    add("--no-token", action="store_true", help="want none, as clients of cuvis-ai-core have none")
+    add("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
+    add("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
 
 
-def add_control(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``control``."""
-    made = commands.add_parser(
-        "control",
-        help="switch a served program's profiling",
-        description="Switch profiling in a program that serves, discard its statistics, or list the stages that it "
-        "has statistics of.",
-        epilog="example: cprofiling control 127.0.0.1:50051 on --skip-first-n 10",
-        allow_abbrev=False,
-    )
-    made.add_argument("address", metavar="ADDRESS", type=not_empty, help="the server's HOST:PORT, or unix:PATH")
-    made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    made.add_argument("--reset", action="store_true", help="with on or off: discard the statistics first")
-    made.add_argument("--synchronize-cuda", action="store_true", help="with on: wait for the device around each call")
-    made.add_argument(
-        "--skip-first-n",
-        type=whole_number(0, 2**31 - 1),
-        default=0,
-        metavar="N",
-        help="with on: first calls of each node to leave out (default: %(default)s)",
-    )
-    add_client(made)
-    made.set_defaults(run=control, refuse=made.error)
-
-
-def control(options: argparse.Namespace) -> str:
-    """Control a session, and return a message."""
-    fields = {name: getattr(options, name) for name in ("reset", "synchronize_cuda", "skip_first_n")}
-    foreign = [name for name, value in fields.items() if value and name not in _FIELDS.get(options.action, ())]
-    if foreign:
-        options.refuse(f"--{foreign[0].replace('_', '-')} does not go with {options.action}")
-    server = endpoint(options, options.address)
-    from cprofiling.monitoring.top import from_server as client
-
-    try:
-        return client.control(server, options.session, options.action, **fields)
-    except (client.TopError, ValueError) as error:
-        raise CommandError(str(error)) from None
-
-
-def add_client(made: argparse.ArgumentParser) -> None:
-    """Add options for a server's session."""
-    made.add_argument(
-        "--session", type=not_empty, metavar="NAME", help="of a server (default: the only one, or 'default')"
-    )
-    add_token(made, "that the server wants")
-    made.add_argument("--tls-ca", type=not_empty, metavar="FILE", help="use TLS; who may vouch for the server, PEM")
-
-
-def endpoint(options: argparse.Namespace, address: str) -> Endpoint:
-    """Return the server of ``add_client``'s options.
-
-    Raises CommandError if a file cannot be read.
-    """
-    needed()
-    from cprofiling.monitoring.top.from_server import Endpoint
-
-    return Endpoint(address, token(options), None if options.tls_ca is None else first_bytes(options.tls_ca))
-
-
-def add_token(made: argparse.ArgumentParser, which: str) -> None:
-    """Add the option for a token file, as arguments are visible to others."""
-    made.add_argument(
-        "--token-file",
-        type=not_empty,
-        metavar="FILE",
-        help=f"has the token {which} in its first line (default: the environment's {TOKEN_VARIABLE})",
-    )
-
-
-def session_place(text: str) -> tuple[str, str, str]:
-    """Parse name, module and attribute of a session for argparse."""
+def _session_place(text: str) -> tuple[str, str, str]:
     name, equals, place = text.partition("=")
     module, colon, attribute = place.partition(":")
     if not (name and equals and module and colon and attribute and "\0" not in text):
@@ -151,7 +72,7 @@ def session_place(text: str) -> tuple[str, str, str]:
     return name, module, attribute
 
 
-def serve(options: argparse.Namespace) -> str:
+def run(options: argparse.Namespace) -> NoReturn:
     """Serve and run a program, which begins once this command has unwound."""
     if not options.program:
         options.refuse("a program is required: SCRIPT or -m MODULE")
@@ -164,64 +85,125 @@ def serve(options: argparse.Namespace) -> str:
             f"{TOKEN_VARIABLE} is set but not followed, as Python runs with -E or -I or with others' rights: use "
             "--token-file FILE, or --no-token to want none"
         )
-    needed()
-    from cprofiling.commands import serving_program
-    from cprofiling.commands.program import CannotRunError
-
-    tls = None if options.tls_cert is None else (options.tls_cert, options.tls_key)
+    import_grpc()
+    wanted = token(options)
     try:
-        launch = serving_program.prepare(
-            options.program,
-            options.node,
-            sessions=options.session,
-            is_on=options.on,
-            serving={"address": options.address, "tls": tls, "token": token(options)},
-            is_open=options.no_token,
-        )
-    except CannotRunError as error:
+        served = ServedProgram(options.program, Patterns(options.node))
+        lines = serve(options, wanted)
+    except program.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from None
-    raise launch
+    if options.on:
+        profiler.set_profiling(True)
+        source.PROFILER.set_profiling(bool(options.node))
+    for line in lines:
+        say(line)
+    sys.excepthook = served.launcher
+    raise program.Launch
 
 
-def needed() -> None:
-    """Import gRPC.
+def serve(options: argparse.Namespace, wanted: str | None) -> list[str]:
+    """Start the server, and return lines with its address, and who can control it without a token.
 
-    Raises CommandError if it is not installed.
+    wanted: the token, unless ``--no-token`` is given.
+
+    Raises what ``cprofiling.server.serve`` raises.
     """
-    try:
-        import cprofiling.monitoring.server  # noqa: F401 for what it says
-    except ModuleNotFoundError as error:
-        raise CommandError(str(error)) from None
+    from cprofiling.monitoring import server
+    from cprofiling.monitoring.server.addresses import checked_address, is_local, socket_path
+
+    targets: dict[str, Any] = {DEFAULT: profiler.default_profiler}
+    if options.node:
+        targets[NAMED] = source.PROFILER
+    for name, module, attribute in options.session:
+        if name in targets:
+            raise ValueError(f"there is a session {shown_value(name)} already")
+        targets[name] = PlacedPipeline(module, attribute)
+    tls = None if options.tls_cert is None else (options.tls_cert, options.tls_key)
+    if options.no_token:
+        wanted = None
+        if not is_local(checked_address(options.address)):
+            raise ValueError(f"--no-token needs unix:PATH or an address such as 127.0.0.1:0, not {options.address}")
+    address = server.serve(targets, address=options.address, tls=tls, token=wanted).address
+    if wanted is not None:
+        return [f"serving on {address}"]
+    whose = "all who reach it"
+    if socket_path(address) is not None:
+        whose = "this user's programs"
+    elif is_local(address):
+        whose = "all users and programs of this machine"
+    without = f"without a token: {whose} can control it, clients of cuvis-ai-core among them"
+    return [f"serving on {address}", without]
 
 
-def token(options: Any) -> str | None:
-    """Return the token from a file or the environment, or None.
+class PlacedPipeline:
+    """Pipeline of the program, looked up at each call as it may change."""
 
-    It is removed from the environment, where child processes would find it. Raises CommandError for a file that others
-    may read or change.
-    """
-    found = environment.text(TOKEN_VARIABLE)
-    os.environ.pop(TOKEN_VARIABLE, None)
-    if options.token_file is None:
+    def __init__(self, module: str, attribute: str) -> None:
+        """Note the module's name, and the dotted path in it."""
+        self._module = module
+        self._attribute = attribute
+
+    @property
+    def profiling_enabled(self) -> bool:
+        """As of the pipeline."""
+        return bool(self._found().profiling_enabled)
+
+    def set_profiling(self, enabled: bool, **options: Any) -> None:
+        """As of the pipeline."""
+        self._found().set_profiling(enabled, **options)
+
+    def get_profiling_summary(self, stage: str | None) -> Any:
+        """As of the pipeline."""
+        return self._found().get_profiling_summary(stage)
+
+    def reset_profiling(self) -> None:
+        """As of the pipeline."""
+        self._found().reset_profiling()
+
+    def _found(self) -> Any:
+        found: Any = sys.modules.get(self._module)
+        for name in self._attribute.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            import grpc
+
+            from cprofiling.monitoring.server.messages import Refusal
+
+            place = shown_value(f"{self._module}:{self._attribute}")
+            raise Refusal(grpc.StatusCode.NOT_FOUND, f"the program has no {place} yet")
         return found
-    line, _, _ = first_bytes(options.token_file, is_secret=True).partition(b"\n")
-    return line.decode("utf-8", "replace").strip()
 
 
-def first_bytes(path: str, *, is_secret: bool = False) -> bytes:
-    """Return the contents of a small file.
+class _NotRecorded:
+    """Stand-in for a recording, with nodes and unmatched patterns only."""
 
-    Raises CommandError if it cannot be read, or is not secret as required.
+    def __init__(self, patterns: Patterns) -> None:
+        self.patterns = patterns
+        self.module: str | None = None
+
+    def begin(self) -> None:
+        """Report at the end of this process, but not of its children."""
+        atexit.register(self._conclude, os.getpid())
+
+    def _conclude(self, speaker: int) -> None:
+        if os.getpid() == speaker:
+            program.say_unmatched(self.patterns)
+
+
+class ServedProgram(program.Program):
+    """Served program.
+
+    Processes that it spawns are not served.
     """
-    try:
-        with files.open_to_read(path) as file:
-            status = os.fstat(file.fileno())
-            if is_secret and (status.st_mode & _OTHERS or status.st_uid not in (0, os.geteuid())):
-                now = f"mode {stat.S_IMODE(status.st_mode):04o}, user {status.st_uid}"
-                advice = f"chmod 600 {path!a}, and chown it to the user that runs this"
-                raise CommandError(f"{path!a} is no secret, as other users may read or change it ({now}): {advice}")
-            return file.read(_LONGEST_FILE)
-    except OSError as error:
-        raise CommandError(f"cannot read {path!a}: {error.strerror}") from None
+
+    def __init__(self, arguments: list[str], patterns: Patterns) -> None:
+        """Note program, arguments and nodes.
+
+        Raises CannotRunError if there is no such program.
+        """
+        super().__init__(arguments, _NotRecorded(patterns))  # type: ignore[arg-type]  # it is asked for no more
+
+    def _watch_spawning(self, spawn: ModuleType) -> None:
+        """Leave them as they are."""

@@ -12,8 +12,8 @@ from cprofiling._core import FormatError
 from cprofiling._internal import environment
 from cprofiling._internal.optional import imported
 from cprofiling._startup import LIVE_VARIABLE
-from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
-from cprofiling.commands.serve import add_client, endpoint
+from cprofiling.commands.control import add_client, endpoint
+from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, number, whole_number, write_as_is
 from cprofiling.monitoring.top.samples import SORT_KEYS, Choice
 
 if TYPE_CHECKING:
@@ -28,65 +28,34 @@ INT32_MAX = 2**31 - 1
 _MOST_PORT_DIGITS = 5
 
 
-def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``top``."""
-    made = commands.add_parser(
-        "top",
-        help="show the statistics of another process live",
-        description="Show what the nodes of another process do, and refresh it until it ends or is interrupted: from "
-        "its live file, or from its server.",
-        epilog="example: cprofiling top live.cprof --sort-by p99 --node 'model*'",
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and add its options."""
+    parser.description = (
+        "Show what the nodes of another process do, and refresh it until it ends or is interrupted: from its live "
+        "file, or from its server."
     )
-    made.add_argument(
-        "target",
-        metavar="TARGET",
-        nargs="?",
-        type=not_empty,
-        help=f"a live file, the number of a process that has one, or a server (default: ${LIVE_VARIABLE})",
-    )
-    made.add_argument(
-        "--sort-by",
-        choices=SORT_KEYS,
-        default=SORT_KEYS[0],
-        metavar="KEY",
-        help=f"{', '.join(SORT_KEYS)} (default: total)",
-    )
-    made.add_argument("--reverse", action="store_true", help="the smallest first")
-    made.add_argument(
-        "-n",
-        "--node",
-        action="append",
-        type=not_empty,
-        default=[],
-        metavar="GLOB",
-        help="only these; may be given again",
-    )
-    made.add_argument("--stage", metavar="NAME", help="only the nodes of this stage")
-    made.add_argument(
+    parser.epilog = "example: cprofiling top live.cprof --sort-by p99 --node 'model*'"
+    add = parser.add_argument
+    target_help = f"a live file, the number of a process that has one, or a server (default: ${LIVE_VARIABLE})"
+    add("target", metavar="TARGET", nargs="?", type=not_empty, help=target_help)
+    sort_help = f"{', '.join(SORT_KEYS)} (default: total)"
+    add("--sort-by", choices=SORT_KEYS, default=SORT_KEYS[0], metavar="KEY", help=sort_help)
+    add("--reverse", action="store_true", help="the smallest first")
+    node_help = "only these; may be given again"
+    add("-n", "--node", action="append", type=not_empty, default=[], metavar="GLOB", help=node_help)
+    add("--stage", metavar="NAME", help="only the nodes of this stage")
+    add(
         "--interval",
-        type=interval,
+        type=number("a number of seconds", LEAST_INTERVAL_S, MOST_INTERVAL_S),
         default=INTERVAL_S,
         metavar="SECONDS",
         help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
     )
-    made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
-    add_client(made)
-    made.set_defaults(run=top, refuse=made.error)
+    add("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
+    add_client(parser)
 
 
-def interval(text: str) -> float:
-    """Parse a number of seconds for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not LEAST_INTERVAL_S <= value <= MOST_INTERVAL_S:
-        limits = f"from {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g}"
-        raise argparse.ArgumentTypeError(f"expected a number of seconds {limits}, got {text!r}")
-    return value
-
-
-def top(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Show samples to the end, usually an interrupt."""
     target: str = options.target or environment.text(LIVE_VARIABLE) or ""
     if not target:
