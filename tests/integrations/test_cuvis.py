@@ -936,11 +936,6 @@ def answered(stub: Any, method: str, request: Any) -> tuple[Any, ...]:
 SWITCHES: list[dict[str, Any]] = [
     {"skip_first_n": 1}, {"synchronize_cuda": True}, {"skip_first_n": 3, "reset": True}, {},
 ]  # fmt: skip
-    {"skip_first_n": 1},
-    {"synchronize_cuda": True},
-    {"skip_first_n": 3, "reset": True},
-    {},
-]
 
 
 def test_its_grpc_service_answers_the_same() -> None:
