@@ -254,9 +254,10 @@ def test_a_node_s_time_is_that_of_all_its_stages() -> None:
                 sum(range(200_000))
 
     timer = timed_call.Timer()
-    one, both = (min(timer.time(call).rows["node"] for _ in range(5)) for call in (run, functools.partial(run, "val")))
+    calls = (run, functools.partial(run, "val"))
+    one, both = (min(timer.time(call).rows["node"].cpu_ms or 0.0 for _ in range(5)) for call in calls)
     timer.close()
-    assert both.wall_ms > 1.3 * one.wall_ms
+    assert both > 1.3 * one
 
 
 def test_a_node_without_a_name_is_not_taken_for_the_whole_call() -> None:

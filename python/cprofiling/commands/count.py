@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text, shown_value
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEPTHS = "2,5,10,20"
 _MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000
-_COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
+_COLUMNS: tuple[str, ...] = ("depth", "fused", "native_calls", "operators", "cuda_launches")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,11 @@ def run(options: argparse.Namespace) -> str:
         import json
 
         return json.dumps([asdict(row) for row in rows], indent=2)
-    cells = [_COLUMNS, *(tuple(map(_cell, astuple(row))) for row in rows)]
+    cells = [_COLUMNS]
+    for row in rows:
+        counts = (row.native_calls, row.operators, row.cuda_launches)
+        told = ("-" if count is None else str(count) for count in counts)
+        cells.append((str(row.depth), "yes" if row.fused else "no", *told))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(map(str.rjust, line, widths)) for line in cells]
     return "\n".join([*table, *(f"cuda_launches: {reason}" for reason in reasons if reason is not None)])
@@ -152,9 +156,3 @@ def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
         place = f" ({places[-1]})" if places else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
-
-
-def _cell(value: bool | int | None) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else str(value)

@@ -41,31 +41,28 @@ def driver(path: str) -> dict[str, object]:
         found: dict[str, object] = {"version": version.value, "code": code, "code_name": name}
         if code == 0:
             is_known = library.cuDeviceGetCount(ctypes.byref(count)) == 0
-            found["devices"] = [_device(library, ordinal) for ordinal in range(count.value)] if is_known else []
+            devices: list[dict[str, object]] = []
+            for ordinal in range(count.value if is_known else 0):
+                handle, memory, device_name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(_NAME_SIZE)
+                library.cuDeviceGet(ctypes.byref(handle), ordinal)
+                library.cuDeviceGetName(device_name, _NAME_SIZE, handle)
+                library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+                numbers = []
+                for attribute in (_MAJOR, _MINOR, _MULTIPROCESSORS):
+                    value = ctypes.c_int()
+                    library.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+                    numbers.append(value.value)
+                devices.append({
+                    "ordinal": ordinal,
+                    "name": device_name.value.decode("utf-8", "replace"),
+                    "memory_bytes": memory.value,
+                    "compute_capability": f"{numbers[0]}.{numbers[1]}",
+                    "multiprocessors": numbers[2],
+                })  # fmt: skip
+            found["devices"] = devices
     except (OSError, AttributeError) as error:
         return {"error": str(error)}
     return found
-
-
-def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
-    handle = ctypes.c_int()
-    name = ctypes.create_string_buffer(_NAME_SIZE)
-    memory = ctypes.c_size_t()
-    library.cuDeviceGet(ctypes.byref(handle), ordinal)
-    library.cuDeviceGetName(name, _NAME_SIZE, handle)
-    library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
-    numbers = {}
-    for attribute in (_MULTIPROCESSORS, _MAJOR, _MINOR):
-        value = ctypes.c_int()
-        library.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
-        numbers[attribute] = value.value
-    return {
-        "ordinal": ordinal,
-        "name": name.value.decode("utf-8", "replace"),
-        "memory_bytes": memory.value,
-        "compute_capability": f"{numbers[_MAJOR]}.{numbers[_MINOR]}",
-        "multiprocessors": numbers[_MULTIPROCESSORS],
-    }
 
 
 def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
@@ -88,19 +85,14 @@ def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
             return {"path": path}
         version = ctypes.c_uint32()
         library.cuptiGetVersion(ctypes.byref(version))
-        return {"path": path, "version": version.value, **_subscribed(library)}
+        handle, text = ctypes.c_void_p(), ctypes.c_char_p()
+        code = library.cuptiSubscribe(ctypes.byref(handle), _CALLBACK, None)  # the process's one subscriber
+        library.cuptiGetResultString(code, ctypes.byref(text))
+        if code == 0:
+            library.cuptiUnsubscribe(handle)
+        told = (text.value or b"").decode("utf-8", "replace")
+        return {"path": path, "version": version.value, "code": code, "code_name": told}
     return found
-
-
-def _subscribed(library: ctypes.CDLL) -> dict[str, object]:
-    """Return whether the process's one CUPTI subscriber is free."""
-    handle = ctypes.c_void_p()
-    code = library.cuptiSubscribe(ctypes.byref(handle), _CALLBACK, None)
-    text = ctypes.c_char_p()
-    library.cuptiGetResultString(code, ctypes.byref(text))
-    if code == 0:
-        library.cuptiUnsubscribe(handle)
-    return {"code": code, "code_name": (text.value or b"").decode("utf-8", "replace")}
 
 
 def main(driver_path: str, *cupti_paths: str) -> None:

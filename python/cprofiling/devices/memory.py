@@ -61,8 +61,12 @@ def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, 
             return None
         index = device_index(row, arguments)
         figures = _read(row, index)
-        if figures is not None and not _keeps_peak(row, index, figures[1], reset):
+        if figures is not None and figures[1] == UNKNOWN:
+            _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
+        elif figures is not None and reset and not _has_reset(row, index):  # the peak may be of any time before
             figures = figures[0], UNKNOWN
+        elif figures is not None:
+            _without_peak(None)
     except Exception as error:  # noqa: BLE001 the framework's
         _keep(f"the framework does not answer ({type(error).__name__}: {error})")
         return None
@@ -132,17 +136,6 @@ def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
         return total - free, UNKNOWN
     allocated, most = row.memory(index)
     return allocated, most
-
-
-def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bool:
-    """Return whether the peak for the requested time is kept, or note why not."""
-    if most == UNKNOWN:
-        _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
-        return False
-    if reset and not _has_reset(row, index):  # they may be of any time before
-        return False
-    _without_peak(None)
-    return True
 
 
 def _has_reset(row: DeviceOperations, index: int) -> bool:

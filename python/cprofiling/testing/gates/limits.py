@@ -49,12 +49,17 @@ def limits_of(marks: Iterable[Any], native: Iterable[str]) -> Limits:
     named = said.get("native", ())
     if not isinstance(named, (str, list, tuple)):
         raise TypeError(f"native must be a pattern or a list of them, got {shown_value(named)}")
+    p95_ms = said.get("p95_ms")
+    if isinstance(p95_ms, Mapping):
+        p95_ms = {str(name): arguments.number_between(f"p95_ms[{name!r}]", ms, 0, 1e12) for name, ms in p95_ms.items()}
+    elif p95_ms is not None:
+        p95_ms = arguments.number_between("p95_ms", p95_ms, 0, 1e12)
     patterns = (*native, *((named,) if isinstance(named, str) else named))
     return Limits(
         _counts("native_calls", said.get("native_calls")),
         _counts("operators", said.get("operators")),
         None if said.get("launches") is None else arguments.index_between("launches", said["launches"], 0),
-        _times(said.get("p95_ms")),
+        p95_ms,
         checked_patterns(patterns) if patterns else (),
     )
 
@@ -66,12 +71,6 @@ def _counts(parameter: str, value: Any) -> int | dict[str, int] | None:
         if _SEPARATORS[parameter] not in checked_text(parameter, name):
             raise ValueError(f"{parameter} must be by names with a {_SEPARATORS[parameter]!r}, got {shown_value(name)}")
     return {name: arguments.index_between(f"{parameter}[{name!r}]", most, 0) for name, most in value.items()}
-
-
-def _times(value: Any) -> float | dict[str, float] | None:
-    if isinstance(value, Mapping):
-        return {str(node): arguments.number_between(f"p95_ms[{node!r}]", most, 0, 1e12) for node, most in value.items()}
-    return None if value is None else arguments.number_between("p95_ms", value, 0, 1e12)
 
 
 def complaints(limits: Limits, measured: Measured) -> list[str]:

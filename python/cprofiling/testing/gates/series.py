@@ -77,20 +77,15 @@ def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series
         pairs: list[tuple[Turn, Turn]] = []
         for _ in range(MOST_ROUNDS):
             pairs += [(timer.time(reference_work), timer.time(function)) for _ in range(count)]
-            if _error_pct(pairs) <= _LARGEST_ERROR_PCT:
+            row = _row(pairs, CALL)
+            beside = row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms
+            ratios = [time / other for time, other in zip(row.cpu_ms or row.wall_ms, beside, strict=True) if other > 0]
+            if len(ratios) < 2 or 100 * stdev(ratios) / math.sqrt(len(ratios)) <= _LARGEST_ERROR_PCT * fmean(ratios):
                 break
     names = dict.fromkeys(name for _, turn in pairs for name in turn.rows)
     computes = only_compute([turn for _, turn in pairs], [beside for beside, _ in pairs])
     rows = {name: _row([pair for pair in pairs if name in pair[1].rows], name) for name in names}
     return Series(computes, rows)
-
-
-def _error_pct(pairs: Sequence[tuple[Turn, Turn]]) -> float:
-    """Return the standard error of the mean ratio, in percent."""
-    row = _row(pairs, CALL)
-    beside = zip(row.cpu_ms or row.wall_ms, row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms, strict=True)
-    ratios = [time / other for time, other in beside if other > 0]
-    return 100 * stdev(ratios) / math.sqrt(len(ratios)) / (fmean(ratios) or 1.0) if len(ratios) > 1 else 0.0
 
 
 def reference_work() -> int:
@@ -107,7 +102,12 @@ def _row(pairs: Sequence[tuple[Turn, Turn]], name: str) -> Row:
     times = [turn.rows[name] for _, turn in pairs]
     beside = [turn.rows[CALL] for turn, _ in pairs]
     known = [each.cpu_ms for each in times if each.cpu_ms is not None]
-    lines = [stood for _, turn in pairs if (stood := _in_line_ms(turn, name)) is not None]
+    lines = []  # the row's part of the time in line for a processor
+    for (_, turn), each in zip(pairs, times, strict=True):
+        call = turn.rows[CALL]
+        off, all_off = (of.wall_ms - (of.cpu_ms or 0.0) for of in (each, call))
+        if turn.in_line_ms is not None:
+            lines.append(max(0.0, min(turn.in_line_ms * off / all_off, off)) if all_off > 0 else 0.0)
     return Row(
         [each.wall_ms for each in times],
         known if len(known) == len(times) else None,
@@ -116,15 +116,6 @@ def _row(pairs: Sequence[tuple[Turn, Turn]], name: str) -> Row:
         [each.wall_ms for each in beside],
         [each.cpu_ms or 0.0 for each in beside],
     )
-
-
-def _in_line_ms(turn: Turn, name: str) -> float | None:
-    """Return a row's part of the time in line for a processor."""
-    if turn.in_line_ms is None:
-        return None
-    node, call = turn.rows[name], turn.rows[CALL]
-    off, all_off = (each.wall_ms - (each.cpu_ms or 0.0) for each in (node, call))
-    return max(0.0, min(turn.in_line_ms * off / all_off, off)) if all_off > 0 else 0.0
 
 
 class Change(NamedTuple):
