@@ -76,3 +76,14 @@ void cprof_alloc_set_hooks(const cprof_alloc_hooks *hooks)
 {
     cprof_alloc_hooks_in_use = hooks != NULL ? hooks : &cprof_alloc_system;
 }
+
+void *cprof_alloc_grow(void *items, size_t *capacity, size_t count, size_t width, size_t first)
+{
+    if (count < *capacity) {
+        return items;
+    }
+    size_t more = *capacity == 0 ? first : *capacity * 2;
+    void *grown = cprof_alloc_resize(items, more * width);
+    *capacity = grown != NULL ? more : *capacity;
+    return grown;
+}

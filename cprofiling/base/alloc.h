@@ -24,6 +24,10 @@ void *cprof_alloc_resize(void *memory, size_t size);
 /* Gives back what the two functions above returned. NULL is ignored. */
 void cprof_alloc_release(void *memory);
 
+/* The items of an array, with room for one more than `count` of `width` bytes: where *capacity of them are taken it is resized,
+ * and *capacity doubled, or `first` where it was 0. NULL without memory: then nothing was changed. */
+void *cprof_alloc_grow(void *items, size_t *capacity, size_t count, size_t width, size_t first);
+
 /* `size` bytes (a multiple of 4,096) of zero pages, which take no memory until written; NULL when refused. */
 void *cprof_alloc_map_pages(size_t size);
 

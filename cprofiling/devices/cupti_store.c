@@ -1,7 +1,6 @@
 #include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/base/vector.h"
 #include "cprofiling/devices/cupti_records.h"
 #include "cprofiling/nodes/registry.h"
 
@@ -148,7 +147,7 @@ static void *add_item_lock_held(cprof_cupti_items *items, size_t size, size_t ca
         return NULL;
     }
     if (items->count / CHUNK == items->chunk_count) {
-        char **chunks = cprof_vector_grow(items->chunks, &items->chunk_capacity, items->chunk_count, sizeof *chunks, 8);
+        char **chunks = cprof_alloc_grow(items->chunks, &items->chunk_capacity, items->chunk_count, sizeof *chunks, 8);
         if (chunks == NULL) {
             return NULL;
         }

@@ -1,7 +1,5 @@
 #include "cprofiling/files/chrome_event.h"
 
-#include "cprofiling/files/json_text.h"
-
 #include <string.h>
 
 enum {
@@ -61,7 +59,7 @@ static cprof_chrome_field find(known_keys keys, const cprof_json_value *key)
     char unescaped[ESCAPE * LONGEST];
     cprof_name name = key->text;
     if (!key->is_plain && name.length <= sizeof unescaped) {
-        name = (cprof_name){unescaped, cprof_json_text_unescape(name, unescaped)};
+        name = (cprof_name){unescaped, cprof_json_read_unescape(name, unescaped)};
     }
     if (name.length > LONGEST) {
         return CPROF_CHROME_FIELDS;

@@ -1,9 +1,7 @@
 #include "cprofiling/files/chrome_read.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/base/vector.h"
 #include "cprofiling/files/chrome_values.h"
-#include "cprofiling/files/json_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,7 +100,7 @@ static uint32_t new_open(load *l)
         return number;
     }
     open_event *open = l->open_count < UINT32_MAX / 2
-                           ? cprof_vector_grow(l->open, &l->open_capacity, l->open_count, sizeof *open, FIRST_OPEN)
+                           ? cprof_alloc_grow(l->open, &l->open_capacity, l->open_count, sizeof *open, FIRST_OPEN)
                            : NULL;
     if (open == NULL) {
         return 0;
@@ -288,7 +286,7 @@ static bool step_member(load *l)
     char unescaped[128];
     cprof_name name = l->key.text;
     if (!l->key.is_plain && name.length <= sizeof unescaped) {
-        name = (cprof_name){unescaped, cprof_json_text_unescape(name, unescaped)};
+        name = (cprof_name){unescaped, cprof_json_read_unescape(name, unescaped)};
     }
     l->is_list = cprof_name_is(name, "traceEvents");
     if (!l->is_list) {
@@ -344,7 +342,7 @@ static cprof_status take_fact(load *l)
     if (bytes == NULL || cprof_chrome_values_json(&l->values, &l->value, &json) != CPROF_OK) {
         return CPROF_NO_MEMORY;
     }
-    cprof_name key = {bytes, cprof_json_text_unescape(l->key.text, bytes)};
+    cprof_name key = {bytes, cprof_json_read_unescape(l->key.text, bytes)};
     if (cprof_name_is(key, "baseTimeNanoseconds")) {
         return take_base(l, key);
     }

@@ -2,9 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
-#include "cprofiling/base/vector.h"
 #include "cprofiling/files/chrome_write.h"
-#include "cprofiling/files/json_text.h"
 #include "cprofiling/files/json_write.h"
 #include "cprofiling/nodes/accum.h"
 
@@ -83,7 +81,7 @@ static cprof_status string_of_value(cprof_chrome_values *values, const cprof_jso
     if (bytes == NULL) {
         return CPROF_NO_MEMORY;
     }
-    *string = (cprof_name){bytes, cprof_json_text_unescape(*string, bytes)};
+    *string = (cprof_name){bytes, cprof_json_read_unescape(*string, bytes)};
     return CPROF_OK;
 }
 
@@ -136,7 +134,7 @@ cprof_status cprof_chrome_values_json(cprof_chrome_values *values, const cprof_j
     if (bytes == NULL) {
         return CPROF_NO_MEMORY;
     }
-    *json = (cprof_name){bytes, cprof_json_text_strict(*json, bytes)};
+    *json = (cprof_name){bytes, cprof_json_read_strict(*json, bytes)};
     return CPROF_OK;
 }
 
@@ -145,7 +143,7 @@ cprof_status cprof_chrome_values_json(cprof_chrome_values *values, const cprof_j
 bool cprof_chrome_values_is_integer(const cprof_json_value *value, int64_t *integer)
 {
     bool is_exact = false;
-    return value != NULL && value->kind == CPROF_JSON_NUMBER && cprof_json_text_decimal(value->text, 0, integer, &is_exact) &&
+    return value != NULL && value->kind == CPROF_JSON_NUMBER && cprof_json_read_decimal(value->text, 0, integer, &is_exact) &&
            is_exact;
 }
 
@@ -160,7 +158,7 @@ cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, 
     bool ignored;
     *ns = 0;
     *is_known = value != NULL && value->kind == CPROF_JSON_NUMBER;
-    return !*is_known || cprof_json_text_decimal(value->text, NS_POWER, ns, &ignored) ? CPROF_OK : CPROF_OUT_OF_RANGE;
+    return !*is_known || cprof_json_read_decimal(value->text, NS_POWER, ns, &ignored) ? CPROF_OK : CPROF_OUT_OF_RANGE;
 }
 
 static bool parse_hex(const char *digits, uint64_t *bits)
@@ -373,7 +371,7 @@ static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thr
 static cprof_status add_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t track)
 {
     uint32_t *of_lanes =
-        cprof_vector_grow(tracks->of_lanes, &tracks->capacity, tracks->lanes.count, sizeof *of_lanes, FIRST_LANES);
+        cprof_alloc_grow(tracks->of_lanes, &tracks->capacity, tracks->lanes.count, sizeof *of_lanes, FIRST_LANES);
     if (of_lanes == NULL) {
         return CPROF_NO_MEMORY;
     }

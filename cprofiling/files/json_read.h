@@ -121,4 +121,24 @@ cprof_json_next cprof_json_read_member(cprof_json_reader *reader, cprof_json_val
 /* Reads the value that comes next, to its end. */
 bool cprof_json_read_value(cprof_json_reader *reader, cprof_json_value *value);
 
+/* What the texts of values stand for, that a reader has read: all of them are well-formed. */
+
+/* Whether a byte is a decimal digit. */
+static inline bool cprof_json_read_is_digit(char byte)
+{
+    return (unsigned char)(byte - '0') < 10;
+}
+
+/* Of a number's text: the number times 10^power, rounded half to even, without any loss before; *is_exact says whether there
+ * was nothing to round. False when it is not within int64. */
+bool cprof_json_read_decimal(cprof_name number, int power, int64_t *value, bool *is_exact);
+
+/* Writes what a string's text stands for to `out`, which has room for as many bytes; returns how many there are. Halves of
+ * surrogate pairs are joined; a lone one becomes three bytes, as if it were a character. */
+size_t cprof_json_read_unescape(cprof_name string, char *out);
+
+/* Writes a value's text to `out`, which has room for twice as many bytes, with null for what is CPROF_JSON_UNKNOWN; returns how
+ * many bytes there are. */
+size_t cprof_json_read_strict(cprof_name value, char *out);
+
 #endif

@@ -4,7 +4,6 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/files/live_file.h"
 #include "cprofiling/base/bytes.h"
-#include "cprofiling/base/vector.h"
 #include "cprofiling/files/snapshot.h"
 #include "cprofiling/base/random.h"
 
@@ -458,7 +457,7 @@ static cprof_name *copy_texts(const cprof_live_about *about)
 
 static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
 {
-    source *sources = cprof_vector_grow(live->sources, &live->source_capacity, live->source_count, sizeof *sources, 4);
+    source *sources = cprof_alloc_grow(live->sources, &live->source_capacity, live->source_count, sizeof *sources, 4);
     if (sources == NULL) {
         return CPROF_NO_MEMORY;
     }

@@ -1,7 +1,6 @@
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/base/vector.h"
 #include "cprofiling/files/snapshot_merge.h"
 
 #include <math.h>
@@ -110,7 +109,7 @@ typedef struct {
 static bool make_room(collector *all)
 {
     cprof_snapshot *snapshot = all->snapshot;
-    cprof_snapshot_key **keys = cprof_vector_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
+    cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
     if (keys == NULL) {
         return false;
     }

@@ -3,7 +3,6 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
-#include "cprofiling/base/vector.h"
 
 enum { SHARE = 16, PAGE = 4096 };
 
@@ -140,7 +139,7 @@ void cprof_registry_reset(cprof_registry *registry)
 static bool add_slab_table_lock_held(cprof_registry *registry)
 {
     struct cprof_slab **slabs =
-        cprof_vector_grow(registry->slabs, &registry->slab_capacity, registry->slab_count, sizeof *slabs, 4);
+        cprof_alloc_grow(registry->slabs, &registry->slab_capacity, registry->slab_count, sizeof *slabs, 4);
     if (slabs == NULL) {
         return false;
     }

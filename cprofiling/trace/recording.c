@@ -3,7 +3,6 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
-#include "cprofiling/base/vector.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -114,7 +113,7 @@ void cprof_recording_resume(cprof_recording_session *session)
 
 static bool grow_threads(cprof_recording_session *session)
 {
-    pid_t *threads = cprof_vector_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
+    pid_t *threads = cprof_alloc_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
     if (threads == NULL) {
         return false;
     }
@@ -220,7 +219,7 @@ static inline uint32_t label_of(cprof_accum *accum, uint32_t serial)
 static bool grow_steps(cprof_recording_session *session)
 {
     cprof_recording_begun_step *steps =
-        cprof_vector_grow(session->steps, &session->step_capacity, session->step_count, sizeof *steps, 16);
+        cprof_alloc_grow(session->steps, &session->step_capacity, session->step_count, sizeof *steps, 16);
     if (steps == NULL) {
         return false;
     }

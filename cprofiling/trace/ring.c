@@ -1,7 +1,6 @@
 #include "cprofiling/trace/ring.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/base/vector.h"
 
 enum {
     FIRST_CHUNK = 64, /* events, a page of them: a thread may come for one */
@@ -42,7 +41,7 @@ static bool make_chunk(const struct cprof_ring *ring, cprof_ring_chunk *made)
 
 static bool add_chunk(struct cprof_ring *ring)
 {
-    cprof_ring_chunk *chunks = cprof_vector_grow(ring->chunks, &ring->chunk_capacity, ring->chunk_count, sizeof *chunks, 8);
+    cprof_ring_chunk *chunks = cprof_alloc_grow(ring->chunks, &ring->chunk_capacity, ring->chunk_count, sizeof *chunks, 8);
     if (chunks == NULL) {
         return false;
     }

@@ -3,7 +3,6 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
 #include "cprofiling/base/random.h"
-#include "cprofiling/base/vector.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -185,7 +184,7 @@ static cprof_status add_track(cprof_table *table, cprof_track track)
 {
     size_t number = table->track_count;
     cprof_track *tracks = number < UINT32_MAX - 1
-                              ? cprof_vector_grow(table->tracks, &table->track_capacity, number, sizeof *tracks, FIRST_ITEMS)
+                              ? cprof_alloc_grow(table->tracks, &table->track_capacity, number, sizeof *tracks, FIRST_ITEMS)
                               : NULL;
     if (tracks == NULL) {
         return CPROF_NO_MEMORY;
@@ -351,7 +350,7 @@ cprof_status cprof_table_add(cprof_table *table, const cprof_row *row)
 
 cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow)
 {
-    cprof_flow *flows = cprof_vector_grow(table->flows, &table->flow_capacity, table->flow_count, sizeof *flows, FIRST_ITEMS);
+    cprof_flow *flows = cprof_alloc_grow(table->flows, &table->flow_capacity, table->flow_count, sizeof *flows, FIRST_ITEMS);
     if (flows == NULL) {
         return CPROF_NO_MEMORY;
     }
@@ -363,7 +362,7 @@ cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow)
 cprof_status cprof_table_set_fact(cprof_table *table, cprof_name key, cprof_name value)
 {
     cprof_fact fact = {.length = value.length};
-    cprof_fact *facts = cprof_vector_grow(table->facts, &table->fact_capacity, table->fact_count, sizeof *facts, FIRST_ITEMS);
+    cprof_fact *facts = cprof_alloc_grow(table->facts, &table->fact_capacity, table->fact_count, sizeof *facts, FIRST_ITEMS);
     if (facts == NULL) {
         return CPROF_NO_MEMORY;
     }

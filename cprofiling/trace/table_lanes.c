@@ -1,7 +1,6 @@
 #include "cprofiling/trace/table_lanes.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/base/vector.h"
 
 enum { FIRST_OPEN = 64 };
 
@@ -111,7 +110,7 @@ static cprof_status take_place(track_sweep *sweep, uint32_t *place)
         sweep->free = sweep->pool[*place - 1].below;
         return CPROF_OK;
     }
-    open_row *resized = cprof_vector_grow(sweep->pool, &sweep->capacity, sweep->used, sizeof *resized, FIRST_OPEN);
+    open_row *resized = cprof_alloc_grow(sweep->pool, &sweep->capacity, sweep->used, sizeof *resized, FIRST_OPEN);
     if (resized == NULL) {
         return CPROF_NO_MEMORY;
     }

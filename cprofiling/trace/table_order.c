@@ -2,7 +2,6 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
-#include "cprofiling/base/vector.h"
 
 #include <string.h>
 
@@ -375,7 +374,7 @@ static cprof_status nest_track(cprof_table *table, const uint32_t *rows, size_t 
         while (depth > 0 && (*stack)[depth - 1].end <= end_ns) {
             depth--;
         }
-        enclosing_row *resized = cprof_vector_grow(*stack, capacity, depth, sizeof *resized, FIRST_DEPTH);
+        enclosing_row *resized = cprof_alloc_grow(*stack, capacity, depth, sizeof *resized, FIRST_DEPTH);
         if (resized == NULL) {
             return CPROF_NO_MEMORY;
         }

@@ -138,4 +138,23 @@ TEST(null_restores_the_system)
     CHECK_EQUAL(fake_alloc_made(), made);
 }
 
+TEST(arrays_grow)
+{
+    fake_alloc_install();
+    size_t capacity = 0;
+    uint64_t *items = NULL;
+    for (size_t i = 0; i < 100; i++) {
+        items = cprof_alloc_grow(items, &capacity, i, sizeof *items, 3);
+        CHECK(items != NULL && capacity > i && (capacity % 3) == 0);
+        items[i] = i;
+    }
+    CHECK_EQUAL(items[99], 99);
+    CHECK_EQUAL(capacity, 192);
+    fake_alloc_fail(1);
+    CHECK(cprof_alloc_grow(items, &capacity, 192, sizeof *items, 3) == NULL);
+    CHECK_EQUAL(capacity, 192);
+    CHECK_EQUAL(items[99], 99);
+    cprof_alloc_release(items);
+}
+
 TEST_MAIN(NULL, NULL)

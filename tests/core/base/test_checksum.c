@@ -1,4 +1,5 @@
-/* checksum.h */
+/* checksum.h, bytes.h */
+#include "cprofiling/base/bytes.h"
 #include "cprofiling/base/checksum.h"
 
 #include "tests/core/check.h"
@@ -31,6 +32,17 @@ TEST(each_bit_counts)
         CHECK(cprof_checksum(bytes, i) != cprof_checksum(bytes, i - 1));
     }
     CHECK_EQUAL(cprof_checksum(bytes, SIZE), whole);
+}
+
+TEST(bytes_are_little_endian)
+{
+    uint8_t bytes[11] = {0};
+    cprof_bytes_store(bytes + 1, UINT64_C(0x0123456789abcdef), 8);
+    CHECK(bytes[1] == 0xef && bytes[8] == 0x01 && bytes[0] == 0 && bytes[9] == 0);
+    CHECK_EQUAL(cprof_bytes_load(bytes + 1, 8), UINT64_C(0x0123456789abcdef));
+    CHECK_EQUAL(cprof_bytes_load(bytes + 1, 3), 0xabcdef);
+    cprof_bytes_store(bytes, UINT64_MAX, 2);
+    CHECK(bytes[1] == 0xff && bytes[2] == 0xcd);
 }
 
 TEST_MAIN(NULL, NULL)
