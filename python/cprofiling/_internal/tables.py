@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -54,7 +54,8 @@ class Whole(str):
     __slots__ = ()
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True)
+class Column:
     """A column of a section.
 
     Attributes:
@@ -71,7 +72,8 @@ class Column(NamedTuple):
     tip: str = ""
 
 
-class Section(NamedTuple):
+@dataclass(frozen=True)
+class Section:
     """A table with a title, such as an insight or a part of a report.
 
     Attributes:
@@ -133,19 +135,6 @@ def _text_lines(value: object) -> list[str]:
     if isinstance(value, Whole):
         return wrap(text, _WIDEST, break_on_hyphens=False)
     return [text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."]
-
-
-def plain_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:
-    """Return rows, headings first, in columns without frames; nothing is cut."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head, *lines = [
-        "  ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(row, widths, is_text, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([head, "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines])
 
 
 def markdown_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:

@@ -90,6 +90,19 @@ def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
+def plain_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:
+    """Return rows, headings first, in columns without frames; nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = [
+        "  ".join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(row, widths, is_text, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([head, "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines])
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun in singular or plural."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of
-from cprofiling._internal.tables import code_in_cell, html_table, literal, markdown_table, plain_table
-from cprofiling._internal.text import shown_text, shown_value
+from cprofiling._internal.tables import code_in_cell, html_table, literal, markdown_table
+from cprofiling._internal.text import plain_table, shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

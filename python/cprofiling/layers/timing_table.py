@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.tables import plain_table
-from cprofiling._internal.text import shown_text
+from cprofiling._internal.text import plain_table, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

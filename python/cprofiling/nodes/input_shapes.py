@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.tables import plain_table
-from cprofiling._internal.text import format_time, shown_text
+from cprofiling._internal.text import format_time, plain_table, shown_text
 from cprofiling.nodes import exports
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling._internal.tables import plain_table
-from cprofiling._internal.text import counted, format_time, shown_text
+from cprofiling._internal.text import counted, format_time, plain_table, shown_text
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import NO_DATA, format_profiling_table, is_failures_only, sorted_rows
 

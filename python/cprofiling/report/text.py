@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.formats import Format
-from cprofiling._internal.tables import plain_table
+from cprofiling._internal.text import plain_table
 from cprofiling.nodes.resource_columns import beyond_text
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary

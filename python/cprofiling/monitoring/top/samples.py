@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.tables import plain_table
-from cprofiling._internal.text import format_time, shown_names, shown_text
+from cprofiling._internal.text import format_time, plain_table, shown_names, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 
 if TYPE_CHECKING:
