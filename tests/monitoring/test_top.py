@@ -265,19 +265,6 @@ def test_a_process_that_is_silent_is_told(path: Path, monkeypatch: pytest.Monkey
     profiler.set_profiling(False)
 
 
-def test_faults_inside_the_profiler_are_told(path: Path) -> None:
-    profiler = profiler_on(live=path)
-    part = live.LivePart("p", profiler.snapshot(), enabled=True, is_gone=False, refused_keys=0)
-    summary = part.summary
-    summary.internal_errors = 2
-    read = live.read(path)
-    object.__setattr__(read, "parts", (part,))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live.LivePart, "summary", summary)
-        assert from_live_file.moment_of(read).notes[-1] == "2 faults inside the profiler"
-    profiler.set_profiling(False)
-
-
 # ---- What changes between two moments
 
 
@@ -335,15 +322,8 @@ def test_each_order(key: str, order: str) -> None:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("127.0.0.1:50051", True),
-        ("host:1", True),
-        ("[::1]:80", True),
-        ("live", False),
-        ("123", False),
-        (":80", False),
-        ("a:b", False),
-        ("a:123456", False),
-        ("C:", False),
+        *((name, True) for name in ("127.0.0.1:50051", "host:1", "[::1]:80")),
+        *((name, False) for name in ("live", "123", ":80", "a:b", "a:123456", "C:")),
     ],
 )
 def test_what_is_an_address(target: str, expected: bool) -> None:
@@ -542,11 +522,6 @@ def test_nodes_that_there_is_no_room_for_are_counted_and_scrolled_to(length: int
     assert screen.first == 0
 
 
-def test_what_is_said_in_place_of_rows_has_the_width_of_the_screen() -> None:
-    screen = showing._Screen(Choice(globs=("zzz",)), at(0.0, stats("a node", 1, 1.0)), first=3)
-    assert "No node matches 'zzz'; there are: 'a node'\n" in screen_text(screen, 60, 12)
-
-
 def test_the_end_is_shown_also_while_paused(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -644,14 +619,6 @@ def test_what_was_typed_is_not_left_to_the_shell(keyboard: tuple[int, Any]) -> N
         os.write(master, b"rm *\n")
         select.select([stdin], [], [], 10)
     assert select.select([stdin], [], [], 0)[0] == []
-
-
-def test_a_keyboard_that_is_gone() -> None:
-    reader, writer = os.pipe()
-    os.write(writer, b"\x1b")
-    os.close(writer)
-    assert showing._pending(reader) == "\x1b"
-    os.close(reader)
 
 
 def test_keys_without_a_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,13 @@ def _keys() -> Iterator[Callable[[], str]]:
 
     def pressed() -> str:
         if not waiting:
-            typed = _ONE_KEY.findall(_pending(descriptor))
+            read = ""  # with a short wait for the rest of a sequence
+            while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
+                more = os.read(descriptor, 1024).decode("ascii", "replace")
+                read += more
+                if not more or not _BEGUN.search(read):
+                    break
+            typed = _ONE_KEY.findall(read)
             waiting.extend("\x1b" if not key.strip("\x1b") else key for key in reversed(typed))  # Escape by itself
         return waiting.pop() if waiting else ""
 
@@ -266,14 +272,3 @@ def _keys() -> Iterator[Callable[[], str]]:
     finally:
         # What was typed and not read is not for whoever reads next, which is the user's shell.
         termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
-
-
-def _pending(descriptor: int) -> str:
-    """Return typed text, waiting shortly for the rest of a sequence."""
-    read = ""
-    while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
-        more = os.read(descriptor, 1024).decode("ascii", "replace")
-        read += more
-        if not more or not _BEGUN.search(read):
-            break
-    return read
