@@ -59,10 +59,7 @@ class Evidence:
 
     @cached_property
     def node_self_times(self) -> list[int]:
-        """The time of each call of a node outside nodes inside it, in ns.
-
-        0 for other rows.
-        """
+        """The time of each call of a node outside nodes inside it in ns, 0 for other rows."""
         return self_times(self.recording, self.tree.only(self.nodes))
 
     @cached_property
@@ -127,14 +124,9 @@ class Evidence:
 
     @cached_property
     def window(self) -> Interval:
-        """The time from the first begin to the last end, in ns.
-
-        (0, 0) if nothing ran.
-        """
+        """The time from the first begin to the last end in ns, (0, 0) if nothing ran."""
         rows = [*self.host_rows, *self.work]
-        if not rows:
-            return 0, 0
-        return min(self.starts[row] for row in rows), max(self.ends[row] for row in rows)
+        return min((self.starts[row] for row in rows), default=0), max((self.ends[row] for row in rows), default=0)
 
     @property
     def wall(self) -> int:

@@ -239,20 +239,9 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
     if state == LIKE_OTHERS and first >= row.max_ms:
         _, high = next(_quantiles(row), (0.0, first))
         state = steady_state.NOT_CERTAIN if first > high * (1 + steady_state.ALIKE) else LIKE_OTHERS
-    return WarmUpFigures(
-        row.node_name,
-        stage,
-        calls,
-        state,
-        1 if is_cold else None,
-        first,
-        first if is_cold else None,
-        middle,
-        first - middle if is_cold else None,
-        None,
-        p_value,
-        (row.total_ms - (0.0 if row.skipped_count else first)) / others,
-    )
+    found = WarmUpFigures(row.node_name, stage, calls, state, first_ms=first, warm_ms=middle, p_value=p_value)
+    found = replace(found, warm_mean_ms=(row.total_ms - (0.0 if row.skipped_count else first)) / others)
+    return replace(found, cold=1, cold_ms=first, excess_ms=first - middle) if is_cold else found
 
 
 def _quantiles(row: NodeProfilingStats) -> Iterator[tuple[float, float]]:

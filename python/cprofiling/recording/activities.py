@@ -58,23 +58,19 @@ def activities_of(wanted: Iterable[Any] | None) -> frozenset[ProfilerActivity] |
         return None
     if isinstance(wanted, (str, Enum)) or not hasattr(wanted, "__iter__"):
         raise TypeError(f"activities must be a collection of ProfilerActivity, got {shown_value(wanted)}")
-    found = frozenset(map(_activity_of, wanted))
+    known = {name.lower(): activity for name, activity in ProfilerActivity.__members__.items()}
+    found = set()
+    for value in wanted:
+        name = getattr(value, "name", None) if type(value).__name__ == "ProfilerActivity" else value
+        if not isinstance(name, str):
+            raise TypeError(f"activities must be members of ProfilerActivity or their names, got {shown_value(value)}")
+        if name.lower() not in known:
+            names = ", ".join(ProfilerActivity.__members__)
+            raise ValueError(f"activities must be of {names}, got {shown_value(value)}")
+        found.add(known[name.lower()])
     if not found:
         raise ValueError("activities must name at least one activity, got none; None stands for all there are")
-    return found
-
-
-def _activity_of(value: Any) -> ProfilerActivity:
-    if isinstance(value, ProfilerActivity):
-        return value
-    name = value if isinstance(value, str) else getattr(value, "name", None)
-    if not isinstance(name, str) or not (isinstance(value, str) or type(value).__name__ == "ProfilerActivity"):
-        raise TypeError(f"activities must be members of ProfilerActivity or their names, got {shown_value(value)}")
-    for known, activity in ProfilerActivity.__members__.items():
-        if known.lower() == name.lower():
-            return activity
-    names = ", ".join(ProfilerActivity.__members__)
-    raise ValueError(f"activities must be of {names}, got {shown_value(value)}")
+    return frozenset(found)
 
 
 def missing_reason(activity: ProfilerActivity) -> str | None:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.optional import imported
 from cprofiling._internal.row_kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
@@ -63,8 +63,17 @@ def to_pandas(recording: Recording) -> pd.DataFrame:
         ImportError: pandas is not installed.
     """
     pandas = imported("pandas")
+    import numpy as np
+
     index = pandas.Index(event_rows(recording), dtype="int64", name=ROW)
-    columns = {name: _pandas_values(pandas, index, values) for name, values in frame_columns(recording).items()}
+    columns = {}
+    for name, values in frame_columns(recording).items():
+        if isinstance(values, Numbers):
+            numbers = np.array(values.values, dtype=np.int64)
+            masked = values.none is not None
+            columns[name] = pandas.arrays.IntegerArray(numbers, numbers == values.none) if masked else numbers
+        else:
+            columns[name] = pandas.Series(values, dtype=object, index=index)
     frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(FRAME_COLUMNS), index=index)
     return frame
 
@@ -184,14 +193,3 @@ def operator_indices(recording: Recording, tree: HostTree) -> list[int]:
             indices[row] = counts.get(around, 0)
             counts[around] = indices[row] + 1
     return indices
-
-
-def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:
-    if not isinstance(values, Numbers):
-        return pandas.Series(values, dtype=object, index=index)
-    import numpy as np
-
-    numbers = np.frombuffer(values.values, dtype=np.int64) if values.values else np.zeros(0, dtype=np.int64)
-    if values.none is None:
-        return numbers.copy()
-    return pandas.arrays.IntegerArray(numbers.copy(), numbers == values.none)

@@ -176,7 +176,12 @@ class Operators:
         self._run = run
 
     def _prepared_run(self) -> _Run:
-        _check_free(self._torch)
+        flag = self._torch.autograd.profiler._is_profiler_enabled
+        warms_up = _warms_up(self._torch)
+        if type(flag) is int and not warms_up:
+            raise _UnavailableError(_NOT_ENDED)
+        if flag or warms_up or self._torch.autograd._profiler_enabled():
+            raise _UnavailableError(_IN_USE)
         run = _Run(self._torch, self._settings)
         with nullcontext() if self._was_prepared or _LOG_LEVEL in os.environ else _silence():
             run.prepare()
@@ -419,15 +424,6 @@ def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple
         warn(f"{others} is not recorded: torch.profiler records one kind of device at a time, here {there[0]}")
     wanted = (["CPU"] if host else []) + there[:1]
     return [supported[name] for name in wanted if name in supported], None
-
-
-def _check_free(torch: Any) -> None:
-    flag = torch.autograd.profiler._is_profiler_enabled
-    warms_up = _warms_up(torch)
-    if type(flag) is int and not warms_up:
-        raise _UnavailableError(_NOT_ENDED)
-    if flag or warms_up or torch.autograd._profiler_enabled():
-        raise _UnavailableError(_IN_USE)
 
 
 def _warms_up(torch: Any) -> bool:
