@@ -191,47 +191,54 @@ def test_work_belongs_to_the_operator_that_started_it() -> None:
     ]  # fmt: skip
 
 
-def test_without_external_ids_the_call_of_the_runtime_tells() -> None:
-    rows = [
-        host("node", 0, 100, kind=NODE, span=1),
-        host("frame", 5, 90, cat="python_function"),
-        call("cuLaunchKernelEx", 10, 20, 4, cat="cuda_driver"),
-        device("gemm", 40, 90, correlation=4),
-    ]
-    assert device_times(*rows) == {"node": (50, 50), "frame": (0, 0), "cuLaunchKernelEx": (0, 0), "gemm": (50, 50)}
-
-
-def test_external_ids_that_are_only_correlations_tell_nothing() -> None:
-    rows = [
-        host("aten::mm", 0, 50, external_id=1),
-        call("cudaLaunchKernel", 10, 20, 2, external_id=2),
-        host("aten::add", 60, 90, external_id=2),
-        device("gemm", 40, 90, correlation=2, external_id=2),
-    ]
-    assert device_times(*rows)["aten::mm"] == (50, 50)
-    assert device_times(*rows)["aten::add"] == (0, 0)
-
-
-def test_a_call_beside_its_operator_belongs_to_it_by_its_external_id() -> None:
-    rows = [
-        host("aten::mm", 0, 50, external_id=7),
-        call("cudaLaunchKernel", 45, 55, 2, external_id=7),
-        device("gemm", 60, 90, correlation=2, external_id=7),
-    ]
-    assert device_times(*rows)["aten::mm"] == (30, 30)
-
-
-def test_a_node_between_operator_and_call_has_the_work() -> None:
-    rows = [
-        host("operator", 0, 100, external_id=7),
-        host("node", 10, 90, kind=NODE, span=1),
-        call("cudaLaunchKernel", 20, 30, 2, external_id=7),
-        device("gemm", 60, 90, correlation=2, external_id=7),
-    ]
-    averages = key_averages(made(rows))
-    assert figures(averages, "device_time_total", "self_device_time_total") == {
-        "operator": (0, 0), "node": (30, 30), "cudaLaunchKernel": (0, 0), "gemm": (30, 30),
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param(
+            [
+                host("node", 0, 100, kind=NODE, span=1), host("frame", 5, 90, cat="python_function"),
+                call("cuLaunchKernelEx", 10, 20, 4, cat="cuda_driver"), device("gemm", 40, 90, correlation=4),
+            ],
+            {"node": (50, 50), "frame": (0, 0), "cuLaunchKernelEx": (0, 0), "gemm": (50, 50)},
+            id="by the call of the runtime, without external ids",
+        ),
+        pytest.param(
+            [
+                host("aten::mm", 0, 50, external_id=1), call("cudaLaunchKernel", 10, 20, 2, external_id=2),
+                host("aten::add", 60, 90, external_id=2), device("gemm", 40, 90, correlation=2, external_id=2),
+            ],
+            {"aten::mm": (50, 50), "cudaLaunchKernel": (0, 0), "aten::add": (0, 0), "gemm": (50, 50)},
+            id="not by external ids that only repeat correlations",
+        ),
+        pytest.param(
+            [
+                host("aten::mm", 0, 50, external_id=7), call("cudaLaunchKernel", 45, 55, 2, external_id=7),
+                device("gemm", 60, 90, correlation=2, external_id=7),
+            ],
+            {"aten::mm": (30, 30), "cudaLaunchKernel": (0, 0), "gemm": (30, 30)},
+            id="by its external id, of a call beside its operator",
+        ),
+        pytest.param(
+            [
+                host("operator", 0, 100, external_id=7), host("node", 10, 90, kind=NODE, span=1),
+                call("cudaLaunchKernel", 20, 30, 2, external_id=7),
+                device("gemm", 60, 90, correlation=2, external_id=7),
+            ],
+            {"operator": (0, 0), "node": (30, 30), "cudaLaunchKernel": (0, 0), "gemm": (30, 30)},
+            id="by the node between operator and call",
+        ),
+        pytest.param(
+            [
+                host("a", 0, 100), call("launch", 200, 210, 3), device("k", 50, 60),
+                device("l", 220, 230, correlation=3),
+            ],
+            {"a": (0, 0), "launch": (0, 0), "k": (10, 10), "l": (10, 10)},
+            id="by nobody",
+        ),
+    ],
+)  # fmt: skip
+def test_who_started_work(rows: list[Row], expected: dict[str, tuple[float, ...]]) -> None:
+    assert device_times(*rows) == expected
 
 
 def test_work_of_a_merged_row_belongs_to_the_one_that_stands_for_it() -> None:
@@ -245,11 +252,6 @@ def test_work_of_a_merged_row_belongs_to_the_one_that_stands_for_it() -> None:
     assert device_times(*rows)["a"] == (30, 30)
     by_call = [{**row, "external_id": -1} for row in rows]
     assert device_times(*by_call)["a"] == (30, 30)
-
-
-def test_work_that_nobody_is_known_to_have_started_is_its_own() -> None:
-    rows = [host("a", 0, 100), call("launch", 200, 210, 3), device("k", 50, 60), device("l", 220, 230, correlation=3)]
-    assert device_times(*rows) == {"a": (0, 0), "launch": (0, 0), "k": (10, 10), "l": (10, 10)}
 
 
 def test_waits_are_rows_but_no_work() -> None:
@@ -299,54 +301,62 @@ def test_memory_is_what_was_allocated_meanwhile() -> None:
     assert averages.has_memory
 
 
-def test_allocations_without_arguments_are_known_by_their_columns() -> None:
-    rows = [
-        host("a", 0, 100),
-        {"name": "[memory]", "start": 5, "kind": INSTANT, "bytes": 10},
-        {"name": "[memory]", "start": 6, "kind": INSTANT, "bytes": 20, "device": 0},
-        {"name": "[memory]", "start": 7, "kind": INSTANT, "args": '{"Bytes": "many"}'},
-        {"name": "[memory]", "start": 8, "kind": INSTANT},
-    ]
-    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (10, 10, 20, 20)}
-
-
-def test_memory_that_was_measured_goes_before_what_is_added_up() -> None:
-    rows = [
-        host("a", 0, 100, kind=NODE, span=1, memory_change=4096, device_memory_change=-512),
-        host("b", 10, 40),
-        allocation(20, 300),
-    ]
-    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (4096, 4096, -512, -512), "b": (300, 300, 0, 0)}
+def unsized(at: int, **more: Any) -> Row:
+    return {"name": "[memory]", "start": at, "kind": INSTANT, **more}
 
 
 def measured(name: str, start: int, end: int, size: int, **more: Any) -> Row:
     return host(name, start, end, kind=NODE, span=start + 1, memory_change=size, **more)
 
 
-def test_what_was_measured_is_subtracted_from_what_was_measured() -> None:
-    """Through what was not measured, from which nothing is."""
-    rows = [
-        host("ProfilerStep#1", 0, 100, kind=STEP),
-        measured("outer", 10, 90, 5000),
-        host("label", 20, 80, kind=RECORD, span=7, parent_span=11),
-        measured("inner", 30, 40, 3000, parent_span=7), measured("inner", 50, 60, 1000, parent_span=7),
-        measured("alone", 200, 210, 70),
-    ]  # fmt: skip
-    found = {key: pair[:2] for key, pair in figures(key_averages(made(rows)), *MEMORY).items()}
-    assert found == {
-        "ProfilerStep*": (0, 0), "outer": (5000, 1000), "label": (0, 0), "inner": (4000, 4000), "alone": (70, 70),
-    }  # fmt: skip
-
-
-def test_what_was_added_up_is_subtracted_from_what_was_added_up() -> None:
-    rows = [
-        host("ProfilerStep#1", 0, 100, kind=STEP), measured("node", 10, 60, 1 << 20), host("aten::mm", 20, 30),
-        host("aten::t", 70, 80), allocation(5, 1), allocation(15, 20), allocation(25, 300), allocation(75, 4000),
-    ]  # fmt: skip
-    found = {key: pair[:2] for key, pair in figures(key_averages(made(rows)), *MEMORY).items()}
-    assert found == {
-        "ProfilerStep*": (4321, 1), "node": (1 << 20, 1 << 20), "aten::mm": (300, 300), "aten::t": (4000, 4000),
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param(
+            [
+                host("a", 0, 100), unsized(5, bytes=10), unsized(6, bytes=20, device=0), unsized(8),
+                unsized(7, args='{"Bytes": "many"}'),
+            ],
+            {"a": (10, 10, 20, 20)},
+            id="by columns, without arguments",
+        ),
+        pytest.param(
+            [
+                host("a", 0, 100, kind=NODE, span=1, memory_change=4096, device_memory_change=-512),
+                host("b", 10, 40), allocation(20, 300),
+            ],
+            {"a": (4096, 4096, -512, -512), "b": (300, 300, 0, 0)},
+            id="measured before added up",
+        ),
+        pytest.param(
+            [
+                host("ProfilerStep#1", 0, 100, kind=STEP), measured("outer", 10, 90, 5000),
+                host("label", 20, 80, kind=RECORD, span=7, parent_span=11),
+                measured("inner", 30, 40, 3000, parent_span=7), measured("inner", 50, 60, 1000, parent_span=7),
+                measured("alone", 200, 210, 70),
+            ],
+            {
+                "ProfilerStep*": (0, 0, 0, 0), "outer": (5000, 1000, 0, 0), "label": (0, 0, 0, 0),
+                "inner": (4000, 4000, 0, 0), "alone": (70, 70, 0, 0),
+            },
+            id="measured less measured, through what was not measured",
+        ),
+        pytest.param(
+            [
+                host("ProfilerStep#1", 0, 100, kind=STEP), measured("node", 10, 60, 1 << 20), host("aten::mm", 20, 30),
+                host("aten::t", 70, 80), allocation(5, 1), allocation(15, 20), allocation(25, 300),
+                allocation(75, 4000),
+            ],
+            {
+                "ProfilerStep*": (4321, 1, 0, 0), "node": (1 << 20, 1 << 20, 0, 0), "aten::mm": (300, 300, 0, 0),
+                "aten::t": (4000, 4000, 0, 0),
+            },
+            id="added up less added up",
+        ),
+    ],
+)  # fmt: skip
+def test_memory_of_rows(rows: list[Row], expected: dict[str, tuple[float, ...]]) -> None:
+    assert figures(key_averages(made(rows)), *MEMORY) == expected
 
 
 @pytest.mark.parametrize("rows", [[], GPU], ids=["nothing", "no memory"])
@@ -402,18 +412,14 @@ def test_groups_by_recorded_stacks() -> None:
     two = key_averages(made(rows), group_by_stack_n=2)
     assert [average.count for average in two] == [1, 1, 1, 1]
     assert key_averages(made(rows))[0].stack == []
-
-
-def test_groups_by_the_frames_around() -> None:
     frame = {"cat": "python_function"}
-    rows = [
-        host("main", 0, 100, **frame), host("f", 10, 40, **frame), host("a", 20, 30), host("a", 50, 60),
-        device("k", 20, 30), host("PyTorch", 0, 200, cat="Trace", thread="1/9"),
-    ]  # fmt: skip
-    averages = key_averages(made(rows), group_by_stack_n=2)
+    around = [host("main", 0, 100, **frame), host("f", 10, 40, **frame), host("a", 20, 30), host("a", 50, 60)]
+    averages = key_averages(made([*around, host("PyTorch", 0, 200, cat="Trace", thread="1/9")]), group_by_stack_n=2)
     assert [(average.key, average.stack) for average in averages] == [
-        ("main", []), ("f", ["main"]), ("a", ["f", "main"]), ("k", []), ("a", ["main"]),
+        ("main", []), ("f", ["main"]), ("a", ["f", "main"]), ("a", ["main"]),
     ]  # fmt: skip
+    with pytest.raises(ValueError, match="group_by_stack_n must be >= 0, got -1"):
+        key_averages(made([]), group_by_stack_n=-1)
 
 
 def test_groups_by_node() -> None:
@@ -433,11 +439,6 @@ def test_groups_by_node() -> None:
     ]  # fmt: skip
     assert averages.table().splitlines()[1].endswith("    # of Calls       Node  ")
     assert {average.node for average in key_averages(made(rows))} == {""}
-
-
-def test_a_negative_depth_of_stacks_is_refused() -> None:
-    with pytest.raises(ValueError, match="group_by_stack_n must be >= 0, got -1"):
-        key_averages(made([]), group_by_stack_n=-1)
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
