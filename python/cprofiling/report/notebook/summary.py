@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.input_shapes import COLUMNS, shown_rows, shown_signature
-from cprofiling.nodes.resource_columns import Column, columns_of, lines_below
+from cprofiling.nodes.resource_columns import columns_of, lines_below
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import (
     NO_DATA,
@@ -44,28 +44,26 @@ _STYLE = """<style>
 .cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
 </style>"""
 
-_COLUMNS = (
-    ("Node", "name of the node"),
-    ("Stage", "execution stage of the calls"),
-    ("Count", "number of samples"),
-    ("Mean", "arithmetic mean of the samples"),
-    ("Std", "population standard deviation of the samples"),
-    ("Min", "smallest sample"),
-    ("p50", "50th percentile, within 1 %: p50_ms, not the P² estimate median_ms of the text table"),
-    ("p90", "90th percentile, within 1 %"),
-    ("p99", "99th percentile, within 1 %"),
-    ("Max", "largest sample"),
-    ("Total", "sum of the samples, nodes called inside included"),
-    ("Self", "total without the nodes called inside; with operators inside"),
-    ("Share", "part of the time of all rows, by self time where it is known"),
-)
-_TIME_FIELDS = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms", "total_ms", "self_total_ms")
-_EVENT_COLUMNS = (
-    ("Errors", "calls that an exception left", "error_count"),
-    ("Cancelled", "calls that were cancelled", "cancelled_count"),
-    ("Skipped", "first calls left out of the samples", "skipped_count"),
-    ("Dropped", "calls whose statistics were discarded before they finished", "dropped_count"),
-)
+_NAMES = (("Node", "name of the node"), ("Stage", "execution stage of the calls"))
+_COUNT = ("Count", "number of samples")
+_TIMES = {
+    "mean_ms": ("Mean", "arithmetic mean of the samples"),
+    "std_ms": ("Std", "population standard deviation of the samples"),
+    "min_ms": ("Min", "smallest sample"),
+    "p50_ms": ("p50", "50th percentile, within 1 %: p50_ms, not the P² estimate median_ms of the text table"),
+    "p90_ms": ("p90", "90th percentile, within 1 %"),
+    "p99_ms": ("p99", "99th percentile, within 1 %"),
+    "max_ms": ("Max", "largest sample"),
+    "total_ms": ("Total", "sum of the samples, nodes called inside included"),
+    "self_total_ms": ("Self", "total without the nodes called inside; with operators inside"),
+}
+_SHARE = ("Share", "part of the time of all rows, by self time where it is known")
+_EVENTS = {
+    "error_count": ("Errors", "calls that an exception left"),
+    "cancelled_count": ("Cancelled", "calls that were cancelled"),
+    "skipped_count": ("Skipped", "first calls left out of the samples"),
+    "dropped_count": ("Dropped", "calls whose statistics were discarded before they finished"),
+}
 
 
 def summary_html(
@@ -103,104 +101,7 @@ def summary_html(
     """
     total_frames = checked_frames(total_frames)
     skip_first_n = checked_count("skip_first_n", skip_first_n)
-    title = summary_title(total_frames, skip_first_n)
     rows = sorted_rows(checked_rows(stats))
-    notes = _notes(skip_first_n, reasons, internal_errors, cost_ns)
-    if not rows:
-        return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
-    lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
-    return "\n".join(
-        [
-            *lines,
-            *_list([*map(_escaped_line, [*frame_lines(rows, total_frames), *lines_below(rows)]), *notes]),
-            "</div>",
-        ]
-    )
-
-
-def shapes_html(shapes: Sequence[ShapeStats]) -> str:
-    """Return the figures by input signature as an HTML table with verdicts."""
-    heads = [("Node", "name of the node"), ("Stage", "execution stage of the calls"), *(each[:2] for each in COLUMNS)]
-    rows = [
-        f'<tr><th scope="row">{_isolated("node_name", row.node_name)}</th><td>{_isolated("stage", row.stage)}</td>'
-        + "".join(f"<td>{_escaped('figure', text(row))}</td>" for _, _, text in COLUMNS)
-        + f'<td class="cprofiling-signature">{_isolated("signature", shown_signature(row.signature))}</td></tr>'
-        for row in shown_rows(shapes)
-    ]
-    head = "".join(f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads)
-    signature = '<th scope="col" class="cprofiling-signature" title="shapes and dtypes of the tensors">Signature</th>'
-    verdicts = [_escaped_line(str(verdict)) for verdict in getattr(shapes, "verdicts", ())]
-    return "\n".join([
-        '<div class="cprofiling-summary">', _STYLE,
-        "<table>", "<caption>Calls by input signature</caption>",
-        f"<thead><tr>{head}{signature}</tr></thead>", "<tbody>", *rows, "</tbody>", "</table>",
-        *_list(verdicts), "</div>",
-    ])  # fmt: skip
-
-
-def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
-    events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
-    beyond = columns_of(rows)
-    heads = [
-        *_COLUMNS,
-        *((label, tip) for label, tip, _ in events),
-        *((_escaped("label", extra.label), _escaped("tip", extra.tip)) for extra in beyond),
-    ]
-    whole_ms = math.fsum(map(own_ms, rows))
-    return [
-        "<table>",
-        f"<caption>{title}</caption>",
-        "<thead>",
-        "<tr>" + "".join(f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads) + "</tr>",
-        "</thead>",
-        "<tbody>",
-        *(_table_row(row, whole_ms, [name for _, _, name in events], beyond, reasons) for row in rows),
-        "</tbody>",
-        "</table>",
-    ]
-
-
-def _table_row(
-    row: NodeProfilingStats, whole_ms: float, events: list[str], beyond: list[Column], reasons: Sequence[str]
-) -> str:
-    cells = [
-        f'<th scope="row">{_isolated("node_name", row.node_name)}</th>',
-        f"<td>{_isolated('stage', row.stage)}</td>",
-        f"<td>{_count(row, 'count')}</td>",
-        *(_time_cell(row, name, reasons) for name in _TIME_FIELDS),
-        _share_cell(row, whole_ms),
-        *(f"<td>{_count(row, name)}</td>" for name in events),
-    ]
-    for column in beyond:
-        text = column.text(row)
-        cells.append(_unknown_cell(column.reason(row)) if text is None else f"<td>{_escaped('figure', text)}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> str:
-    if row.count == 0:
-        return _unknown_cell("no samples")
-    time_ms = getattr(row, name, None)
-    if time_ms is None:
-        return _unknown_cell("; ".join(["not known for this node", *reasons]))
-    return f"<td>{format_time(time_ms)}</td>"
-
-
-def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:
-    if row.count == 0:
-        return _unknown_cell("no samples")
-    if whole_ms <= 0:
-        return _unknown_cell("the times of all rows add up to 0")
-    percent = f"{100 * own_ms(row) / whole_ms:.1f}%"
-    bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
-    return f"<td>{percent}{bar}</td>"
-
-
-def _unknown_cell(reason: str) -> str:
-    return f'<td title="{_escaped("reasons", reason)}">\N{EN DASH}</td>'
-
-
-def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost_ns: float | None) -> list[str]:
     notes = []
     if skip_first_n:
         notes.append(f"First calls of each node left out (skip_first_n): {skip_first_n}")
@@ -208,11 +109,86 @@ def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost
         notes.append(f"Own cost of one profiled call, measured and not subtracted: {format_time(cost_ns * 1e-6)}")
     if internal_errors:
         notes.append(f"Internal errors of the profiler: {internal_errors}")
-    return notes + [_escaped("reasons", reason) for reason in reasons]
+    notes += [_escaped("reasons", reason) for reason in reasons]
+    if not rows:
+        return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
+    events = {name: head for name, head in _EVENTS.items() if any(_count(row, name) for row in rows)}
+    beyond = columns_of(rows)
+    labels = [(_escaped("label", column.label), _escaped("tip", column.tip)) for column in beyond]
+    whole_ms = math.fsum(map(own_ms, rows))
+    lines = [
+        [
+            *_names(row),
+            f"<td>{_count(row, 'count')}</td>",
+            *(_time_cell(row, name, reasons) for name in _TIMES),
+            _share_cell(row, whole_ms),
+            *(f"<td>{_count(row, name)}</td>" for name in events),
+            *(_cell(column.text(row), column.reason(row)) for column in beyond),
+        ]
+        for row in rows
+    ]
+    heads = [*_NAMES, _COUNT, *_TIMES.values(), _SHARE, *events.values(), *labels]
+    below = [_escaped("line", line) for line in (*frame_lines(rows, total_frames), *lines_below(rows))]
+    return _table(summary_title(total_frames, skip_first_n), heads, lines, [*below, *notes])
+
+
+def shapes_html(shapes: Sequence[ShapeStats]) -> str:
+    """Return the figures by input signature as an HTML table with verdicts."""
+    lines = [
+        [
+            *_names(row),
+            *(_cell(text(row)) for *_, text in COLUMNS),
+            f'<td class="cprofiling-signature">{_isolated("signature", shown_signature(row.signature))}</td>',
+        ]
+        for row in shown_rows(shapes)
+    ]
+    heads = [*_NAMES, *((label, tip) for label, tip, _ in COLUMNS), ("Signature", "shapes and dtypes of the tensors")]
+    verdicts = [_escaped("line", str(verdict)) for verdict in getattr(shapes, "verdicts", ())]
+    return _table("Calls by input signature", heads, lines, verdicts, last='class="cprofiling-signature" ')
+
+
+def _table(
+    title: str, heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], notes: list[str], last: str = ""
+) -> str:
+    """Return a page of a table, given headings with tips, escaped cells, and what the last heading has."""
+    cells = [f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads]
+    cells[-1] = cells[-1].replace("title=", f"{last}title=", 1)
+    return "\n".join([
+        '<div class="cprofiling-summary">', _STYLE, "<table>", f"<caption>{title}</caption>",
+        f"<thead><tr>{''.join(cells)}</tr></thead>", "<tbody>",
+        *(f"<tr>{''.join(row)}</tr>" for row in rows),
+        "</tbody>", "</table>", *_list(notes), "</div>",
+    ])  # fmt: skip
+
+
+def _names(row: NodeProfilingStats | ShapeStats) -> tuple[str, str]:
+    name, stage = _isolated("node_name", row.node_name), _isolated("stage", row.stage)
+    return f'<th scope="row">{name}</th>', f"<td>{stage}</td>"
+
+
+def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> str:
+    if row.count == 0:
+        return _cell(None, "no samples")
+    time_ms = getattr(row, name, None)
+    return _cell(None if time_ms is None else format_time(time_ms), "; ".join(["not known for this node", *reasons]))
+
+
+def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:
+    if row.count == 0 or whole_ms <= 0:
+        return _cell(None, "no samples" if row.count == 0 else "the times of all rows add up to 0")
+    percent = f"{100 * own_ms(row) / whole_ms:.1f}%"
+    bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
+    return f"<td>{percent}{bar}</td>"
+
+
+def _cell(text: str | None, reason: str = "") -> str:
+    """Return a cell, with a dash and the reason where the figure is unknown."""
+    if text is None:
+        return f'<td title="{_escaped("reasons", reason)}">\N{EN DASH}</td>'
+    return f"<td>{_escaped('figure', text)}</td>"
 
 
 def _list(items: list[str]) -> list[str]:
-    """Return the lines of an HTML list, none without items."""
     return ["<ul>", *(f"<li>{item}</li>" for item in items), "</ul>"] if items else []
 
 
@@ -222,10 +198,6 @@ def _count(row: NodeProfilingStats, name: str) -> int:
 
 def _escaped(parameter: str, text: str) -> str:
     return html.escape(shown_text(parameter, text))
-
-
-def _escaped_line(line: str) -> str:
-    return _escaped("line", line)
 
 
 def _isolated(parameter: str, text: str) -> str:
