@@ -64,7 +64,7 @@ def test_stages_leave_nodes_as_cheap_as_they_were() -> None:
         from cprofiling import layers
 
         node = cp.profile_node(name="node")(lambda: None)
-        with layers.ProfilingContext("stage"), layers.context._registry._profiler:
+        with layers.ProfilingContext("stage"), layers.context._registry._own.profiler:
             node()
         assert layers.get_timing_report()["num_stages"] == 1
     """
@@ -161,15 +161,15 @@ def test_coroutines_are_measured_to_their_end() -> None:
 
     async def both() -> list[float]:
         async with Context("around"):
-            return list(await asyncio.gather(wait(0.004), wait(0.001)))
+            return list(await asyncio.gather(wait(0.02), wait(0.02)))
 
     assert inspect.iscoroutinefunction(wait)
-    assert asyncio.run(both()) == [0.004, 0.001]
+    assert asyncio.run(both()) == [0.02, 0.02]
     report = layers.get_timing_report()
     assert report["wall_clock_ms"] < report["total_stages_ms"], "they ran at the same time"
     assert asyncio.run(Context("object")(Stage())(0.003)) == "done"
     assert counts() == {"coroutine": 2, "around": 1, "object": 1}
-    assert stages()["coroutine"]["max_ms"] >= 4
+    assert stages()["coroutine"]["min_ms"] >= 20
     assert stages()["object"]["min_ms"] >= 3
     assert layers.get_io_signatures()["object"].output_signature == "done"
 
@@ -268,9 +268,6 @@ def test_a_reset_discards_what_is_running() -> None:
     report = layers.get_timing_report()
     assert (report["request_id"], report["stages"], report["wall_clock_ms"]) == ("fourth", {}, 0.0)
     assert layers.get_io_signatures() == {}
-
-
-def test_a_request_without_a_name_gets_one() -> None:
     layers.reset_timing_registry()
     assert layers.get_timing_report()["request_id"].startswith("req_20")
 
@@ -371,9 +368,10 @@ def test_debug_contexts_are_off_without_debug() -> None:
     assert (idle.name, repr(idle)) == ("x", "ProfilingContextDebug('x')")
     assert pickle.loads(pickle.dumps(idle)).name == "x"
     assert counts() == {}
-    for wrong in (_core.IdleContext, lambda: _core.IdleContext("x", True), idle):  # type: ignore[call-arg]
+    wrong: list[Any] = [_core.IdleContext, lambda: _core.IdleContext("x", True), idle]  # type: ignore[call-arg]
+    for call in wrong:
         with pytest.raises(TypeError):
-            wrong()
+            call()
 
 
 # ---- What is logged

@@ -56,7 +56,7 @@ def test_files_of_a_run_are_in_its_folder(
 def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with Context("a\nb", capture_memory=True):
         pass
-    context._registry._memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
+    context._registry._own.memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
     context.print_timing_summary()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Pipeline timing of test"

@@ -72,23 +72,6 @@ def test_a_device_is_found_when_it_comes_into_use(use: Callable[..., FakeTorch],
     assert reader._row is None
 
 
-def test_stages_around_keep_their_peaks(use: Callable[..., FakeTorch], reader: MemoryReader) -> None:
-    torch = use("cuda")
-    assert reader.uses_device(5)
-    outer = reader.begin_peak()
-    assert outer is not None
-    torch.allocate(500)
-    torch.allocate(-500)
-    inner = reader.begin_peak()
-    assert inner is not None
-    torch.allocate(20)
-    torch.allocate(-20)
-    assert reader.end_peak(inner) == (1, 1, 21, 21)
-    assert reader.end_peak(outer) == (1, 1, 501, 501)
-    assert reader.end_peak(outer) == (1, 1, 501, 501), "nothing is lost if it is asked twice"
-    assert torch.calls("reset") == 2
-
-
 def test_a_peak_that_cannot_be_counted_anew(use: Callable[..., FakeTorch], reader: MemoryReader) -> None:
     assert reader.begin_peak() is None, "no device is in use"
     use("mps").allocate(5)

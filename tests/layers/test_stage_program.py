@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import random
-import runpy
 import string
 import subprocess
 import sys
@@ -203,42 +202,21 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_program_has_telefuser_s_functions(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-
-    def tensor(dtype: str, *shape: int, **more: Any) -> dict[str, Any]:
-        return {"shape": list(shape), "dtype": dtype, "device": "cpu", **more}
-
+    latents = {"shape": [2, 3], "dtype": "bfloat16", "device": "cpu", "stride": [1, 2], "requires_grad": True}
     inputs = {
-        "x": tensor("bfloat16", 2, 3, stride=[1, 2], requires_grad=True), "gone": tensor("float32", 1, device="npu:0"),
-        "tokens": tensor("int64", 50), "mask": tensor("bool", 9), "wave": tensor("complex64", 2),
-        "uniform": tensor("float32", 40), "array": tensor("int16", 4, device="numpy"),
-        "dates": tensor("<M8[s]", 1, device="numpy"),
-        "pair": [tensor("float32", 1), 2], "fields": {"a": 1}, "odd": [["k", 1]], "nan": "nan", "dtype": "float16",
-        "where": "cpu", "who": "Thing", "words": ["a", "b"], "plain": None,
+        "x": latents, "tokens": {"shape": [50], "dtype": "int64", "device": "cpu"}, "fields": {"a": 1},
+        "array": {"shape": [4], "dtype": "int16", "device": "numpy"}, "who": "Thing", "words": ["a", "b"],
     }  # fmt: skip
-    types = {
-        "/pair": "tuple", "/fields": "dataclass m.Fields", "/odd": "dict", "/nan": "float", "/dtype": "dtype",
-        "/where": "device", "/who": "other", "/words": "set",
-    }  # fmt: skip
-    ranges = {"tokens": (5, 9), "/uniform": (2.0, 3.0)}
+    types = {"/fields": "dataclass m.Fields", "/who": "other", "/words": "set"}
     signature = {"stage_name": "s", "input_signatures": inputs, "types": types}
-    harness = StageBenchHarness("s", signature, Nothing(), HarnessConfig(0, 1, tmp_path), value_ranges=ranges)
+    config, ranges = HarnessConfig(0, 1, tmp_path), {"tokens": (5, 9)}
+    harness = StageBenchHarness("s", signature, Nothing(), config, value_ranges=ranges)
     program: dict[str, Any] = {"__name__": "program"}
     exec(harness.generate_test_script(), program)
     made, ours = program["create_inputs"](), harness._made_inputs()
-    assert list(made) == list(inputs)
-    for name, value in ours.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(made[name], value), name
-            assert (made[name].stride(), made[name].requires_grad) == (value.stride(), value.requires_grad)
-        elif hasattr(value, "shape"):
-            assert (made[name] == value).all(), name
-        elif name != "pair":
-            assert repr(made[name]) == repr(value), name
-    assert made["tokens"].min() >= 5
-    assert made["tokens"].max() <= 8
-    assert 2 <= made["uniform"].min() < made["uniform"].max() <= 3
-    assert (made["odd"], made["fields"].a, made["words"], made["who"]) == ({"k": 1}, 1, {"a", "b"}, None)
-    assert torch.equal(made["x"], program["create_inputs"]()["x"])
+    assert repr(made) == repr(ours)
+    assert set(made["tokens"].tolist()) == {5, 6, 7, 8}
+    assert torch.equal(made["x"], ours["x"])
     result = program["profile_stage"](Nothing(), warmup=0, profile_steps=2, output_dir=str(tmp_path / "theirs"))
     assert (result["stage_name"], len(result["timing_ms"])) == ("s", 2)
     assert Path(result["trace_path"]) == tmp_path / "theirs" / "s_trace.json.gz"
@@ -278,15 +256,3 @@ def test_the_program_waits_for_the_device_of_any_torch(kind: str, is_available: 
     assert waited == [kind] * is_available
     program["torch"] = None
     program["synchronize"]()
-
-
-def test_the_program_needs_a_factory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(program_for("x", {"stage_name": "x", "input_signatures": {}}, OPTIONS))
-    monkeypatch.setattr(sys, "argv", ["program.py"])
-    with pytest.raises(SystemExit) as exit_:
-        runpy.run_path(str(path), run_name="__main__")
-    assert exit_.value.code == 2
-    assert "required: --factory" in capsys.readouterr().err

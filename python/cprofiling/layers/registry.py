@@ -15,8 +15,7 @@ from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
 from cprofiling.layers.signatures import StageIOSignature
-from cprofiling.layers.workers import RankUse, WorkerRecords, WorkerWriter, ms, times_of
-from cprofiling.nodes.profiler import Profiler
+from cprofiling.layers.workers import STAGE, RankUse, Uses, WorkerRecords, WorkerWriter, ms, times_of
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-STAGE = "inference"  # of the Profiler that adds up; nobody sees it
 _NS_PER_MS = 1e6
 _NO_TIMES = (0.0,) * 7  # of a stage that never succeeded
 _NEVER = 2**63 - 1  # later than any time
@@ -50,10 +48,6 @@ class Registry:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._profiler = Profiler()
-        self._profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
-        self._profiler.set_profiling(True)
-        self.record_ms = self._profiler.record
         self.reset_ns = 0
         self.worker: WorkerWriter | None = None
         self.records = WorkerRecords()
@@ -68,17 +62,15 @@ class Registry:
         self.latest: dict[str, StageMemory | None] = {}
         self._begun_ns: int | None = None
         self._identity = os.urandom(16).hex()
-        self._memories: dict[str, StageMemory] = {}
+        self._own = Uses()
+        self.record_ms = self._own.profiler.record
         self._signatures: dict[str, tuple[Inputs, Any]] = {}
-        self._checkpoints: dict[str, StageMemory] = {}
-        self._faults: dict[str, list[int]] = {}
         self.beside: dict[str, dict[str, Any]] = {}
         self.made_signatures: dict[str, StageIOSignature] = {}
 
     def reset(self, request_id: str, metadata: Mapping[str, Any], now_ns: int) -> None:
         """Forget everything, and begin with a request."""
         with self._lock:
-            self._profiler.reset_profiling()
             self._begin(request_id, metadata)
             self.reset_ns = self._begun_ns = now_ns
             self.records.pass_by()
@@ -114,8 +106,7 @@ class Registry:
             self._begun_ns = start_ns if self._begun_ns is None else min(self._begun_ns, start_ns)
             self.ended_ns = max(self.ended_ns, end_ns)
             self.latest[name] = memory
-            if memory is not None:
-                self._memories[name] = memory.with_peaks_of(self._memories.get(name))
+            self._own.add_memory(name, memory)
         if self.worker is not None:
             self.worker.write(name=name, ms=elapsed_ms, memory=memory)
 
@@ -124,7 +115,7 @@ class Registry:
         with self._lock:
             if start_ns < self.reset_ns:
                 return
-            self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
+            self._own.add_fault(name, is_cancelled=is_cancelled)
         if self.worker is not None:
             self.worker.write(name=name, is_cancelled=is_cancelled)
 
@@ -133,24 +124,23 @@ class Registry:
         with self._lock:
             if self.reset_ns == _NEVER:
                 return
-            self._checkpoints[name] = memory
+            self._own.checkpoints[name] = memory
         if self.worker is not None:
             self.worker.write(checkpoint=name, memory=memory)
 
     def checkpoints(self) -> dict[str, StageMemory]:
         """Return the kept memory by name, of this process before workers'."""
         made: dict[str, StageMemory] = {}
-        for each in self.records.read().processes:
+        for each in self.records.processes():
             for name, memory in each.checkpoints.items():
                 made[name] = max(memory, made.get(name, memory), key=lambda each: each.peak_reserved)
         with self._lock:
-            return {**made, **self._checkpoints}
+            return {**made, **self._own.checkpoints}
 
     def forget_checkpoints(self) -> None:
         """Forget the memory that was kept."""
         with self._lock:
-            self._checkpoints = {}
-            for each in self.records.read().processes:
+            for each in (self._own, *self.records.processes()):
                 each.checkpoints.clear()
 
     def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
@@ -169,12 +159,15 @@ class Registry:
 
     def is_empty(self) -> bool:
         """Tell whether no stage was used."""
-        return not (self._profiler.get_profiling_summary() or self._faults or self.records.read())
+        return not any(each.rows() or each.faults for each in (self._own, *self.records.processes()))
 
     def signatures(self) -> dict[str, StageIOSignature]:
-        """Return the signatures by stage, of this process before workers'."""
-        own = {name: StageIOSignature.of_call(name, *call) for name, call in dict(self._signatures).items()}
-        return {**self.records.read().signatures, **own, **self.made_signatures}
+        """Return the signatures by stage, of this process before workers' of low ranks."""
+        made: dict[str, StageIOSignature] = {}
+        for each in reversed(self.records.processes()):
+            made.update(each.signatures)
+        made.update((name, StageIOSignature.of_call(name, *call)) for name, call in dict(self._signatures).items())
+        return {**made, **self.made_signatures}
 
     def signature_file(self) -> dict[str, Any]:
         """Return the signatures as their file has them."""
@@ -210,34 +203,31 @@ class Registry:
 
     def _stages(self) -> tuple[dict[str, dict[str, Any]], float]:
         """Return the stages, with their slowest process's times, and workers' longest."""
-        own = {row.node_name: row for row in self._profiler.get_profiling_summary()}
-        workers = self.records.read().processes
-        of_workers = (name for each in workers for name in (*each.rows, *each.faults))
+        workers = [(each.rank, each) for each in self.records.processes()]
+        processes = [(uses, rank, uses.rows()) for rank, uses in ((process.rank(), self._own), *workers)]
         stages: dict[str, dict[str, Any]] = {}
         longest_ms = 0.0
-        for name in dict.fromkeys([*own, *self._faults, *of_workers]):
-            row = own.get(name)
-            ranks = [
-                RankUse(each.rank, each.rows[name], each.memories.get(name)) for each in workers if name in each.rows
-            ]
-            if ranks and row is not None:
-                ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
-            ranks.sort(key=lambda each: each.rank)
-            row = max((each.row for each in ranks), key=lambda each: each.total_ms, default=row)
-            if ranks:
-                longest_ms = max(longest_ms, 0.0 if row is None else row.total_ms)
-            stage = times_of(row or NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES))
+        for name in dict.fromkeys(name for uses, _, rows in processes for name in (*rows, *uses.faults)):
+            used = sorted(
+                (each for each in processes if name in each[2]), key=lambda each: (each[1], each[0] is self._own)
+            )
+            is_of_workers = any(uses is not self._own for uses, _, _ in used)
+            ranks = [RankUse(rank, rows[name], uses.memories.get(name)) for uses, rank, rows in used]
+            row = max((each.row for each in ranks), key=lambda each: each.total_ms, default=None)
+            row = row or NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES)
+            longest_ms = max(longest_ms, row.total_ms if is_of_workers else 0.0)
+            stage = times_of(row)
             stage["percentage"] = 0.0
-            faults = [each.get(name, (0, 0)) for each in (self._faults, *(each.faults for each in workers))]
+            faults = [uses.faults.get(name, (0, 0)) for uses, _, _ in processes]
             for key, numbers in zip(("error_count", "cancelled_count"), zip(*faults, strict=True), strict=True):
                 if any(numbers):
                     stage[key] = sum(numbers)
             known = [each.memory for each in ranks if each.memory is not None]
             highest = max(known, key=lambda each: each.peak_reserved, default=None)
-            memory = self._memories.get(name) or highest
+            memory = self._own.memories.get(name) or highest
             if memory is not None:
                 stage["memory"] = memory.as_mb()
-            if ranks:
+            if is_of_workers:
                 stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": [each.as_dict() for each in ranks]}
             stages[name] = {**stage, **self.beside.get(name, {})}
         total_ms = sum(stage["duration_ms"] for stage in stages.values())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FOLDER = "_CPROFILING_WORKER_FOLDER"  # in the environment: where the workers of a process write
 _ENDING = ".jsonl"
-_STAGE = "inference"
+STAGE = "inference"  # of the Profilers that add up; nobody sees it
 
 _GIBIBYTE = 1024**3
 _DIGITS = 6  # of milliseconds: nanoseconds
@@ -98,20 +98,40 @@ class WorkerWriter:
             complain(f"[Profiler] Further records of this worker are lost: {error.strerror}")
 
 
-class WorkerProcess:
+class Uses:
+    """Uses of stages in one process."""
+
+    def __init__(self) -> None:
+        self.profiler = Profiler()
+        self.profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
+        self.profiler.set_profiling(True)
+        self.memories: dict[str, StageMemory] = {}
+        self.faults: dict[str, list[int]] = {}  # errors and cancellations by stage
+        self.checkpoints: dict[str, StageMemory] = {}
+
+    def rows(self) -> dict[str, NodeProfilingStats]:
+        """Return the times by stage."""
+        return {row.node_name: row for row in self.profiler.get_profiling_summary()}
+
+    def add_memory(self, name: str, memory: StageMemory | None) -> None:
+        """Keep the memory after a use, with the highest peaks of all."""
+        if memory is not None:
+            self.memories[name] = memory.with_peaks_of(self.memories.get(name))
+
+    def add_fault(self, name: str, *, is_cancelled: bool) -> None:
+        """Count a use that an exception ended."""
+        self.faults.setdefault(name, [0, 0])[is_cancelled] += 1
+
+
+class WorkerProcess(Uses):
     """Records of one worker so far."""
 
     def __init__(self, path: Path, begin: int) -> None:
+        super().__init__()
         self.rank = 0
-        self.memories: dict[str, StageMemory] = {}
         self.signatures: dict[str, StageIOSignature] = {}
-        self.rows: dict[str, NodeProfilingStats] = {}
-        self.faults: dict[str, list[int]] = {}  # errors and cancellations by stage
-        self.checkpoints: dict[str, StageMemory] = {}
         self._path = path
         self._read = begin
-        self._profiler = Profiler()
-        self._profiler.set_profiling(True)
 
     def read(self) -> None:
         """Read what was written meanwhile."""
@@ -125,7 +145,6 @@ class WorkerProcess:
         for line in whole.splitlines():
             with suppress(ValueError, KeyError, TypeError):  # a line that somebody else has written
                 self._add(json.loads(line))
-        self.rows = {row.node_name: row for row in self._profiler.get_profiling_summary()}
 
     def _add(self, record: dict[str, Any]) -> None:
         self.rank = int(record["rank"])
@@ -135,12 +154,10 @@ class WorkerProcess:
         elif "checkpoint" in record:
             self.checkpoints[record["checkpoint"]] = StageMemory(*record["memory"])
         elif "is_cancelled" in record:
-            self.faults.setdefault(record["name"], [0, 0])[bool(record["is_cancelled"])] += 1
+            self.add_fault(record["name"], is_cancelled=bool(record["is_cancelled"]))
         else:
-            name, memory = record["name"], record["memory"]
-            self._profiler.record(_STAGE, name, record["ms"])
-            if memory is not None:
-                self.memories[name] = StageMemory(*memory).with_peaks_of(self.memories.get(name))
+            self.profiler.record(STAGE, record["name"], record["ms"])
+            self.add_memory(record["name"], None if record["memory"] is None else StageMemory(*record["memory"]))
 
 
 class WorkerRecords:
@@ -157,31 +174,14 @@ class WorkerRecords:
             self._folder = Path(tempfile.gettempdir(), f"cprofiling-workers-{os.getuid()}-{os.urandom(16).hex()}")
             os.environ[_FOLDER] = str(self._folder)
 
-    def read(self) -> WorkerRecords:
-        """Read what was written meanwhile, and return this object."""
+    def processes(self) -> list[WorkerProcess]:
+        """Return the workers and their records up to now, by rank."""
         for path in self._paths():
             if path.name not in self._files:
                 self._files[path.name] = WorkerProcess(path, self._begins.get(path.name, 0))
         for each in self._files.values():
             each.read()
-        return self
-
-    def __bool__(self) -> bool:
-        """Tell whether workers have used a stage."""
-        return bool(self.processes)
-
-    @property
-    def processes(self) -> list[WorkerProcess]:
-        """Workers that have used a stage, by rank."""
-        return sorted((each for each in self._files.values() if each.rows or each.faults), key=lambda each: each.rank)
-
-    @property
-    def signatures(self) -> dict[str, StageIOSignature]:
-        """Signatures by stage, of the lowest rank among workers."""
-        made: dict[str, StageIOSignature] = {}
-        for each in sorted(self._files.values(), key=lambda each: -each.rank):
-            made.update(each.signatures)
-        return made
+        return sorted(self._files.values(), key=lambda each: each.rank)
 
     def pass_by(self) -> None:
         """Have what was written so far not count."""
