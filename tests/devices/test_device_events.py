@@ -6,14 +6,16 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cprofiling.devices import events, in_use, operations
 from cprofiling.devices.events import MOST_WAITING, DeviceMark
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
+
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
 Use = Callable[..., FakeTorch]
@@ -24,19 +26,6 @@ class Told(list[tuple[Any, ...]]):
 
     def __call__(self, *answer: Any) -> None:
         self.append(answer)
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    forget_devices(monkeypatch)
-    events.forget()
-    yield
-    events.forget()
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Use:
-    return torch_loader(monkeypatch, in_use=True)
 
 
 @pytest.fixture

@@ -14,25 +14,17 @@ import cprofiling as cp
 from cprofiling.devices import memory, operations
 from cprofiling.devices.memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason, peak_reason
 from cprofiling.recording import call_details
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
 
-
-@pytest.fixture(autouse=True)
-def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_devices(monkeypatch)
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    return torch_loader(monkeypatch, in_use=False)
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------
 
 
-def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
+def test_a_peak_that_is_kept_but_cannot_be_reset(load: Callable[..., FakeTorch]) -> None:
     """What the most was since the start of the process is not what it was in the call."""
-    torch = use("xpu", accelerator=False)
+    torch = load("xpu", accelerator=False)
     del torch.xpu.reset_peak_memory_stats
     torch.allocate(500)
     torch.allocate(-400)
@@ -40,7 +32,7 @@ def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) 
     assert peak_reason() is None
     assert memory_at_entry((), True) == (0, 100, UNKNOWN)
     assert peak_reason() == "PyTorch's xpu cannot reset the most bytes"
-    torch = use("xpu")
+    torch = load("xpu")
     torch.allocate(10)
     torch.failing = {"reset": RuntimeError("lost")}
     assert memory_at_entry((), True) == (0, 10, UNKNOWN), "what is in use is known all the same"
@@ -61,14 +53,14 @@ def test_no_framework() -> None:
     assert {"torch", "cupy"} & set(sys.modules) == set()
 
 
-def test_a_device_without_an_allocator(use: Callable[..., FakeTorch]) -> None:
-    torch = use("brand", accelerator=False)
+def test_a_device_without_an_allocator(load: Callable[..., FakeTorch]) -> None:
+    torch = load("brand", accelerator=False)
     del torch.brand.memory_allocated  # type: ignore[attr-defined]
     torch.allocate(300)
     assert memory_at_entry((), True) == (0, 300, UNKNOWN), "what is not free on the device"
     assert memory_at_exit(0, False) == (300, UNKNOWN)
     assert peak_reason() == "a device tells what is in use now, not the most there was"
-    torch = use("brand", accelerator=False)
+    torch = load("brand", accelerator=False)
     del torch.brand.memory_allocated, torch.brand.mem_get_info  # type: ignore[attr-defined]
     for answer in (memory_at_entry((), True), memory_at_exit(0, True)):
         assert answer is None
@@ -77,9 +69,9 @@ def test_a_device_without_an_allocator(use: Callable[..., FakeTorch]) -> None:
         )
 
 
-def test_why_there_were_no_figures_stays_known(use: Callable[..., FakeTorch]) -> None:
+def test_why_there_were_no_figures_stays_known(load: Callable[..., FakeTorch]) -> None:
     """It is told where a node has none, whatever others had later."""
-    torch = use("cuda")
+    torch = load("cuda")
     torch.failing = {"memory": RuntimeError("lost")}
     assert memory_at_entry((), False) is None
     torch.failing = {}
@@ -87,14 +79,14 @@ def test_why_there_were_no_figures_stays_known(use: Callable[..., FakeTorch]) ->
     assert memory_reason() == "the framework does not answer (RuntimeError: lost)"
 
 
-def test_a_module_that_fails_costs_no_figures(use: Callable[..., FakeTorch]) -> None:
+def test_a_module_that_fails_costs_no_figures(load: Callable[..., FakeTorch]) -> None:
     class Broken:
         def parameters(self) -> Any:
             raise KeyError("own")
 
         buffers = parameters
 
-    torch = use("xpu", devices=3)
+    torch = load("xpu", devices=3)
     torch.allocate(7, device=1)
     torch.current = 1
     torch.allocate(9, device=2)
@@ -102,8 +94,8 @@ def test_a_module_that_fails_costs_no_figures(use: Callable[..., FakeTorch]) -> 
     assert memory_at_entry((Broken(),), False) == (1, 7, 7)
 
 
-def test_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = use("cuda")
+def test_torch_that_does_not_answer(load: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = load("cuda")
     torch.failing = {"memory": RuntimeError("lost")}
     for answer in (memory_at_entry((), False), memory_at_exit(0, False)):
         assert answer is None
@@ -181,10 +173,10 @@ def test_cupy_is_not_made_to_begin_with_cuda(cupy: FakeCupy) -> None:
     assert cupy.log == []
 
 
-def test_cupy_beside_torch(cupy: FakeCupy, use: Callable[..., FakeTorch]) -> None:
-    use("cpu")
+def test_cupy_beside_torch(cupy: FakeCupy, load: Callable[..., FakeTorch]) -> None:
+    load("cpu")
     assert memory_at_entry((FakeCupy.ndarray(),), False) is not None
-    torch = use("cuda")
+    torch = load("cuda")
     torch.allocate(5)
     assert memory_at_entry((FakeCupy.ndarray(),), False) == (0, 5, 5)
 
@@ -214,10 +206,10 @@ def test_the_child_of_a_fork_asks_nobody(cupy: FakeCupy) -> None:
 # ---- recordings ----------------------------------------------------------------------------------
 
 
-def test_recordings_ask_for_any_kind_of_device(use: Callable[..., FakeTorch]) -> None:
+def test_recordings_ask_for_any_kind_of_device(load: Callable[..., FakeTorch]) -> None:
     assert call_details.device_memory_finder() is None
     for kind, peak in (("xpu", 700), ("mps", None)):
-        torch = use(kind)
+        torch = load(kind)
         torch.allocate(100)
 
         @cp.record("node")

@@ -18,24 +18,16 @@ import pytest
 from calls import run_python
 from cprofiling.devices import operations
 from cprofiling.devices.operations import KINDS, OPERATIONS, DeviceOperations, in_use, operations_of, present
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
+
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 KINDS_OF_TORCH = ("cuda", "rocm", "xpu", "mps", "npu", "brand")
 
 
-@pytest.fixture(autouse=True)
-def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_devices(monkeypatch)
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    return torch_loader(monkeypatch, in_use=False)
-
-
-def begun(use: Callable[..., FakeTorch], kind: str, **keywords: Any) -> FakeTorch:
+def begun(load: Callable[..., FakeTorch], kind: str, **keywords: Any) -> FakeTorch:
     """A torch whose device is in use, in the case of MPS for having something in its memory."""
-    torch = use(kind, **keywords)
+    torch = load(kind, **keywords)
     torch.allocate(100)
     return torch
 
@@ -82,8 +74,8 @@ def test_without_torch_only_the_cpu_is_there(kind: str) -> None:
     assert "torch" not in sys.modules
 
 
-def test_kinds_that_this_torch_is_not_built_for(use: Callable[..., FakeTorch]) -> None:
-    use("cpu")
+def test_kinds_that_this_torch_is_not_built_for(load: Callable[..., FakeTorch]) -> None:
+    load("cpu")
     assert {kind: reasons(operations_of(kind)) for kind in KINDS_OF_TORCH} == {
         "cuda": {"this PyTorch is built without CUDA"},
         "rocm": {"this PyTorch is built without ROCm"},
@@ -92,7 +84,7 @@ def test_kinds_that_this_torch_is_not_built_for(use: Callable[..., FakeTorch]) -
         "npu": {"PyTorch has no backend 'npu': import torch_npu"},
         "brand": {"PyTorch has no backend 'brand'"},
     }
-    use("rocm")
+    load("rocm")
     assert reasons(operations_of("cuda")) == {"this PyTorch is built for ROCm"}
     assert in_use() is not None
 
@@ -108,8 +100,8 @@ def test_a_name_that_is_none() -> None:
 
 @pytest.mark.parametrize("kind", KINDS_OF_TORCH)
 @pytest.mark.parametrize("accelerator", [True, False])
-def test_what_is_in_use_is_found(use: Callable[..., FakeTorch], kind: str, accelerator: bool) -> None:
-    torch = begun(use, kind, accelerator=accelerator)
+def test_what_is_in_use_is_found(load: Callable[..., FakeTorch], kind: str, accelerator: bool) -> None:
+    torch = begun(load, kind, accelerator=accelerator)
     row = in_use()
     assert isinstance(row, DeviceOperations)
     assert (row.device_type, row.tensor_type) == (kind, "cuda" if kind == "rocm" else kind)
@@ -119,8 +111,8 @@ def test_what_is_in_use_is_found(use: Callable[..., FakeTorch], kind: str, accel
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_TORCH)
-def test_what_is_not_in_use_is_not_asked(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind, begun=False)
+def test_what_is_not_in_use_is_not_asked(load: Callable[..., FakeTorch], kind: str) -> None:
+    torch = load(kind, begun=False)
     assert in_use() is None
     assert reasons(operations_of(kind)) == {f"this process does not use {kind}, and is not made to"}
     found = {each.device_type: each for each in present()}
@@ -134,7 +126,7 @@ def test_what_is_not_in_use_is_not_asked(use: Callable[..., FakeTorch], kind: st
 
 
 def test_threads_that_look_at_once_find_the_same(
-    use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch
+    load: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Gathering:
         """A lock that is taken by one after the other as soon as two are there."""
@@ -148,7 +140,7 @@ def test_threads_that_look_at_once_find_the_same(
         def __exit__(self, *_: object) -> None:
             self.lock.release()
 
-    begun(use, "xpu")
+    begun(load, "xpu")
     monkeypatch.setattr(operations, "_lock", Gathering())
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: in_use(), range(2))
@@ -156,17 +148,17 @@ def test_threads_that_look_at_once_find_the_same(
     assert first is second
 
 
-def test_another_torch_is_looked_at_anew(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
-    begun(use, "xpu")
+def test_another_torch_is_looked_at_anew(load: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(load, "xpu")
     assert in_use() is not None
-    use("cpu")
+    load("cpu")
     assert in_use() is None
     monkeypatch.delitem(sys.modules, "torch")
     assert in_use() is None
 
 
-def test_a_backend_that_does_not_say_whether_it_is_in_use(use: Callable[..., FakeTorch]) -> None:
-    torch = use("brand", begun=False)
+def test_a_backend_that_does_not_say_whether_it_is_in_use(load: Callable[..., FakeTorch]) -> None:
+    torch = load("brand", begun=False)
     del torch.brand.is_initialized  # type: ignore[attr-defined]
     assert in_use() is None
     torch.begun = True
@@ -174,16 +166,16 @@ def test_a_backend_that_does_not_say_whether_it_is_in_use(use: Callable[..., Fak
     torch._C._accelerator_isAllocatorInitialized = lambda: refuse("no such allocator")
     operations._after_fork_in_child()
     assert in_use() is None
-    torch = use("brand", accelerator=False)
+    torch = load("brand", accelerator=False)
     del torch.brand.is_initialized  # type: ignore[attr-defined]
     assert in_use() is None
     del torch.brand  # type: ignore[attr-defined]
     assert in_use() is None
 
 
-def test_events_of_a_backend_from_outside(use: Callable[..., FakeTorch]) -> None:
+def test_events_of_a_backend_from_outside(load: Callable[..., FakeTorch]) -> None:
     """Its own come first: it may be registered without what the generic ones call."""
-    torch = begun(use, "brand")
+    torch = begun(load, "brand")
     torch.Event = lambda **_: refuse("not linked")
     event = row_of("brand").new_event(0)
     event.record()
@@ -194,8 +186,8 @@ def test_events_of_a_backend_from_outside(use: Callable[..., FakeTorch]) -> None
         row_of("brand").new_event(0)
 
 
-def test_mps_in_a_forked_child_is_not_asked(use: Callable[..., FakeTorch]) -> None:
-    torch = begun(use, "mps")
+def test_mps_in_a_forked_child_is_not_asked(load: Callable[..., FakeTorch]) -> None:
+    torch = begun(load, "mps")
     torch._C._mps_is_in_bad_fork = lambda: True
     assert in_use() is None
     torch._C._mps_is_in_bad_fork = lambda: False
@@ -214,8 +206,8 @@ def test_a_torch_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, wrong: An
         assert reason is not None
 
 
-def test_a_torch_that_raises(use: Callable[..., FakeTorch]) -> None:
-    torch = begun(use, "xpu")
+def test_a_torch_that_raises(load: Callable[..., FakeTorch]) -> None:
+    torch = begun(load, "xpu")
     torch.failing["device_count"] = RuntimeError("lost")
     (xpu,) = [each for each in present() if each.device_type == "xpu"]
     assert (xpu.is_in_use, xpu.count) == (False, None)
@@ -233,8 +225,8 @@ def test_a_torch_that_raises(use: Callable[..., FakeTorch]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS_OF_TORCH)
 @pytest.mark.parametrize("accelerator", [True, False])
-def test_operations(use: Callable[..., FakeTorch], kind: str, accelerator: bool) -> None:
-    torch = begun(use, kind, accelerator=accelerator)
+def test_operations(load: Callable[..., FakeTorch], kind: str, accelerator: bool) -> None:
+    torch = begun(load, kind, accelerator=accelerator)
     row = row_of(kind)
     torch.launch(5)
     begin, end = row.new_event(0), row.new_event(0)
@@ -258,8 +250,8 @@ def test_operations(use: Callable[..., FakeTorch], kind: str, accelerator: bool)
         assert row.memory_peak == row.memory_reset_peak == "PyTorch's mps does not keep the most bytes allocated"
 
 
-def test_the_devices_of_several(use: Callable[..., FakeTorch]) -> None:
-    torch = begun(use, "xpu", devices=3)
+def test_the_devices_of_several(load: Callable[..., FakeTorch]) -> None:
+    torch = begun(load, "xpu", devices=3)
     torch.allocate(7, device=2)
     row = row_of("xpu")
     assert [each.count for each in present() if each.device_type == "xpu"] == [3]
@@ -268,16 +260,16 @@ def test_the_devices_of_several(use: Callable[..., FakeTorch]) -> None:
     assert row.current_stream(1) is torch.stream(1)
 
 
-def test_memory_from_the_interface_that_is_there(use: Callable[..., FakeTorch]) -> None:
-    torch = begun(use, "xpu")
+def test_memory_from_the_interface_that_is_there(load: Callable[..., FakeTorch]) -> None:
+    torch = begun(load, "xpu")
     torch.xpu.memory_stats_as_nested_dict = torch._nested
     assert row_of("xpu").memory(0) == (100, 100)
     torch._C._xpu_memoryStats = torch._nested
     assert row_of("xpu").memory(0) == (100, 100)
-    torch = begun(use, "cuda")
+    torch = begun(load, "cuda")
     del torch._C._cuda_memoryStats
     assert row_of("cuda").memory(0) == (100, 100)
-    torch = begun(use, "npu")
+    torch = begun(load, "npu")
     del torch.npu.max_memory_allocated  # type: ignore[attr-defined]
     row = row_of("npu")
     assert row.memory(0) == (100, 100)
@@ -285,8 +277,8 @@ def test_memory_from_the_interface_that_is_there(use: Callable[..., FakeTorch]) 
     assert row.memory(0) == (0, 0)
 
 
-def test_a_backend_that_can_do_nothing(use: Callable[..., FakeTorch]) -> None:
-    torch = begun(use, "brand", accelerator=False)
+def test_a_backend_that_can_do_nothing(load: Callable[..., FakeTorch]) -> None:
+    torch = begun(load, "brand", accelerator=False)
     torch.brand = types.SimpleNamespace(  # type: ignore[attr-defined]
         is_initialized=lambda: True, device_count=lambda: 2, Event=None, synchronize=lambda _: None
     )
@@ -299,7 +291,7 @@ def test_a_backend_that_can_do_nothing(use: Callable[..., FakeTorch]) -> None:
         "PyTorch's brand cannot tell how much memory is free",
     ]
     assert row.current_index == "PyTorch's brand cannot name the current device"
-    torch = begun(use, "mps", accelerator=False)
+    torch = begun(load, "mps", accelerator=False)
     del torch.mps.event
     assert operations_of("mps").new_event == "PyTorch's mps has no events"
 
@@ -312,9 +304,9 @@ def test_rows_are_frozen() -> None:
 # ---- processes, and the real torch ---------------------------------------------------------------
 
 
-def test_the_child_of_a_fork_looks_anew(use: Callable[..., FakeTorch]) -> None:
+def test_the_child_of_a_fork_looks_anew(load: Callable[..., FakeTorch]) -> None:
     """H5: what its parent used is not there."""
-    torch = begun(use, "cuda")
+    torch = begun(load, "cuda")
     assert in_use() is not None
     child = os.fork()
     if child == 0:

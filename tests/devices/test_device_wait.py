@@ -13,25 +13,12 @@ import cprofiling as cp
 from calls import by_name, profiler_on, run_python
 from cprofiling.devices import wait
 from cprofiling.devices.wait import device_to_wait_for, wait_for_device, wait_reason
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("forgotten")]
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
 UseTorch = Callable[..., FakeTorch]
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    forget_devices(monkeypatch)
-    wait.forget()
-    yield
-    wait.forget()
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
-    return torch_loader(monkeypatch, in_use=True)
 
 
 def synchronising(**options: Any) -> cp.Profiler:

@@ -13,19 +13,9 @@ import cprofiling as cp
 from calls import NEVER, by_name, profiler_on, run_python
 from cprofiling.devices import memory as device_memory
 from cprofiling.nodes.resources import MemoryFigures, NodeMemory
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
 
-pytestmark = pytest.mark.native
-
-
-@pytest.fixture(autouse=True)
-def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_devices(monkeypatch)
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    return torch_loader(monkeypatch, in_use=False)
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("forgotten")]
 
 
 def memory(profiler: cp.Profiler, name: str = "node") -> NodeMemory:
@@ -47,8 +37,8 @@ KINDS = ["cuda", "rocm", "xpu", "npu"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("looks", [True, "peak"])
-def test_figures_of_calls(use: Callable[..., FakeTorch], kind: str, looks: Any) -> None:
-    torch = use(kind)
+def test_figures_of_calls(load: Callable[..., FakeTorch], kind: str, looks: Any) -> None:
+    torch = load(kind)
     torch.allocate(1000)
     profiler = profiler_on(memory=looks)
 
@@ -70,8 +60,8 @@ def test_figures_of_calls(use: Callable[..., FakeTorch], kind: str, looks: Any) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_programs_own_peak_is_left_alone_unless_asked_for(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind)
+def test_the_programs_own_peak_is_left_alone_unless_asked_for(load: Callable[..., FakeTorch], kind: str) -> None:
+    torch = load(kind)
     torch.allocate(5000)
     torch.allocate(-4000)
     profiler = profiler_on(memory=True)
@@ -92,8 +82,8 @@ def test_the_programs_own_peak_is_left_alone_unless_asked_for(use: Callable[...,
     assert device(profiler) == MemoryFigures(1, 1000, 1000, 0, 1100)
 
 
-def test_a_peak_contains_what_nodes_inside_reach(use: Callable[..., FakeTorch]) -> None:
-    torch = use("cuda")
+def test_a_peak_contains_what_nodes_inside_reach(load: Callable[..., FakeTorch]) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory="peak")
 
     @profiler.profile_node("inner")
@@ -133,8 +123,8 @@ def test_a_peak_contains_what_nodes_inside_reach(use: Callable[..., FakeTorch]) 
     assert device(profiler, "outer") == MemoryFigures(1, 301, 451, 150, 451)
 
 
-def test_an_allocator_that_keeps_no_peak(use: Callable[..., FakeTorch]) -> None:
-    torch = use("mps")
+def test_an_allocator_that_keeps_no_peak(load: Callable[..., FakeTorch]) -> None:
+    torch = load("mps")
     torch.allocate(100)
     for looks in (True, "peak"):
         profiler = profiler_on(memory=looks)
@@ -144,8 +134,8 @@ def test_an_allocator_that_keeps_no_peak(use: Callable[..., FakeTorch]) -> None:
         assert "PyTorch's mps does not keep the most bytes allocated" in profiler.get_profiling_summary().reasons
 
 
-def test_a_peak_that_cannot_be_reset_is_none_of_a_call(use: Callable[..., FakeTorch]) -> None:
-    torch = use("npu", accelerator=False)
+def test_a_peak_that_cannot_be_reset_is_none_of_a_call(load: Callable[..., FakeTorch]) -> None:
+    torch = load("npu", accelerator=False)
     torch.allocate(5000)
     torch.allocate(-4000)
     del torch.npu.reset_peak_memory_stats  # type: ignore[attr-defined]
@@ -156,8 +146,8 @@ def test_a_peak_that_cannot_be_reset_is_none_of_a_call(use: Callable[..., FakeTo
 
 
 @pytest.mark.parametrize("looks", [True, "peak"])
-def test_each_call_is_asked_about_its_own_device(use: Callable[..., FakeTorch], looks: Any) -> None:
-    torch = use("cuda", devices=3)
+def test_each_call_is_asked_about_its_own_device(load: Callable[..., FakeTorch], looks: Any) -> None:
+    torch = load("cuda", devices=3)
     profiler = profiler_on(memory=looks)
     torch.allocate(7, device=2)
 
@@ -177,8 +167,8 @@ def test_each_call_is_asked_about_its_own_device(use: Callable[..., FakeTorch], 
     assert device(profiler, "both") == MemoryFigures(1, 0, 0, 0, 0 if looks == "peak" else None), "that of device 0"
 
 
-def test_threads_share_an_allocator_and_what_it_reaches(use: Callable[..., FakeTorch]) -> None:
-    torch = use("cuda")
+def test_threads_share_an_allocator_and_what_it_reaches(load: Callable[..., FakeTorch]) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory="peak")
     inside, leave = threading.Event(), threading.Event()
 
@@ -202,8 +192,8 @@ def test_threads_share_an_allocator_and_what_it_reaches(use: Callable[..., FakeT
     assert device(profiler, "long") == MemoryFigures(1, 0, 10, 10, 310)
 
 
-def test_blocks_that_end_in_another_order(use: Callable[..., FakeTorch]) -> None:
-    torch = use("cuda")
+def test_blocks_that_end_in_another_order(load: Callable[..., FakeTorch]) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory="peak")
     blocks = [profiler.profile_node(name) for name in ("a", "b", "c")]
     for at, block in enumerate(blocks, 1):
@@ -219,8 +209,8 @@ def test_blocks_that_end_in_another_order(use: Callable[..., FakeTorch]) -> None
         assert device(profiler, name) == MemoryFigures(1, entry, exit_, exit_ - entry, peak), name
 
 
-def test_generators_and_coroutines(use: Callable[..., FakeTorch]) -> None:
-    torch = use("cuda")
+def test_generators_and_coroutines(load: Callable[..., FakeTorch]) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory="peak")
 
     @profiler.profile_node("generator")
@@ -247,8 +237,8 @@ def test_generators_and_coroutines(use: Callable[..., FakeTorch]) -> None:
 
 
 @pytest.mark.parametrize("looks", [True, "peak"])
-def test_calls_that_are_no_samples_give_nothing(use: Callable[..., FakeTorch], looks: Any) -> None:
-    torch = use("cuda")
+def test_calls_that_are_no_samples_give_nothing(load: Callable[..., FakeTorch], looks: Any) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory=looks, skip_first_n=2)
 
     @profiler.profile_node("node")
@@ -288,8 +278,8 @@ def test_no_framework_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "mps"])
-def test_a_device_that_is_not_in_use_is_not_asked(use: Callable[..., FakeTorch], kind: str) -> None:
-    torch = use(kind, begun=False)
+def test_a_device_that_is_not_in_use_is_not_asked(load: Callable[..., FakeTorch], kind: str) -> None:
+    torch = load(kind, begun=False)
     profiler = profiler_on(memory="peak")
     with profiler.profile_node("node"):
         pass
@@ -303,8 +293,8 @@ LOST = "the framework does not answer (RuntimeError: the device is lost)"
 @pytest.mark.parametrize(
     ("looks", "failing"), [(True, "memory"), (True, "device_count"), ("peak", "memory"), ("peak", "device_count")]
 )
-def test_a_framework_that_does_not_answer(use: Callable[..., FakeTorch], looks: Any, failing: str) -> None:
-    torch = use("cuda")
+def test_a_framework_that_does_not_answer(load: Callable[..., FakeTorch], looks: Any, failing: str) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory=looks)
     node = profiler.profile_node("node")(torch.allocate)
     torch.failing[failing] = RuntimeError("the device is lost")
@@ -318,8 +308,8 @@ def test_a_framework_that_does_not_answer(use: Callable[..., FakeTorch], looks: 
 
 
 @pytest.mark.parametrize("looks", [True, "peak"])
-def test_a_framework_that_fails_inside_a_node(use: Callable[..., FakeTorch], looks: Any) -> None:
-    torch = use("cuda")
+def test_a_framework_that_fails_inside_a_node(load: Callable[..., FakeTorch], looks: Any) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory=looks)
     with profiler.profile_node("node"):
         torch.allocate(5)
@@ -416,19 +406,19 @@ class Peak(str):
     pass
 
 
-def test_a_str_is_its_text(use: Callable[..., FakeTorch]) -> None:
-    torch = use("cuda")
+def test_a_str_is_its_text(load: Callable[..., FakeTorch]) -> None:
+    torch = load("cuda")
     profiler = profiler_on(memory=Peak("peak"))
     with profiler.profile_node("node"):
         pass
     assert torch.calls("reset") == 2
 
 
-def test_all_ways_to_switch_it_on(use: Callable[..., FakeTorch]) -> None:
+def test_all_ways_to_switch_it_on(load: Callable[..., FakeTorch]) -> None:
     class Pipeline(cp.PipelineProfiling):
         pass
 
-    torch = use("cuda")
+    torch = load("cuda")
     pipeline = Pipeline()
     pipeline.set_profiling(True, memory="peak")
     cp.set_profiling(True, memory="peak")

@@ -16,27 +16,14 @@ from calls import by_name, in_new_thread, profiler_on
 from cprofiling.devices import events
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes import profiler as control
-from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
+from fakes.fake_torch import FakeTorch
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("forgotten")]
 
 KINDS = ("rocm", "xpu", "mps", "npu")
 UseTorch = Callable[..., FakeTorch]
 CPU_MS = 30
 NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of its queue"
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    forget_devices(monkeypatch)
-    events.forget()
-    yield
-    events.forget()
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
-    return torch_loader(monkeypatch, in_use=True)
 
 
 @pytest.fixture
