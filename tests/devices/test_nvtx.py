@@ -360,47 +360,6 @@ def test_exactly_the_calls_of_the_window_are_captured(tool: str, libcuda: str) -
     )
 
 
-def test_calls_that_overlap_share_a_start_and_a_stop(libcuda: str) -> None:
-    check(
-        """
-        use_torch()
-        seen = []
-        inside, leave = threading.Barrier(5), threading.Event()
-
-        @cp.profile_node("node")
-        def node(depth=0):
-            if depth:
-                return node(depth - 1)
-            seen.append(profiler_calls())
-            if threading.current_thread() is not threading.main_thread():
-                inside.wait()
-                leave.wait()
-
-        def work():
-            fake.bind(0)
-            node()
-
-        node()
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        inside.wait()
-        assert profiler_calls() == [1]
-        leave.set()
-        for thread in threads:
-            thread.join()
-        assert seen[1:] == [[1]] * 4 and profiler_calls() == [1, 0], seen
-        assert _core.capture_report() == "4 of 6 calls captured after 1 that was passed by"
-        node(4)                                # two of them are the window's, inside each other
-        assert profiler_calls() == [1, 0, 1, 0] and seen[-1] == [1, 0, 1], (profiler_calls(), seen)
-        node()
-        assert profiler_calls() == [1, 0, 1, 0] and fake.broken_rules() == []
-        """,
-        CPROFILING_LIBCUDA=libcuda,
-        CPROFILING_CAPTURE="node:1:6",
-    )
-
-
 def test_blocks_of_tasks_that_overlap_share_a_start_and_a_stop(libcuda: str) -> None:
     check(
         """
