@@ -344,17 +344,22 @@ UNSURE = """
 import pytest
 from cprofiling.testing.gates.pairs import PairedComparison, PairedTimes
 
-@pytest.mark.parametrize("verdict", ["unclear", "unknown", "not enough samples", "same"])
+@pytest.mark.parametrize("verdict", ["unclear", "unknown", "not enough samples", "same", "slower"])
 def test_unsure(node_profiler, verdict):
-    times = PairedTimes("", 20, 1.0, 2.0, 100.0, None, verdict, "so it is")
+    interval, reason = ((90.0, 110.0), "") if verdict == "slower" else (None, "so it is")
+    times = PairedTimes("", 20, 1.0, 2.0, 100.0, interval, verdict, reason)
     node_profiler.comparisons.append(PairedComparison(times, (), "mean", 5.0, 0.95, "cpu"))
 """
 
 
-def test_what_is_not_sure_fails_where_that_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("test_unsure.py", test_unsure=UNSURE).assert_outcomes(passed=4)
+def test_what_is_slower_fails_and_what_is_not_sure_where_that_is_asked(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run("test_unsure.py", test_unsure=UNSURE)
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["cprofiling: (call): slower: mean 1.000 -> 2.000 ms (cpu), +100.0 % *"])
     result = run("test_unsure.py", "--cprofiling-strict")
-    result.assert_outcomes(passed=1, failed=3)
+    result.assert_outcomes(passed=1, failed=4)
     result.stdout.fnmatch_lines(["cprofiling: (call): not enough samples: so it is"])
     timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n"
     for count, verdict in ((20, "unknown: it takes less than"), (6, "not enough samples: 6 times, 20 are needed")):
@@ -382,18 +387,6 @@ def test_the_more_times_there_are_the_more_samples_a_verdict_needs() -> None:
         assert verdicts.times_in([old]) == rows
         found = verdicts.judged(old, new, [Rule("mean", 5)], rows)
         assert (len(found.worse), len(found.notes)) == ((rows, 0) if is_slower else (0, rows))
-
-
-def test_a_slower_callable_fails_the_test(run: Run) -> None:
-    result = run(
-        "test_slow.py",
-        test_slow="from cprofiling.testing.gates.pairs import PairedComparison, PairedTimes\n"
-        "def test_slow(node_profiler):\n"
-        "    times = PairedTimes('', 20, 1.0, 2.0, 100.0, (90.0, 110.0), 'slower')\n"
-        "    node_profiler.comparisons.append(PairedComparison(times, (), 'mean', 5.0, 0.95, 'cpu'))\n",
-    )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["cprofiling: (call): slower: mean 1.000 -> 2.000 ms (cpu), +100.0 % *"])
 
 
 # ---- baselines -----------------------------------------------------------------------------------

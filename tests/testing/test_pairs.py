@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling._internal.quantiles import quantile
 from cprofiling.gates import PairedComparison, compare_pairs
 from cprofiling.testing.gates import bootstrap, pairs, series, timed_call
 from cprofiling.testing.gates.bootstrap import (
@@ -121,10 +120,6 @@ def test_values_are_redrawn_in_blocks_that_go_round() -> None:
     assert {len(each) for each in drawn} == {10}
     assert {each[0] for each in drawn} == {each[-1] for each in drawn} == set(values)
     assert all(each[1] == (each[0] + 1) % 10 for each in drawn)
-
-
-def test_quantiles_interpolate() -> None:
-    assert (quantile([1.0, 2.0, 3.0], 50), quantile([1.0, 2.0], 75), quantile([7.0], 95)) == (2.0, 1.75, 7.0)
 
 
 @pytest.mark.parametrize("text", ["mean", "mean:5", "mean:-5%", "mean:5%%", "max:5%", "mean:1e3%", "mean:9999999%", ""])
