@@ -81,7 +81,8 @@ def check_window(options: argparse.Namespace) -> None:
 def deep_dived(options: argparse.Namespace, command: list[str], **environment: str) -> str:
     """Return a tool's command line, or replace this process by the tool."""
     name = command[0]
-    environment = {tools.VARIABLE: tools.capture(options.node, options.skip, options.count), **environment}
+    window = f"{options.node}:{options.skip}:{options.count}"  # read from the right, as names may have colons
+    environment = {tools.VARIABLE: window, **environment}
     if options.execute:
         try:
             tools.execute(name, environment, command)

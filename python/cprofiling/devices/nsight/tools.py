@@ -69,14 +69,6 @@ def checked_node(node: str) -> str:
     return node
 
 
-def capture(node: str, skip: int, count: int) -> str:
-    """Return the value of ``CPROFILING_CAPTURE``.
-
-    The name may have colons, as it is read from the right.
-    """
-    return f"{node}:{skip}:{count}"
-
-
 def nvtx_filter(node: str) -> str:
     """Return ncu's filter for the pushed NVTX range of a node."""
     escaped = _SPECIAL.sub(r"\\\g<0>", node)
