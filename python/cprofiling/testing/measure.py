@@ -188,12 +188,7 @@ def measure(
     _check_fn(fn)
     warmup = arguments.index_between("warmup", warmup, 0, sys.maxsize)
     repeat = arguments.index_between("repeat", repeat, 1, sys.maxsize)
-    allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
-    if isinstance(synchronize, str) and synchronize != "auto":
-        raise ValueError(f"{allowed}, got {shown_value(synchronize)}")
-    is_wait = callable(synchronize) and not inspect.iscoroutinefunction(synchronize)
-    if not (is_wait or synchronize is None or isinstance(synchronize, (str, bool))):
-        raise TypeError(f"{allowed}, got {shown_value(synchronize)}")
+    _check_synchronize(synchronize)
     cautions = _warm_up(fn, args, warmup)
     is_found = synchronize == "auto" or synchronize is True
     if callable(synchronize):
@@ -229,6 +224,15 @@ def _check_fn(fn: Callable[..., object]) -> None:
                 f"fn must not be async, got {shown_value(fn)}: a call would only make its coroutine; "
                 "measure a function that runs it, such as lambda: asyncio.run(main())"
             )
+
+
+def _check_synchronize(synchronize: object) -> None:
+    allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
+    if isinstance(synchronize, str) and synchronize != "auto":
+        raise ValueError(f"{allowed}, got {shown_value(synchronize)}")
+    is_wait = callable(synchronize) and not inspect.iscoroutinefunction(synchronize)
+    if not (is_wait or synchronize is None or isinstance(synchronize, (str, bool))):
+        raise TypeError(f"{allowed}, got {shown_value(synchronize)}")
 
 
 def _without_partials(fn: Callable[..., object]) -> Callable[..., object]:
