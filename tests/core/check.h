@@ -23,7 +23,7 @@
 /* Both are doubles; `tolerance` is relative to `expected`, and 0 asks for the same value. */
 #define CHECK_NEAR(value, expected, tolerance) check_near(#value, value, expected, tolerance, __FILE__, __LINE__)
 
-static const char *check_case = ""; /* the row of a table that is being tested, for the messages */
+static const char *check_case = ""; /* the test, or the row of its table, for the messages */
 
 static inline _Noreturn void check_failed(const char *condition, const char *file, int line)
 {
@@ -93,6 +93,7 @@ static inline void check_run(void (*begin)(void), void (*end)(void))
         if (begin != NULL) {
             begin();
         }
+        check_case = check_all.names[i];
         check_all.tests[i]();
         if (end != NULL) {
             end();

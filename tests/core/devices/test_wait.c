@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#define ABSENCE_ONLY "absence-only" /* argument: run test_driver_is_absent and no other */
+#define ABSENCE_ONLY "absence-only" /* argument: run check_absence and no other */
 #define ILLEGAL_ADDRESS "CUDA_ERROR_ILLEGAL_ADDRESS (700) from "
 #define IS_OFF ": synchronisation is off"
 
@@ -35,6 +35,13 @@ static void start_test(void)
     atomic_store(&test_time, 0);
     cprof_wait_reset_for_test();
     CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
+}
+
+static void begin(void)
+{
+    if (fake.reset != NULL) {
+        start_test();
+    }
 }
 
 static void check_no_reason(void)
@@ -63,7 +70,7 @@ static void check_counters(uint64_t waited, uint64_t captured, uint64_t failed)
 /* Finding the driver. */
 
 /* Runs before the fake is loaded: no libcuda.so.1 is in the process. */
-static void test_driver_is_absent(void)
+static void check_absence(void)
 {
     CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
     CHECK(!cprof_wait_probe());
@@ -79,7 +86,7 @@ static void test_driver_is_absent(void)
 
 /* Runs in a program of its own, where the dynamic loader would find the fake if it were asked to load a libcuda.so.1.
  */
-TEST(driver_is_not_loaded)
+TEST(driver_is_loaded_by_others)
 {
     IN_CHILD
     {
@@ -90,20 +97,11 @@ TEST(driver_is_not_loaded)
         (void)execl("/proc/self/exe", "test_gpu", ABSENCE_ONLY, (char *)NULL);
         exit(EXIT_FAILURE);
     }
-    test_driver_is_absent();
-}
-
-/* Runs after test_driver_is_absent: the first search has been made, at time 0. */
-TEST(variable_is_read_once)
-{
+    check_absence();
+    /* The first search has been made, at time 0. */
     CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
     atomic_store(&test_time, 100 * MILLISECOND);
     CHECK(!cprof_wait_probe());
-}
-
-/* Runs after the test above: the last search was at 100 ms. */
-TEST(search_repeats_after_100_ms)
-{
     load_fake();
     atomic_store(&test_time, 200 * MILLISECOND - 1);
     CHECK(!cprof_wait_probe());
@@ -112,12 +110,10 @@ TEST(search_repeats_after_100_ms)
     CHECK(cprof_wait_probe());
     fake.activate(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_rules();
 }
 
 TEST(default_clock_finds_the_driver)
 {
-    start_test();
     cprof_wait_set_clock_for_test(NULL);
     CHECK(cprof_wait_probe());
     cprof_wait_set_clock_for_test(read_test_time);
@@ -125,7 +121,6 @@ TEST(default_clock_finds_the_driver)
 
 TEST(library_that_cannot_be_loaded)
 {
-    start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
     CHECK(!cprof_wait_probe());
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
@@ -136,7 +131,6 @@ TEST(library_that_cannot_be_loaded)
 
 TEST(library_that_is_no_driver)
 {
-    start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "libm.so.6", 1) == 0);
     CHECK(!cprof_wait_probe());
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
@@ -145,14 +139,12 @@ TEST(library_that_is_no_driver)
 
 TEST(empty_variable_is_none)
 {
-    start_test();
     CHECK(setenv(LIBRARY_VARIABLE, "", 1) == 0);
     CHECK(cprof_wait_probe());
 }
 
 TEST(functions_are_asked_for_by_name)
 {
-    start_test();
     CHECK(cprof_wait_probe());
     CHECK(fake.calls("cuGetProcAddress") == (fake.is_old_driver() ? 0 : FUNCTIONS));
     CHECK(fake.calls("cuInit") == 0);
@@ -185,7 +177,6 @@ TEST(wait_in_the_current_context)
 {
     static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing", "cuStreamIsCapturing",
                                            "cuCtxSynchronize"};
-    start_test();
     fake.activate(0);
     fake.bind(0);
     uint64_t stream = fake.new_stream(0, 1);
@@ -199,7 +190,6 @@ TEST(wait_in_the_current_context)
     check_log(before, COUNT_OF(expected), expected);
     check_counters(1, 0, 0);
     check_no_reason();
-    check_rules();
 }
 
 TEST(wait_in_a_primary_context_that_is_not_current)
@@ -215,7 +205,6 @@ TEST(wait_in_a_primary_context_that_is_not_current)
                                            "cuCtxSynchronize",
                                            "cuCtxPopCurrent",
                                            "cuDevicePrimaryCtxRelease"};
-    start_test();
     fake.activate(0);
     fake.activate(1);
     fake.bind(0);
@@ -229,24 +218,20 @@ TEST(wait_in_a_primary_context_that_is_not_current)
     CHECK(fake.current_device() == 0);
     CHECK(fake.references(1) == 1);
     check_log(before, COUNT_OF(expected), expected);
-    check_rules();
 }
 
 TEST(wait_in_a_thread_without_context)
 {
-    start_test();
     fake.activate(1);
     fake.launch(fake.new_stream(1, 0), 500);
     CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     CHECK(fake.now() == 500);
     CHECK(fake.current_device() == -1);
     CHECK(fake.references(1) == 1);
-    check_rules();
 }
 
 TEST(current_device)
 {
-    start_test();
     fake.activate(0);
     fake.activate(1);
     CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
@@ -257,21 +242,17 @@ TEST(current_device)
     CHECK(fake.now() == 700);
     CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
     check_counters(1, 0, 0);
-    check_rules();
 }
 
 TEST(current_context_need_not_be_primary)
 {
-    start_test();
     fake.bind_own(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
-    check_rules();
 }
 
 TEST(unused_device_stays_unused)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
@@ -279,12 +260,10 @@ TEST(unused_device_stays_unused)
     CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
     CHECK(fake.calls("cuCtxSynchronize") == 0);
     check_no_reason();
-    check_rules();
 }
 
 TEST(device_that_was_reset)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
@@ -295,13 +274,11 @@ TEST(device_that_was_reset)
     fake.activate(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_no_reason();
-    check_rules();
 }
 
 TEST(no_such_device)
 {
     static const int ordinals[] = {2, 64, INT_MAX, -2, INT_MIN};
-    start_test();
     for (size_t i = 0; i < COUNT_OF(ordinals); i++) {
         CHECK(cprof_wait_synchronize(ordinals[i], CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
     }
@@ -309,12 +286,10 @@ TEST(no_such_device)
     fake.activate(FAKE_CUDA_MAX_DEVICES - 1);
     CHECK(cprof_wait_synchronize(FAKE_CUDA_MAX_DEVICES - 1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_no_reason();
-    check_rules();
 }
 
 TEST(driver_that_is_not_initialised_yet)
 {
-    start_test();
     fake.set_initialized(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
     CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
@@ -323,7 +298,6 @@ TEST(driver_that_is_not_initialised_yet)
     fake.activate(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_no_reason();
-    check_rules();
 }
 
 /* Stream capture (H4). */
@@ -335,12 +309,10 @@ static void check_capture_survives(int device, uint64_t asked, uint64_t captured
     CHECK(cprof_wait_synchronize(device, asked) == CPROF_GPU_CAPTURING);
     CHECK(fake.calls("cuCtxSynchronize") == before);
     CHECK(fake.end_capture(captured) == 1);
-    check_rules();
 }
 
 TEST(capture_of_the_given_stream)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     uint64_t stream = fake.new_stream(0, 1);
@@ -355,7 +327,6 @@ TEST(capture_of_the_given_stream)
 
 TEST(capture_of_a_blocking_stream_that_is_unknown)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     uint64_t stream = fake.new_stream(0, 0);
@@ -369,7 +340,6 @@ TEST(capture_of_a_blocking_stream_that_is_unknown)
 
 TEST(capture_in_a_context_that_is_not_current)
 {
-    start_test();
     fake.activate(1);
     uint64_t blocking = fake.new_stream(1, 0);
     uint64_t stream = fake.new_stream(1, 1);
@@ -382,7 +352,6 @@ TEST(capture_in_a_context_that_is_not_current)
 
 TEST(capture_in_the_current_context_of_another_device)
 {
-    start_test();
     fake.activate(0);
     fake.activate(1);
     fake.bind(0);
@@ -394,7 +363,6 @@ TEST(capture_in_the_current_context_of_another_device)
 
 TEST(invalidated_capture_is_left_alone)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     uint64_t stream = fake.new_stream(0, 1);
@@ -403,7 +371,6 @@ TEST(invalidated_capture_is_left_alone)
     CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_CAPTURING);
     CHECK(fake.calls("cuCtxSynchronize") == 0);
     CHECK(fake.end_capture(stream) == 0);
-    check_rules();
 }
 
 TEST(every_capture_error_means_capture)
@@ -421,7 +388,6 @@ TEST(every_capture_error_means_capture)
 /* The documented limit: a capture that cannot be seen is spoilt, but only one ever is. */
 TEST(capture_that_cannot_be_seen_turns_waiting_off)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     uint64_t stream = fake.new_stream(0, 1);
@@ -431,6 +397,7 @@ TEST(capture_that_cannot_be_seen_turns_waiting_off)
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
     CHECK(fake.calls("cuCtxSynchronize") == 1);
     check_reason("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900) from cuCtxSynchronize" IS_OFF);
+    fake.reset(); /* the rules that were broken are meant to be */
 }
 
 /* Errors of the driver (H1, H2, H8). */
@@ -489,7 +456,6 @@ TEST(error_of_each_function)
 
 TEST(first_error_wins)
 {
-    start_test();
     fake.fail("cuCtxSynchronize", 700, 1);
     fake.fail("cuCtxPopCurrent", 719, 1);
     fake.fail("cuDevicePrimaryCtxRelease", 2, 1);
@@ -497,11 +463,11 @@ TEST(first_error_wins)
     check_reason(ILLEGAL_ADDRESS "cuCtxSynchronize" IS_OFF);
     CHECK(fake.calls("cuGetErrorName") == 1);
     check_off_for_good(fake.total_calls());
+    fake.reset(); /* the rules that were broken are meant to be */
 }
 
 TEST(sticky_error)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
@@ -535,7 +501,6 @@ TEST(absence_is_no_error)
 
 TEST(error_without_a_name)
 {
-    start_test();
     fake.fail("cuDeviceGet", 777, 1);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -777);
     check_reason("CUDA error (777) from cuDeviceGet" IS_OFF);
@@ -543,7 +508,6 @@ TEST(error_without_a_name)
 
 TEST(stub_library)
 {
-    start_test();
     fake.break_driver(34);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -34);
     check_reason("CUDA_ERROR_STUB_LIBRARY (34) from cuDeviceGet" IS_OFF);
@@ -551,7 +515,6 @@ TEST(stub_library)
 
 TEST(driver_that_shuts_down_is_not_called_again)
 {
-    start_test();
     fake.fail("cuDeviceGet", 4, 1);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -4);
     CHECK(fake.calls("cuGetErrorName") == 0);
@@ -562,7 +525,6 @@ TEST(driver_that_shuts_down_is_not_called_again)
 TEST(reason_is_cut_to_its_buffer)
 {
     char reason[16] = "0123456789abcde";
-    start_test();
     fake.fail("cuDeviceGet", 700, 1);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -700);
     CHECK(cprof_wait_reason(reason, 5));
@@ -587,7 +549,6 @@ static bool tells_memory(int device, int64_t free_bytes, int64_t total_bytes)
 
 TEST(memory)
 {
-    start_test();
     CHECK(!tells_memory(0, 0, 0));
     fake.activate(0);
     fake.activate(1);
@@ -616,12 +577,10 @@ TEST(memory)
     CHECK(!tells_memory(0, 0, 0));
     CHECK(!cprof_wait_probe());
     check_reason("CUDA has shut down" IS_OFF);
-    check_rules();
 }
 
 TEST(window_of_a_tool)
 {
-    start_test();
     CHECK(cprof_wait_profiler_start() == 201); /* it is that of the current context */
     fake.activate(0);
     fake.bind(0);
@@ -631,7 +590,6 @@ TEST(window_of_a_tool)
     fake.fail("cuProfilerStart", 999, 1);
     CHECK(cprof_wait_profiler_start() == 999);
     check_no_reason();
-    check_rules();
 }
 
 /* Fork (H5). */
@@ -642,7 +600,6 @@ static void expect_no_call(void)
     check_off_for_good(fake.total_calls());
     check_reason("off(fork): CUDA does not survive a fork" IS_OFF);
     check_counters(0, 0, 0);
-    check_rules();
 }
 
 static void expect_a_violation(void)
@@ -654,14 +611,12 @@ static void expect_a_violation(void)
 
 TEST(child_makes_no_call)
 {
-    start_test();
     fake.activate(0);
     fake.bind(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_in_child(expect_no_call);
     check_in_child(expect_a_violation); /* what the fake says without the handler */
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_rules();
 }
 
 static void expect_own_cuda(void)
@@ -672,12 +627,10 @@ static void expect_own_cuda(void)
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_no_reason();
     check_counters(1, 0, 0);
-    check_rules();
 }
 
 TEST(child_may_start_cuda_itself)
 {
-    start_test();
     check_in_child(expect_own_cuda);
 }
 
@@ -714,7 +667,6 @@ static void expect_own_cuda_beside_a_thread(void)
 
 TEST(fork_during_a_search)
 {
-    start_test();
     atomic_store(&stopped, false);
     atomic_store(&go_on, false);
     cprof_wait_set_clock_for_test(stop_in_clock);
@@ -773,7 +725,6 @@ static void *wait_for_device_zero(void *unused)
 
 TEST(no_lock_is_held_during_a_wait)
 {
-    start_test();
     fake.activate(0);
     fake.hold(1);
     pthread_t threads[2];
@@ -790,7 +741,6 @@ TEST(no_lock_is_held_during_a_wait)
     check_join(threads[0]);
     check_join(threads[1]);
     check_counters(2, 0, 0);
-    check_rules();
 }
 
 static _Atomic uint64_t outcomes[4]; /* WAITED, IDLE, OFF, failed */
@@ -833,7 +783,6 @@ static void check_rounds(void)
     CHECK(outcomes[0] + outcomes[1] + outcomes[2] + outcomes[3] == (uint64_t)THREADS * ROUNDS);
     CHECK(fake.references(0) == 1);
     CHECK(fake.references(1) == 1);
-    check_rules();
 }
 
 TEST(threads_wait_together)
@@ -869,10 +818,10 @@ int main(int count, char **arguments)
     keep_library_path();
     cprof_wait_set_clock_for_test(read_test_time);
     if (count > 1 && strcmp(arguments[1], ABSENCE_ONLY) == 0) {
-        test_driver_is_absent();
+        check_absence();
         return EXIT_SUCCESS;
     }
-    check_run(NULL, NULL);
+    check_run(begin, check_rules);
     free(library_path);
     return EXIT_SUCCESS;
 }
