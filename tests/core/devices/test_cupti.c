@@ -10,6 +10,7 @@
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/kept_tables.h"
 #include "tests/fakes/fake_cupti.h"
 
 #include <dlfcn.h>
@@ -145,6 +146,7 @@ static cprof_registry *registry;
 
 static void end(void)
 {
+    drop_tables();
     if (registry == NULL) {
         return;
     }
@@ -845,9 +847,8 @@ static bool live(void)
     if (is_on) {
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     }
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL && cprof_cupti_collect(table) == CPROF_OK);
-    cprof_table_destroy(table);
+    cprof_table *table = new_table();
+    CHECK(cprof_cupti_collect(table) == CPROF_OK);
     return is_on;
 }
 
@@ -1140,8 +1141,8 @@ TEST(a_child_that_is_forked_while_folders_are_set)
 
 static cprof_table *collected(void)
 {
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL && cprof_cupti_collect(table) == CPROF_OK);
+    cprof_table *table = new_table();
+    CHECK(cprof_cupti_collect(table) == CPROF_OK);
     return table;
 }
 
@@ -1218,7 +1219,6 @@ TEST(the_rows_of_a_recording_are_exact)
     }
     CHECK_EQUAL(table->dropped, 0);
     CHECK(cprof_table_finish(table) == CPROF_OK);
-    cprof_table_destroy(table);
 }
 
 /* A recording has what ran in it, and of several stretches each by its own times; what others count is no part of it. */
@@ -1251,10 +1251,8 @@ TEST(a_recording_has_its_stretches)
     }
     CHECK_EQUAL(table->end_ns[4] - table->start_ns[4], 10);
     CHECK_EQUAL(table->dropped, 5);
-    cprof_table_destroy(table);
     table = collected();
     CHECK_EQUAL(table->count, 0); /* it was forgotten */
-    cprof_table_destroy(table);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
 }
 
@@ -1288,7 +1286,6 @@ TEST(a_step_of_the_time_of_day_costs_one_place)
     check_row(table, 3, "kernel", "known", base, base + 100 * US);
     check_row(table, 4, "kernel", "later", base + 12 * MS, base + 12 * MS + 50 * US);
     CHECK_EQUAL(table->dropped, 1);
-    cprof_table_destroy(table);
 }
 
 /* What is in a call when a recording begins or ends is no part of it. */
@@ -1305,7 +1302,6 @@ TEST(calls_across_an_end_of_a_recording_are_left_out)
     fake.leave_(RUNTIME, LAUNCH, second);
     cprof_table *table = collected();
     CHECK_EQUAL(table->count, 0);
-    cprof_table_destroy(table);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
 }
 
@@ -1322,7 +1318,6 @@ TEST(a_full_recording_counts_what_is_missing)
     cprof_table *table = collected();
     CHECK_EQUAL(table->count, 6);
     CHECK_EQUAL(table->dropped, 5);
-    cprof_table_destroy(table);
 }
 
 int main(int argc, char **argv)

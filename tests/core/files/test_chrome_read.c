@@ -7,6 +7,7 @@
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/kept_tables.h"
 #include "tests/core/stream.h"
 
 #include <string.h>
@@ -22,8 +23,7 @@ static cprof_status load_into(cprof_table *table, cprof_name text, cprof_chrome_
 /* Loads what has to be good. */
 static cprof_table *load(cprof_name text, cprof_chrome_read_report *report)
 {
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL);
+    cprof_table *table = new_table();
     cprof_status status = load_into(table, text, report);
     if (status != CPROF_OK) {
         (void)fprintf(stderr, "%.60s: %s at %" PRIu64 "\n", text.bytes, report->reason, report->bytes);
@@ -77,7 +77,6 @@ TEST(forms)
         cprof_table *table = load(cprof_name_of(forms[i].text), &report);
         CHECK_EQUAL(table->count, forms[i].rows);
         CHECK_EQUAL(report.ignored + report.unmatched + report.negative + report.dropped, 0);
-        cprof_table_destroy(table);
     }
 }
 
@@ -142,7 +141,7 @@ TEST(bad_files)
     };
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         cprof_chrome_read_report report;
-        cprof_table *table = cprof_table_create();
+        cprof_table *table = new_table();
         CHECK(load_into(table, cprof_name_of(files[i].text), &report) == CPROF_BAD_FORMAT);
         uint64_t wrong_at = files[i].wrong_at != 0 || report.bytes == 0 ? files[i].wrong_at : strlen(files[i].text);
         if (strcmp(report.reason, files[i].reason) != 0 || report.bytes != wrong_at) {
@@ -150,7 +149,6 @@ TEST(bad_files)
         }
         CHECK(strcmp(report.reason, files[i].reason) == 0);
         CHECK_EQUAL(report.bytes, wrong_at);
-        cprof_table_destroy(table);
     }
 }
 
@@ -168,11 +166,10 @@ TEST(depth)
         length += 2 * depth;
         memcpy(text + length, end, sizeof end);
         cprof_chrome_read_report report;
-        cprof_table *table = cprof_table_create();
+        cprof_table *table = new_table();
         cprof_status status = load_into(table, (cprof_name){text, length + 4}, &report);
         CHECK(status == (depth <= CPROF_JSON_MAX_DEPTH - 4 ? CPROF_OK : CPROF_BAD_FORMAT));
         CHECK_EQUAL(report.bytes, status == CPROF_OK ? length + 4 : sizeof begin - 1 + CPROF_JSON_MAX_DEPTH - 4);
-        cprof_table_destroy(table);
     }
 }
 
@@ -193,7 +190,6 @@ TEST(facts)
     CHECK(is_fact(table, "cc", "null"));
     CHECK_EQUAL(report.dropped, 7);
     CHECK_EQUAL(table->dropped, 7);
-    cprof_table_destroy(table);
 }
 
 /* The base may come before the events or after them; of two, the last one counts. */
@@ -212,7 +208,6 @@ TEST(base)
         CHECK_EQUAL(table->end_ns[0], 1790857026000003000);
         CHECK_EQUAL(table->flows[0].at_ns, 1790857026000000001);
         CHECK(is_fact(table, "baseTimeNanoseconds", "1790857026000000000"));
-        cprof_table_destroy(table);
     }
 }
 
@@ -235,7 +230,6 @@ TEST(second_file)
     CHECK(cprof_chrome_read(table, 0, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
     f = (stream){cprof_name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
     CHECK(cprof_chrome_read(table, INT64_MIN, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT);
-    cprof_table_destroy(table);
 }
 
 /* ---- begin and end events ---- */
@@ -284,7 +278,6 @@ TEST(begin_and_end)
     CHECK_EQUAL(table->bytes[3], 2);
     CHECK_EQUAL(table->kind[3], CPROF_KIND_STEP);
     CHECK_EQUAL(table->kind[2], CPROF_KIND_HOST);
-    cprof_table_destroy(table);
 }
 
 /* ---- windows, memory, hostile files ---- */
@@ -423,7 +416,6 @@ TEST(windows)
         uint64_t hash = hash_of(table);
         CHECK(into == 0 || hash == expected);
         expected = hash;
-        cprof_table_destroy(table);
         free(text);
     }
 }
@@ -448,7 +440,6 @@ TEST(long_values)
     CHECK(cprof_table_fact(table, cprof_name_of("fact"), &fact));
     CHECK_EQUAL(fact.length, LONG + 2);
     CHECK_EQUAL(cprof_table_string(table, table->name[0]).length, LONG + 1);
-    cprof_table_destroy(table);
     free(text);
 }
 
@@ -457,13 +448,13 @@ TEST(without_memory)
 {
     for (uint64_t nth = 1;; nth++) {
         cprof_chrome_read_report report;
-        cprof_table *table = cprof_table_create();
+        cprof_table *table = new_table();
         fake_alloc_fail(nth);
         cprof_status status = load_into(table, (cprof_name){kineto, sizeof kineto - 1}, &report);
         bool has_failed = fake_alloc_has_failed();
         CHECK(status == (has_failed ? CPROF_NO_MEMORY : CPROF_OK));
         CHECK(report.reason == NULL);
-        cprof_table_destroy(table);
+        drop_tables();
         CHECK_EQUAL(fake_alloc_live(), 0);
         if (!has_failed) {
             CHECK(nth > 50);
@@ -501,14 +492,13 @@ TEST(many_without_memory)
     CHECK_EQUAL(table->count, 130);
     CHECK_EQUAL(table->track_count, 130);
     CHECK_EQUAL(report.unmatched, 1);
-    cprof_table_destroy(table);
     for (uint64_t nth = 1;; nth++) {
-        table = cprof_table_create();
+        table = new_table();
         fake_alloc_fail(nth);
         cprof_status status = load_into(table, name, &report);
         bool has_failed = fake_alloc_has_failed();
         CHECK(status == (has_failed ? CPROF_NO_MEMORY : CPROF_OK));
-        cprof_table_destroy(table);
+        drop_tables();
         CHECK_EQUAL(fake_alloc_live(), 0);
         if (!has_failed) {
             return;
@@ -521,9 +511,9 @@ TEST(failing_file)
     for (int call = 0;; call++) {
         stream f = {{kineto, sizeof kineto - 1}, 0, 50, call};
         cprof_chrome_read_report report;
-        cprof_table *table = cprof_table_create();
+        cprof_table *table = new_table();
         cprof_status status = cprof_chrome_read(table, 0, 0, stream_read, &f, &report);
-        cprof_table_destroy(table);
+        drop_tables();
         CHECK_EQUAL(fake_alloc_live(), 0);
         if (status == CPROF_OK) {
             CHECK(call > 20);
@@ -642,7 +632,7 @@ static cprof_table *random_table(uint64_t seed)
     static const char *const tids[] = {"", "", "text", "", "other"};
     uint64_t state = seed;
     uint32_t track;
-    cprof_table *table = cprof_table_create();
+    cprof_table *table = new_table();
     for (int i = 0; i < 5; i++) {
         CHECK(cprof_table_track(table, 100, 0, i == 3 ? -1 : 100 + i, text_in(table, tids[i]), &track) == CPROF_OK);
         table->tracks[track].thread_name = i == 0 ? text_in(table, "main (2)") : i == 1 ? text_in(table, "work\ner") : 0;
@@ -738,8 +728,6 @@ TEST(times_far_apart)
         for (size_t row = 0; row < table->count; row++) {
             CHECK(loaded->start_ns[row] == table->start_ns[row] && loaded->end_ns[row] == table->end_ns[row]);
         }
-        cprof_table_destroy(table);
-        cprof_table_destroy(loaded);
         free(out.bytes);
     }
 }
@@ -758,8 +746,6 @@ TEST(dropped_events_of_two_files)
     cprof_table *loaded = load((cprof_name){out.bytes, out.length}, &report);
     CHECK_EQUAL(loaded->dropped, 12);
     CHECK(is_fact(loaded, "droppedEvents", "12"));
-    cprof_table_destroy(table);
-    cprof_table_destroy(loaded);
     free(out.bytes);
 }
 
@@ -788,12 +774,10 @@ TEST(own_traces)
         for (size_t i = 0; i < table->track_count; i++) {
             lanes += table->tracks[i].lanes;
         }
-        cprof_table_destroy(table);
-        cprof_table_destroy(loaded);
         free(first.bytes);
         free(second.bytes);
     }
     CHECK(lanes > 100);
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(NULL, drop_tables)

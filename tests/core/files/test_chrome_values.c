@@ -4,6 +4,7 @@
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/kept_tables.h"
 
 #include <string.h>
 
@@ -50,7 +51,7 @@ static cprof_table *load_moved(const char *events, int64_t id_offset, cprof_chro
         text[i] = quoted(text[i]);
     }
     file f = {{text, (size_t)length}, false};
-    cprof_table *table = cprof_table_create();
+    cprof_table *table = new_table();
     cprof_status status = cprof_chrome_read(table, 0, id_offset, read_file, &f, report);
     if (status != CPROF_OK) {
         (void)fprintf(stderr, "%s: %s at %" PRIu64 "\n", text, report->reason, report->bytes);
@@ -96,7 +97,6 @@ TEST(moved_ids)
             CHECK(is_quoted(args.bytes, args.length, cases[i].expected));
             CHECK_EQUAL(table->correlation != NULL ? table->correlation[0] : -1, cases[i].correlation);
             CHECK_EQUAL(table->external_id != NULL ? table->external_id[0] : -1, cases[i].external_id);
-            cprof_table_destroy(table);
         }
     }
     cprof_chrome_read_report report;
@@ -104,10 +104,8 @@ TEST(moved_ids)
     CHECK_EQUAL(table->flows[0].id, 1005);
     CHECK(table->flows[1].id > (UINT64_C(1) << 52));
     CHECK_EQUAL(report.greatest_id, 1005);
-    cprof_table_destroy(table);
     table = load_moved("{'ph':'s','id':5,'ts':1}", INT64_MAX - 1, &report); /* no room */
     CHECK_EQUAL(table->flows[0].id, 5);
-    cprof_table_destroy(table);
 }
 
 static bool is_text(const cprof_table *table, cprof_text text, const char *expected)
@@ -241,7 +239,6 @@ TEST(kineto)
         CHECK(is_text(table, text_at(table->shapes, 0), expected->shapes));
         CHECK(is_text(table, text_at(table->types, 0), expected->types));
         CHECK(is_text(table, text_at(table->stack, 0), expected->stack));
-        cprof_table_destroy(table);
     }
 }
 
@@ -266,7 +263,6 @@ TEST(texts)
     for (size_t i = 0; i < 4; i++) {
         CHECK(is_quoted(table->kept + table->args_at[i], table->args_length[i], args[i]));
     }
-    cprof_table_destroy(table);
 }
 
 TEST(times)
@@ -287,7 +283,6 @@ TEST(times)
     }
     CHECK_EQUAL(report.negative, 1);
     CHECK_EQUAL(report.ignored, 8);
-    cprof_table_destroy(table);
 }
 
 TEST(phases)
@@ -305,7 +300,6 @@ TEST(phases)
     CHECK_EQUAL(table->kind[2], CPROF_KIND_INSTANT);
     CHECK_EQUAL(table->kind[3], CPROF_KIND_COUNTER);
     CHECK_EQUAL(report.ignored, 15);
-    cprof_table_destroy(table);
 }
 
 TEST(flows)
@@ -329,7 +323,6 @@ TEST(flows)
     CHECK(flows[6].id == flows[7].id && flows[7].id != flows[8].id && flows[9].id != 7);
     CHECK(flows[1].at_ns == 2000 && is_text(table, flows[0].name, "n") && is_text(table, flows[0].cat, "c"));
     CHECK_EQUAL(table->tracks[flows[0].track].tid, 2);
-    cprof_table_destroy(table);
 }
 
 /* ---- tracks ---- */
@@ -369,7 +362,6 @@ TEST(processes_and_threads)
         CHECK_EQUAL(thread->tid, ids[i].number);
         CHECK_EQUAL(process->pid, ids[i].number);
         CHECK(is_text(table, thread->tid_text, ids[i].text) && is_text(table, process->pid_text, ids[i].text));
-        cprof_table_destroy(table);
     }
 }
 
@@ -403,7 +395,6 @@ TEST(metadata)
         CHECK(is_text(table, track->thread_name, track->pid == 1 && track->tid == 7 ? "main" : ""));
         CHECK_EQUAL(track->thread_sort, track->pid == 1 && track->tid == 7 ? -4 : CPROF_TABLE_UNKNOWN);
     }
-    cprof_table_destroy(table);
 }
 
 /* A thread that is a lane becomes its thread; what only looks like one is a thread. */
@@ -468,7 +459,6 @@ TEST(lanes)
             (void)snprintf(name, sizeof name, "%.*s", (int)strlen(lanes[i].base_name) - 2, lanes[i].base_name + 1);
             CHECK(is_text(table, table->tracks[table->track[0]].thread_name, name));
         }
-        cprof_table_destroy(table);
     }
 }
 
@@ -486,7 +476,6 @@ TEST(threads_that_nothing_is_of)
         cprof_table *table = load(events, &report);
         CHECK_EQUAL(table->track_count, 1);
         CHECK_EQUAL(table->tracks[0].tid, i < 2 ? 4194309 : 5);
-        cprof_table_destroy(table);
     }
 }
 
@@ -530,7 +519,6 @@ TEST(own_row)
         CHECK_EQUAL(table->kind[i], kinds[i]);
     }
     CHECK(table->device[3] == -1 && table->stream[3] == -1); /* ours would say where it was */
-    cprof_table_destroy(table);
 }
 
 /* What lasts no time has its args only. */
@@ -545,7 +533,6 @@ TEST(moments_with_own_words)
     for (size_t i = 0; i < 2; i++) {
         CHECK(is_quoted(table->kept + table->args_at[i], table->args_length[i], args));
     }
-    cprof_table_destroy(table);
 }
 
 /* What is not quite ours keeps its args. */
@@ -586,8 +573,7 @@ TEST(nearly_own_rows)
               table->flags == NULL);
         CHECK(table->suspended_ns == NULL && table->memory_peak == NULL);
         CHECK(table->args_at == NULL && is_quoted(table->kept, table->args_length[0], rows[i].args));
-        cprof_table_destroy(table);
     }
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(NULL, drop_tables)

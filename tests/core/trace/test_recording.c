@@ -7,6 +7,7 @@
 #include "cprofiling/process.h"
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/kept_tables.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -40,6 +41,7 @@ static cprof_names key(const char *stage, const char *node)
 
 static void tear_down(void)
 {
+    drop_tables();
     if (registry == NULL) {
         return;
     }
@@ -78,8 +80,7 @@ static cprof_recording_session *start(uint64_t capacity, bool drop_newest, bool 
 
 static cprof_table *finish(cprof_recording_session *session)
 {
-    cprof_table *table = cprof_table_create();
-    CHECK(table != NULL);
+    cprof_table *table = new_table();
     CHECK_EQUAL(cprof_recording_finish(session, table, true), CPROF_OK);
     CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
     return table;
@@ -166,7 +167,6 @@ TEST(what_an_event_says)
         CHECK_EQUAL(table->tracks[table->track[i]].pid, getpid());
     }
     CHECK_EQUAL(cprof_epoch_present(&registry->epoch).generation, 1); /* and nothing was counted */
-    cprof_table_destroy(table);
 }
 
 TEST(times_are_those_of_the_day)
@@ -178,7 +178,6 @@ TEST(times_are_those_of_the_day)
     cprof_table *table = finish(session);
     int64_t since_ns = table->start_ns[0] - ((int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
     CHECK(since_ns >= -1000000 && since_ns < INT64_C(60000000000));
-    cprof_table_destroy(table);
 }
 
 static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
@@ -196,7 +195,6 @@ static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
     for (size_t i = 0; i < kept; i++) {
         CHECK_EQUAL(table->start_ns[i] - first_ns, 10 * i);
     }
-    cprof_table_destroy(table);
     tear_down();
 }
 
@@ -224,7 +222,6 @@ TEST(which_events_go)
         cprof_table *table = finish(session);
         CHECK_EQUAL(table->count, 3);
         CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], newest ? 400 : 1200);
-        cprof_table_destroy(table);
         tear_down();
     }
 }
@@ -258,7 +255,6 @@ TEST(pausing)
     CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
     CHECK(has_text(table, table->name, 2, "inner"));
-    cprof_table_destroy(table);
 }
 
 TEST(the_end_while_paused)
@@ -273,7 +269,6 @@ TEST(the_end_while_paused)
     CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 7);
     CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
     close_span(span);
-    cprof_table_destroy(table);
 }
 
 TEST(what_is_open_at_the_end)
@@ -296,7 +291,6 @@ TEST(what_is_open_at_the_end)
     CHECK(has_text(table, table->name, 1, "never seen before"));
     CHECK(has_text(table, table->name, 2, "inner"));
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
-    cprof_table_destroy(table);
     session = start(100, false, false); /* to the next recording they are nothing */
     cprof_call_resumable_continue(&call_object, &chain);
     cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
@@ -306,7 +300,6 @@ TEST(what_is_open_at_the_end)
     table = finish(session);
     CHECK_EQUAL(table->count, 1);
     CHECK_EQUAL(AT(table, parent_span, 0), 0);
-    cprof_table_destroy(table);
 }
 
 TEST(suspended_calls)
@@ -341,7 +334,6 @@ TEST(suspended_calls)
     CHECK_EQUAL(AT(table, parent_span, 1), 0);
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
     CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
-    cprof_table_destroy(table);
 }
 
 /* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
@@ -378,7 +370,6 @@ TEST(suspended_calls_that_are_cut)
     CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE);
     CHECK_EQUAL(table->end_ns[2] - table->start_ns[2], 1170);
     CHECK_EQUAL(AT(table, suspended_ns, 2), 1160);
-    cprof_table_destroy(table);
 }
 
 /* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
@@ -406,7 +397,6 @@ TEST(suspended_calls_that_run_on)
         CHECK_EQUAL(AT(table, suspended_ns, 1), 100);
         CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
         CHECK_EQUAL(AT(table, suspended_ns, 0), 0);
-        cprof_table_destroy(table);
         tear_down();
     }
 }
@@ -433,7 +423,6 @@ TEST(nothing_inside_a_muted_span)
     cprof_recording_mute(unrecorded);
     CHECK_EQUAL(unrecorded->trace, 0);
     close_span(unrecorded);
-    cprof_table_destroy(table);
 }
 
 /* The row of the event that began so many ticks after the first one. */
@@ -510,7 +499,6 @@ TEST(calls_that_are_told_of_when_they_are_over)
         CHECK_EQUAL(table->parent[0], -1);
         CHECK_EQUAL(table->parent[row], rooted ? (int64_t)row_at(table, 50) : -1);
         CHECK_EQUAL(table->parent[row_at(table, 185)], table->parent[row]);
-        cprof_table_destroy(table);
         tear_down();
     }
 }
@@ -539,7 +527,6 @@ TEST(many_children_of_such_a_call)
                 CHECK_EQUAL(table->parent[row] >= 0, kept && !is_outer);
             }
             CHECK_EQUAL(outers, kept);
-            cprof_table_destroy(table);
             tear_down();
         }
     }
@@ -557,7 +544,6 @@ TEST(such_calls_that_nobody_tells_of)
     }
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, CPROF_THREAD_NOTES);
-    cprof_table_destroy(table);
 }
 
 TEST(such_calls_and_pauses)
@@ -588,7 +574,6 @@ TEST(such_calls_and_pauses)
     CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 9);
     CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
     CHECK_EQUAL(table->parent[1], 0);
-    cprof_table_destroy(table);
 }
 
 TEST(steps)
@@ -607,7 +592,6 @@ TEST(steps)
     CHECK(has_text(table, table->name, 39, "ProfilerStep#39"));
     CHECK_EQUAL(table->end_ns[38] - table->start_ns[38], 10);
     CHECK_EQUAL(table->end_ns[39] - table->start_ns[39], 15);
-    cprof_table_destroy(table);
 }
 
 TEST(beyond_times)
@@ -653,7 +637,6 @@ TEST(beyond_times)
         CHECK_EQUAL(table->start_ns[i], table->end_ns[0]);
         CHECK(memcmp(json, i == 3 ? "{\"bytes\":900}" : "{\"bytes\":50}", table->args_length[i]) == 0);
     }
-    cprof_table_destroy(table);
     cprof_memory present = cprof_memory_now();
     CHECK(present.memory > 0 && present.memory_peak >= present.memory / 2);
     CHECK_EQUAL(present.device_memory, CPROF_TABLE_UNKNOWN);
@@ -816,7 +799,6 @@ TEST(texts_of_an_earlier_recording)
     CHECK_EQUAL(table->dropped, 2);
     CHECK(has_text(table, table->name, 0, "outer"));
     CHECK(table->shapes == NULL && table->types == NULL && table->stack == NULL);
-    cprof_table_destroy(table);
 }
 
 /* Of a span that was given up from outside nobody looked at the end: it has no figures of memory. */
@@ -831,7 +813,6 @@ TEST(memory_at_an_end_that_nobody_saw)
     CHECK_EQUAL(table->count, 1);
     CHECK(table->memory_change == NULL && table->memory_peak == NULL);
     CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
-    cprof_table_destroy(table);
 }
 
 TEST(what_is_muted)
@@ -877,7 +858,6 @@ TEST(spans_that_cannot_take_part)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 16);
     CHECK_EQUAL(table->dropped, 4);
-    cprof_table_destroy(table);
 }
 
 TEST(every_allocation_may_fail)
@@ -935,7 +915,6 @@ TEST(a_child_has_no_part_in_it)
     close_span(span);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
-    cprof_table_destroy(table);
 }
 
 TEST(labels_have_a_limit)
@@ -963,7 +942,6 @@ TEST(labels_have_a_limit)
     close_span(open);
     CHECK_EQUAL(table->count, 2);
     CHECK(has_text(table, table->name, 0, "__overflow__") && has_text(table, table->name, 1, "__overflow__"));
-    cprof_table_destroy(table);
 }
 
 /* However long labels are, they take no more memory than that; what is known by then goes on. */
@@ -987,7 +965,6 @@ TEST(labels_have_so_many_bytes)
     call(outer);
     cprof_table *table = finish(session);
     CHECK(table->count == 1 && has_text(table, table->name, 0, "__overflow__"));
-    cprof_table_destroy(table);
     free(name);
 }
 
@@ -1007,7 +984,6 @@ TEST(a_fork_while_others_write)
     atomic_store(&thread->trace_mark, 0);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
-    cprof_table_destroy(table);
 }
 
 /* ---- Threads */
@@ -1096,7 +1072,6 @@ TEST(what_is_kept_and_what_is_dropped_are_all)
         CHECK_EQUAL(table->count + table->dropped, made);
         CHECK(table->count >= SMALL_RING && table->count <= (size_t)THREADS * SMALL_RING);
         check_well_formed(table);
-        cprof_table_destroy(table);
         tear_down();
     }
 }
@@ -1115,12 +1090,11 @@ TEST(ends_while_threads_go_on)
             cprof_recording_pause(session);
             cprof_recording_resume(session);
         }
-        cprof_table *table = cprof_table_create();
+        cprof_table *table = new_table();
         CHECK(table != NULL);
         CHECK_EQUAL(cprof_recording_finish(session, table, false), CPROF_OK);
         CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
         check_well_formed(table);
-        cprof_table_destroy(table);
     }
     atomic_store(&go_on, false);
     join_threads(threads);
@@ -1136,7 +1110,6 @@ TEST(a_thread_that_stopped_while_writing)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 0);
     CHECK_EQUAL(table->dropped, 2);
-    cprof_table_destroy(table);
     session = start(100, false, false);
     CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
     uint64_t live = fake_alloc_live();
@@ -1164,7 +1137,6 @@ static void record_one_call(void)
     call(inner);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
-    cprof_table_destroy(table);
 }
 
 /* Where there is no membarrier, at the beginning or at the end of a recording, writers fence by themselves from then on. */
@@ -1182,7 +1154,6 @@ TEST(without_membarrier)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
     CHECK(atomic_load(&cprof_recording.fenced));
-    cprof_table_destroy(table);
     membarrier_error = 0;
     record_one_call();
 }
@@ -1212,7 +1183,6 @@ TEST(threads_that_come_and_go)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 200);
     CHECK(table->track_count > 1);
-    cprof_table_destroy(table);
 }
 
 int main(int argc, char **argv)
