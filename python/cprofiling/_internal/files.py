@@ -174,12 +174,7 @@ def kind_at(path: str) -> int:
 
 
 def _looked_up(path: str) -> tuple[int | None, int | None]:
-    """Return the descriptor of this process that a path stands for, or a new one that holds what is there.
-
-    Neither where there is nothing, or a link that others may have put there: links are followed one by one, and by
-    what was looked at, so that nobody can change them meanwhile. The new descriptor is to be closed, and neither reads
-    nor writes. PermissionError where there is a device, pipe or socket that others may have put there.
-    """
+    """Return the descriptor of this process that a path stands for, or a new one that holds what is there."""
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         place = os.path.realpath(folder or os.curdir)
@@ -211,10 +206,7 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
 
 
 def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result, int]:
-    """Return the status of a folder, and a descriptor of something in it.
-
-    follows: Not of the link, but of what it leads to: what /proc says of links of its own is no path.
-    """
+    """Return the status of a folder, and a descriptor of something in it."""
     parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)

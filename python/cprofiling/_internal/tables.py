@@ -231,7 +231,6 @@ class Tabular:
         return "\n".join((text_table(columns, rows, row_limit), *notes))
 
     def __str__(self) -> str:
-        """Return ``text()``."""
         return self.text()
 
     def _repr_html_(self) -> str:

@@ -111,7 +111,6 @@ class SummaryExports(Viewable):
     __slots__ = ()
 
     def __str__(self) -> str:
-        """Return the table that ``format_profiling_summary()`` prints."""
         from cprofiling.nodes.resource_columns import summary_text
 
         return summary_text(_summary(self))

@@ -94,7 +94,6 @@ class Histogram:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        """Return two lines, the title and a strip of blocks over time."""
         if not self.buckets:
             return f"{self.title()}: no samples"
         low, high = self.buckets[0][0], self.buckets[-1][1]

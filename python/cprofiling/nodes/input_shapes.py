@@ -100,7 +100,6 @@ class ShapeVerdict:
     node_count: int
 
     def __str__(self) -> str:
-        """Return it as a sentence that can be printed."""
         stats = self.stats
         return (
             f"{shown_text('node_name', stats.node_name)} ({shown_text('stage', stats.stage)}): "
@@ -123,7 +122,6 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
     verdicts: tuple[ShapeVerdict, ...] = ()
 
     def __str__(self) -> str:
-        """Return the table and the verdicts, without nodes that had no tensor."""
         table = [["Node", "Stage", *(label for label, _, _ in COLUMNS), "Signature"]]
         for row in shown_rows(self):
             names = [shown_text("node_name", row.node_name), shown_text("stage", row.stage)]
@@ -179,10 +177,7 @@ def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:
 
 
 def _chance(stats: ShapeStats) -> float:
-    """Bound the chance of this many slow calls if all signatures were alike.
-
-    Chernoff and Hoeffding's bound for independent trials, which also holds for draws without replacement.
-    """
+    """Bound the chance of this many slow calls if all signatures were alike."""
     slowest = stats.tail_count / stats.tail_share
     part, expected = stats.tail_share, stats.share
     divergence = part * math.log(part / expected)

@@ -280,10 +280,7 @@ def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
 
 
 def _parts(data: bytes) -> Iterator[LivePart]:
-    """Yield the parts of the data.
-
-    Raises struct.error, UnicodeDecodeError or FormatError for invalid data.
-    """
+    """Yield the parts of the data."""
     (count,) = _COUNT.unpack_from(data)
     at = _COUNT.size
     for _ in range(count):

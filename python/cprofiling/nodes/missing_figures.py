@@ -75,21 +75,14 @@ def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
     """Return why figures are uncertain or features off."""
     name, refusal = _core.clock()
     backward = _core.clock_backward()
-    gpu = _core.gpu_reason()
-    reasons = []
-    if refusal is not None:
-        reasons.append(f"the clock is {name}, as {refusal}")
-    if backward:
-        reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
-    if gpu is not None:
-        reasons.append(gpu)
-    not_waited = wait_reason()
-    if not_waited is not None:
-        reasons.append(not_waited)
-    if lost:
-        reasons.append(lost_reason(lost))
-    if unread:
-        reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
-    if refused:
-        reasons.append(REFUSED)
-    return tuple(reasons)
+    missing = f"{unread} keys or more are missing, as a thread has stopped in the middle of an update"
+    reasons = (
+        refusal and f"the clock is {name}, as {refusal}",
+        backward and f"the clock went backwards {backward} times; these calls count as 0 ns",
+        _core.gpu_reason(),
+        wait_reason(),
+        lost and lost_reason(lost),
+        unread and missing,
+        refused and REFUSED,
+    )
+    return tuple([reason for reason in reasons if reason])

@@ -243,20 +243,8 @@ class PipelineProfiling(_NodeMaker):
         by_shape: bool = False,
     ) -> None:
         """Switch profiling on or off (see ``Profiler.set_profiling``)."""
-        self.profiler.set_profiling(
-            enabled,
-            synchronize_cuda=synchronize_cuda,
-            reset=reset,
-            skip_first_n=skip_first_n,
-            gpu_time=gpu_time,
-            gpu_stream=gpu_stream,
-            kernels=kernels,
-            nvtx=nvtx,
-            memory=memory,
-            counters=counters,
-            live=live,
-            by_shape=by_shape,
-        )
+        options = {name: value for name, value in locals().items() if name != "self"}
+        self.profiler.set_profiling(**options)
         _batches_of(self).configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
 
     def reset_profiling(self) -> None:
@@ -437,20 +425,8 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
     by_shape: bool = False,
 ) -> None:
     """Switch the default Profiler (see ``Profiler.set_profiling``)."""
-    default_profiler.set_profiling(
-        enabled,
-        synchronize_cuda=synchronize_cuda,
-        reset=reset,
-        skip_first_n=skip_first_n,
-        gpu_time=gpu_time,
-        gpu_stream=gpu_stream,
-        kernels=kernels,
-        nvtx=nvtx,
-        memory=memory,
-        counters=counters,
-        live=live,
-        by_shape=by_shape,
-    )
+    options = locals()
+    default_profiler.set_profiling(**options)
 
 
 def reset_profiling() -> None:

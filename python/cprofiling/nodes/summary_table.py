@@ -14,6 +14,7 @@ from cprofiling.nodes.stats import NodeProfilingStats
 NO_DATA = "No profiling data collected."
 
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
+_FAILED_TOO = ", failed calls included"
 _EXACT = 5  # samples, of which the P² estimate of the median is exact
 _APART = 0.05  # medians that differ by a larger part are told
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
@@ -108,16 +109,12 @@ def calls_of(row: NodeProfilingStats) -> int:
 
     Dropped calls do not count: they began before the statistics, and what ran inside is partly unknown.
     """
-    return _succeeded(row) + failed_calls(row)
+    return row.count + getattr(row, "skipped_count", 0) + failed_calls(row)
 
 
 def failed_calls(row: NodeProfilingStats) -> int:
     """Return the number of calls that raised or were cancelled."""
     return getattr(row, "error_count", 0) + getattr(row, "cancelled_count", 0)
-
-
-def _succeeded(row: NodeProfilingStats) -> int:
-    return row.count + getattr(row, "skipped_count", 0)
 
 
 def own_ms(row: NodeProfilingStats) -> float:
@@ -152,43 +149,31 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
     if total_frames:
         return FrameCount(total_frames, "given")
     whole_ms = sum(map(own_ms, rows))
-    around = [row for row in rows if _has_inside(row) and abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms]
-    if around and len(rows) > 1:
-        return _calls_around(around)
-    if len({calls_of(row) for row in rows}) == 1:
-        basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
-        return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
-    if len({_succeeded(row) for row in rows}) == 1:
-        return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
-    whole_ms = frame_ms_of(rows, 1)  # with calls that gave no sample
-    around = [
-        row
-        for row in rows
-        if _has_inside(row) and abs(row.total_ms / row.count * calls_of(row) - whole_ms) <= _ESTIMATED * whole_ms
-    ]
-    if around and any(calls_of(row) > row.count for row in rows):
-        return _calls_around(around)
+    with_nodes_inside = [row for row in rows if own_ms(row) < row.total_ms]
+    around = [row for row in with_nodes_inside if abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms]
+    if not around or len(rows) == 1:
+        if len({calls_of(row) for row in rows}) == 1:
+            basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
+            return FrameCount(calls_of(rows[0]), basis + (_FAILED_TOO if any(map(failed_calls, rows)) else ""))
+        succeeded = {calls_of(row) - failed_calls(row) for row in rows}
+        if len(succeeded) == 1:
+            return FrameCount(succeeded.pop(), "each node succeeded as often")
+        if any(calls_of(row) > row.count for row in rows):  # with calls that gave no sample
+            whole_ms = frame_ms_of(rows, 1)
+            near_ms = _ESTIMATED * whole_ms
+            totals = [(row, row.total_ms / row.count * calls_of(row)) for row in with_nodes_inside]
+            around = [row for row, total_ms in totals if abs(total_ms - whole_ms) <= near_ms]
+    if around:
+        outermost = min(around, key=calls_of)
+        failed = _FAILED_TOO if failed_calls(outermost) else ""
+        basis = f"calls of {listed([outermost.node_name])}, in which all others ran{failed}"
+        return FrameCount(calls_of(outermost), basis)
     least, most = min(rows, key=calls_of), max(rows, key=calls_of)
     fewest, highest = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in (least, most))
     return FrameCount(
         None,
         f"nodes ran from {fewest} to {highest} times, and none is known to be around all others: give total_frames",
     )
-
-
-def _has_inside(row: NodeProfilingStats) -> bool:
-    return own_ms(row) < row.total_ms
-
-
-def _calls_around(rows: Iterable[NodeProfilingStats]) -> FrameCount:
-    """Return the calls of the outermost of nodes that enclose all others."""
-    row = min(rows, key=calls_of)
-    basis = f"calls of {listed([row.node_name])}, in which all others ran"
-    return FrameCount(calls_of(row), basis + _with_failed([row]))
-
-
-def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:
-    return ", failed calls included" if any(map(failed_calls, rows)) else ""
 
 
 def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) -> list[str]:
