@@ -154,13 +154,6 @@ def test_it_survives_pickling(protocol: int) -> None:
     assert copy.deepcopy(stats) == copy.copy(stats) == stats
 
 
-def test_a_pickle_from_before_a_field_existed_gets_its_default() -> None:
-    restored = object.__new__(NodeProfilingStats)
-    restored.__dict__.update(zip(FIRST_TEN, ROW, strict=False))
-    assert restored == NodeProfilingStats(*ROW[:10])
-    assert pickle.loads(pickle.dumps(restored)).p999_ms is None
-
-
 # --- stats_from_row ---
 
 
@@ -197,23 +190,6 @@ def test_a_summary_is_a_list(summary: ProfilingSummary) -> None:
     assert repr(summary) == repr(members)
     assert summary[1:] == members[1:]
     assert sorted(summary, key=lambda stats: stats.count)[0].node_name == "b"
-
-
-def test_a_summary_without_arguments_is_empty_and_has_nothing_to_say() -> None:
-    summary = ProfilingSummary()
-    assert summary == []
-    assert attributes(summary) == (0, (), 0, None)
-
-
-def test_a_summary_takes_any_iterables() -> None:
-    summary = ProfilingSummary(map(stats_from_row, [CORE_ROW, CORE_ROW]), reasons=iter(["a", "b"]))
-    assert len(summary) == 2
-    assert summary.reasons == ("a", "b")
-
-
-def test_only_the_members_are_positional() -> None:
-    with pytest.raises(TypeError, match="positional"):
-        ProfilingSummary([], 3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
