@@ -61,7 +61,11 @@ class LiveWriter:
     def add(self, profiler: Profiler) -> None:
         """Keep a Profiler's statistics from now on."""
         self._prune()
-        label = self._free_label(_label_of(profiler))
+        label = "default" if profiler is default_profiler else profiler._label or "Profiler"
+        label = label.rpartition("<locals>.")[2]
+        taken = {label for _, label in self._profilers}
+        numbered = (f"{label} {number}" for number in range(2, len(taken) + 3))
+        label = next(each for each in (label, *numbered) if each not in taken)
         self._add(profiler, label)
         self._profilers.append((weakref.ref(profiler), label))
 
@@ -87,10 +91,6 @@ class LiveWriter:
         if error:
             mention(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
 
-    def commit(self) -> None:
-        """Write now."""
-        self._core.commit()
-
     def continue_beside(self) -> None:
         """Release the parent's file in a forked child.
 
@@ -100,22 +100,15 @@ class LiveWriter:
         self.path = OutputPath(self.path, is_first=False).wanted()
         self._core = _later(self.path)
         for profiler, label in self._profilers:
-            alive = profiler()
-            if alive is not None:
+            if (alive := profiler()) is not None:
                 self._add(alive, label)
 
     def _add(self, profiler: Profiler, label: str) -> None:
-        notes = tuple(_encoded(note) for note in reasons_of(0, 0, 0))
-        self._core.add(profiler, _encoded(label), notes)
+        label_bytes, *notes = (text.encode("utf-8", "replace") for text in (label, *reasons_of(0, 0, 0)))
+        self._core.add(profiler, label_bytes, tuple(notes))
 
     def _prune(self) -> None:
         self._profilers = [pair for pair in self._profilers if pair[0]() is not None]
-
-    def _free_label(self, label: str) -> str:
-        """Return a label that no other Profiler has here."""
-        taken = {label for _, label in self._profilers}
-        numbered = (f"{label} {number}" for number in range(2, len(taken) + 3))
-        return next(each for each in (label, *numbered) if each not in taken)
 
 
 class _Files:
@@ -195,7 +188,7 @@ def commit() -> None:
     """Write all live files of this process at once."""
     with _files.lock:
         for file in _files.open.values():
-            file.commit()
+            file._core.commit()
 
 
 # ---- How a file comes to be
@@ -335,16 +328,6 @@ def _changed_ns(path: str) -> int:
     with suppress(OSError):
         return os.stat(path).st_mtime_ns
     return 0
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
-
-
-def _label_of(profiler: Profiler) -> str:
-    if profiler is default_profiler:
-        return "default"
-    return (profiler._label or "Profiler").rpartition("<locals>.")[2]
 
 
 # ---- The end of the process, and forks
