@@ -57,17 +57,10 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
         methods = _OF_MODELS if isinstance(component, torch.nn.Module) else _OF_OTHERS
         for method, suffix in methods.items():
             with contextlib.suppress(Exception):  # what cannot be had, or replaced, is not counted
-                if _has(component, method):
+                # Found in the class; a component that is a class is called itself.
+                kinds = () if isinstance(component, type) else type(component).__mro__
+                if any(method in vars(kind) for kind in kinds) and callable(getattr(component, method)):
                     node = functools.partial(profile_node, name=name + suffix, **how)
                     handles.append(surround(component, method, node))
                     names.append(name + suffix)
     return Profiled(names, [handle.remove for handle in handles])
-
-
-def _has(component: Any, method: str) -> bool:
-    """Return whether a component's class has a method.
-
-    A component that is a class has none, as it is called itself.
-    """
-    kinds = type(component).__mro__
-    return type not in kinds and any(method in vars(kind) for kind in kinds) and callable(getattr(component, method))

@@ -65,12 +65,22 @@ def profile_modules(
     depth = arguments.index_between("depth", depth, 0)
     if isinstance(names, str):
         raise TypeError(f"names must be paths of modules, or a mapping of them, got {names!r}")
-    root = type(model).__name__
     modules = {path: (module, level) for path, module, level in _walk(model)}
+    default = {path: path or type(model).__name__ for path in modules}
+    chosen: dict[str, str] = {}
     if names is None:
-        chosen = {path: path or root for path, (_, level) in modules.items() if min(depth, 1) <= level <= depth}
-    else:
-        chosen = _chosen({path: path or root for path in modules}, names)
+        chosen = {path: default[path] for path, (_, level) in modules.items() if min(depth, 1) <= level <= depth}
+    for pattern in names or ():
+        if not isinstance(pattern, str):
+            raise TypeError(f"names must be paths of modules, got {shown_value(pattern)}")
+        matching = [pattern] if pattern in default else fnmatch.filter(default, pattern)
+        if not matching:
+            known = reprlib.repr(list(default))
+            raise ValueError(f"names must be paths of modules, got {pattern!r}, which is none of {known}")
+        if isinstance(names, Mapping):
+            chosen.update(dict.fromkeys(matching, checked_text(f"names[{pattern!r}]", names[pattern])))
+        else:
+            chosen.update({path: default[path] for path in matching})
     return put_hooks([(name, modules[path][0]) for path, name in chosen.items()], stage=stage, profiler=profiler)
 
 
@@ -86,23 +96,3 @@ def _walk(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, int]]:
         levels[path] = levels[parent] + is_called if path else 0
         if is_called:
             yield ".".join(part for part in path.split(".") if part != "_orig_mod"), module, levels[path]
-
-
-def _chosen(paths: dict[str, str], names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Return node names by path.
-
-    paths: all modules, with their default names.
-    """
-    found: dict[str, str] = {}
-    for pattern in names:
-        if not isinstance(pattern, str):
-            raise TypeError(f"names must be paths of modules, got {shown_value(pattern)}")
-        matching = [pattern] if pattern in paths else fnmatch.filter(paths, pattern)
-        if not matching:
-            known = reprlib.repr(list(paths))
-            raise ValueError(f"names must be paths of modules, got {pattern!r}, which is none of {known}")
-        if isinstance(names, Mapping):
-            found.update(dict.fromkeys(matching, checked_text(f"names[{pattern!r}]", names[pattern])))
-        else:
-            found.update({path: paths[path] for path in matching})
-    return found

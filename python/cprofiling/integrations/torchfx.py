@@ -60,16 +60,14 @@ def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = 
         if Wave._materialize is not _Patch.ours:
             _Patch.original, _Patch.ours = Wave._materialize, _counting(Wave._materialize)
             Wave._materialize = _Patch.ours
-    return Profiled((), [functools.partial(_remove, settings)])
 
+    def remove() -> None:
+        with _patching:
+            _Patch.wanted.remove(settings)
+            if not _Patch.wanted and Wave._materialize is _Patch.ours:  # else somebody's is on top of it
+                Wave._materialize = _Patch.original
 
-def _remove(settings: Settings) -> None:
-    from torchfx import Wave
-
-    with _patching:
-        _Patch.wanted.remove(settings)
-        if not _Patch.wanted and Wave._materialize is _Patch.ours:  # else somebody's is on top of it
-            Wave._materialize = _Patch.original
+    return Profiled((), [remove])
 
 
 def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:

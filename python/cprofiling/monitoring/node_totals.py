@@ -201,7 +201,11 @@ class Reader:
             self._told.discard(None)
         for name, source in [(None, self._profiler)] if sources is None else sources:
             try:
-                snapshot = _snapshot_of(source)
+                if isinstance(source, (Profiler, PipelineProfiling)):
+                    snapshot = getattr(source, "profiler", source).snapshot()
+                else:
+                    made = _checked_source("the source", source)()
+                    snapshot = arguments.member("what the callable returns", made, Snapshot)
                 nodes, folded = nodes_of(snapshot, bounds, max_nodes)
             except Exception as error:  # noqa: BLE001 as above
                 self._tell(name, error)
@@ -228,14 +232,6 @@ def _named(name: Any, source: Any) -> tuple[str | None, Any]:
         raise ValueError(refusal)
 
     return exportable(shown_value(name)), refused
-
-
-def _snapshot_of(source: Any) -> Snapshot:
-    if isinstance(source, Profiler):
-        return source.snapshot()
-    if isinstance(source, PipelineProfiling):
-        return source.profiler.snapshot()
-    return arguments.member("what the callable returns", _checked_source("the source", source)(), Snapshot)
 
 
 def _checked_source(parameter: str, source: Any) -> Any:

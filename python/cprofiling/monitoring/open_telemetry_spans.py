@@ -14,7 +14,7 @@ from cprofiling.recording.columns import Recording, column, has, thread_number
 from cprofiling.recording.result import Reports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from typing import Any
 
     from opentelemetry.sdk.resources import Resource
@@ -99,7 +99,13 @@ def _spans(sdk: Any, resource: Resource, recording: Recording) -> Iterator[Reada
     sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
     scope = InstrumentationScope("cprofiling", own_version())
     none, error = trace.Status(), trace.Status(trace.StatusCode.ERROR)
-    texts, threads = recording.strings, [_thread(track) for track in recording.tracks]
+    texts = recording.strings
+    threads: list[dict[str, str | int]] = []
+    for track in recording.tracks:
+        number, thread = thread_number(track), track[6]
+        threads.append({"thread.id": number} if isinstance(number, int) else {})  # not a text that stands for one
+        if thread:
+            threads[-1]["thread.name"] = exportable(thread)
     for kind, name, stage, track, span, parent, high, low, start, end, outcome, flags in zip(
         *(column(recording, name) for name in _COLUMNS), strict=True
     ):
@@ -129,13 +135,3 @@ def _spans(sdk: Any, resource: Resource, recording: Recording) -> Iterator[Reada
             resource=resource,
             instrumentation_scope=scope,
         )
-
-
-def _thread(track: Sequence[Any]) -> dict[str, str | int]:
-    number, name = thread_number(track), track[6]
-    attributes: dict[str, str | int] = {}
-    if isinstance(number, int):  # a text that stands for one is none
-        attributes["thread.id"] = number
-    if name:
-        attributes["thread.name"] = exportable(name)
-    return attributes

@@ -123,18 +123,18 @@ def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
 
 def summary_from(response: Any) -> ProfilingSummary:
     """Return the statistics in a message, with defaults for missing figures."""
+    stats = (
+        NodeProfilingStats(
+            node_name=message.node_name,
+            stage=message.stage_name if message.HasField("stage_name") else _STAGES.get(message.stage, ""),
+            **{name: getattr(message, name) for name in _FIGURES + _COUNTS},
+            **{name: getattr(message, name) for name in _QUANTILES if message.HasField(name)},
+        )
+        for message in response.node_stats
+    )
     return ProfilingSummary(
-        map(_stats_from, response.node_stats),
+        stats,
         skip_first_n=response.skip_first_n,
         reasons=response.reasons,
         internal_errors=response.internal_errors,
-    )
-
-
-def _stats_from(message: Any) -> NodeProfilingStats:
-    return NodeProfilingStats(
-        node_name=message.node_name,
-        stage=message.stage_name if message.HasField("stage_name") else _STAGES.get(message.stage, ""),
-        **{name: getattr(message, name) for name in _FIGURES + _COUNTS},
-        **{name: getattr(message, name) for name in _QUANTILES if message.HasField(name)},
     )
