@@ -189,24 +189,21 @@ class KeyAverages(list[KeyAverage]):
         """Return the averages as torch.profiler prints them.
 
         Args:
-            sort_by: A figure (one of ``SORT_KEYS``), largest first; ``cuda_``, ``xpu_`` and ``privateuse1_`` mean the
-                device's, also where there is none. Equal ones are sorted by the host's time. None: as they are. One of
-                memory, where none was recorded, gives a RuntimeWarning.
-            row_limit: The most rows that are shown; all if it is None or negative.
+            sort_by: A figure, largest first, such as ``self_cpu_time_total``; ``cuda_``, ``xpu_`` and ``privateuse1_``
+                stand for ``device_``. Equal ones are sorted by the host's time. None: as they are. A RuntimeWarning for
+                memory where none was recorded.
+            row_limit: The most rows; all if it is None or negative.
             max_src_column_width: Longer lines of stacks lose their beginning; None: nothing is cut.
             max_name_column_width: Longer names are cut; None: nothing is cut.
             max_shapes_column_width: Longer lists of shapes are cut; None: nothing is cut.
             header: A line above the table.
-            top_level_events_only: Leave out what was inside something else.
-            time_unit: ``"s"``, ``"ms"`` or ``"us"`` for all times; None: what fits each.
+            top_level_events_only: Leave out rows inside others.
+            time_unit: ``"s"``, ``"ms"`` or ``"us"`` for all times; None: the fitting one for each.
 
-        A device's time in percent is that of the total of its work; "NaN" where the table has none of that, but rows of
-        other categories, such as its profiler's ranges (``cuda_profiler_range``).
+        A device's time in percent is of the total of its work, "NaN" without any.
 
-        Raises:
-            TypeError: ``row_limit`` or a width is no integer.
-            ValueError: A width is below 1; or ``sort_by`` or ``time_unit`` is unknown: the message lists those that are
-                known.
+        Raises TypeError unless ``row_limit`` and widths are integers, ValueError for a width below 1 and an unknown
+        ``sort_by`` or ``time_unit``.
         """
         rows = self if sort_by is None else sorted_by(self, sort_by)
         if self and "memory" in (sort_by or "") and not self.has_memory:

@@ -246,22 +246,22 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             try:
                 self._running = True
                 _claim.take(self)
-                self._begin()
+                self._clear()
+                for activity in sorted(self._activities or (), key=lambda each: each.name):
+                    reason = missing_reason(activity)
+                    if reason is not None:
+                        warn(f"activity {activity.name} is not recorded: {reason}")
+                self._pid = os.getpid()
+                self._sources = self._begin_sources()
+                if not self._sources and not self._records_host() and self._activities is None:
+                    warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
+                self.current_action = self._action(0)
+                self._warm_up()
+                if self.current_action in _RECORDING:
+                    self._begin_cycle()
             except BaseException:
                 self._give_up()
                 raise
-
-    def _begin(self) -> None:
-        self._clear()
-        self._warn_of_missing()
-        self._pid = os.getpid()
-        self._sources = self._begin_sources()
-        if not self._sources and not self._records_host() and self._activities is None:
-            warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
-        self.current_action = self._action(0)
-        self._warm_up()
-        if self.current_action in _RECORDING:
-            self._begin_cycle()
 
     def _give_up(self) -> None:
         self._running = False
@@ -318,27 +318,20 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 return
             if not self._running:
                 raise RuntimeError("step() needs a recording that is running: call start() first")
-            is_ready = self._take_step()
-        if not is_ready:
-            return
+            before = self.current_action
+            self.step_num += 1
+            self.current_action = self._action(self.step_num)
+            is_over = before is ProfilerAction.RECORD_AND_SAVE or self.current_action not in _RECORDING
+            if self._recorder is None or not is_over:
+                self._resume_cycle()
+                return
+            self._finish_cycle()
+            self._cycle_ended_before = self.step_num
         try:
             if self._handler is not None:
                 self._handler(self)
         finally:
             self._resume_cycle()
-
-    def _take_step(self) -> bool:
-        """Go on to the next step, and return whether a handler is due."""
-        before = self.current_action
-        self.step_num += 1
-        self.current_action = self._action(self.step_num)
-        records = self.current_action in _RECORDING
-        if self._recorder is not None and (before is ProfilerAction.RECORD_AND_SAVE or not records):
-            self._finish_cycle()
-            self._cycle_ended_before = self.step_num
-            return True
-        self._resume_cycle()
-        return False
 
     def _resume_cycle(self) -> None:
         """Begin the cycle that the present step belongs to, or its next step."""
@@ -356,9 +349,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def pause(self) -> None:
         """Record nothing until ``resume()``.
 
-        A block that is open then is one event: from its start to its end, the pause included, if it ends after
-        ``resume()``; if it ends during the pause, it is recorded up to the pause, and marked ``cut``. A block that
-        begins during the pause is not recorded. RuntimeError if the recording is not running, or paused.
+        An open block that ends after ``resume()`` is one event, the pause included; one that ends during the pause is
+        recorded up to the pause, and marked ``cut``. A block that begins during the pause is not recorded. RuntimeError
+        unless the recording is running and not paused.
         """
         with self._lock:
             if self._is_parents:
@@ -451,8 +444,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
         """Write folded Python stacks, as flame graphs need them.
 
-        Raises RuntimeError unless the recording was made ``with_stack=True``, as torch.profiler does: those of nodes,
-        blocks and operators alone are what ``recording.export_stacks()`` writes.
+        Raises RuntimeError unless recorded ``with_stack=True``, as torch.profiler does; ``recording.export_stacks()``
+        writes those of nodes, blocks and operators.
         """
         if not self._stack:
             raise RuntimeError(
@@ -481,18 +474,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     def _has(self, activity: ProfilerActivity) -> bool:
         return self._activities is None or activity in self._activities
-
-    def _devices(self) -> frozenset[str] | None:
-        """Return the kinds of devices to record, by torch's names, None for all."""
-        if Resource.NPU not in self._resource:
-            return frozenset()
-        return None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
-
-    def _warn_of_missing(self) -> None:
-        for activity in sorted(self._activities or (), key=lambda each: each.name):
-            reason = missing_reason(activity)
-            if reason is not None:
-                warn(f"activity {activity.name} is not recorded: {reason}")
 
     def _records_host(self) -> bool:
         return Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
@@ -527,9 +508,12 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         if self._wants_operators is True or (self._wants_operators == "auto" and "torch" in sys.modules):
             from cprofiling.recording.torch_operators import collect
 
+            devices = (
+                None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
+            )
             operators = collect.begin(
                 host=self._records_host(),
-                devices=self._devices(),
+                devices=devices if Resource.NPU in self._resource else frozenset(),
                 record_shapes=self._shapes,
                 profile_memory=self._memory,
                 with_stack=self._stack,

@@ -108,14 +108,21 @@ class RunTrace:
         self._begin_ns, self._end_ns = begin_ns, end_ns
         self._names = names
         self._marks = texts_of(found, MARK)
-        self._clock = Clock(marks, list(self._found_marks()))
+        columns = (column(found, name) for name in ("name", "start_ns", "end_ns"))
+        seen = [(start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks]
+        self._clock = Clock(marks, seen)
 
     def reader(self) -> Callable[[int], bytes]:
         """Return a reader of rows and arrows as a Chrome trace.
 
         It cannot fail.
         """
-        pieces = [*self._pieces()][::-1]
+        events = chain(self._events(), self._arrows())
+        pieces, before = [], b"["
+        while batch := list(islice(events, _BATCH)):
+            pieces.append(before + ",\n".join(batch).encode())
+            before = b",\n"
+        pieces = [*pieces, b"[]" if before == b"[" else b"]"][::-1]
 
         def read(size: int) -> bytes:
             piece = pieces.pop() if pieces else b""
@@ -146,18 +153,6 @@ class RunTrace:
         found = self._found
         launches = {number for number, name in enumerate(found.strings) if _LAUNCH.match(name)}
         return DEVICE not in column(found, "kind") and not launches.isdisjoint(column(found, "name"))
-
-    def _pieces(self) -> Iterator[bytes]:
-        events = chain(self._events(), self._arrows())
-        before = b"["
-        while batch := list(islice(events, _BATCH)):
-            yield before + ",\n".join(batch).encode()
-            before = b",\n"
-        yield b"[]" if before == b"[" else b"]"
-
-    def _found_marks(self) -> Iterator[tuple[int, int]]:
-        columns = (column(self._found, name) for name in ("name", "start_ns", "end_ns"))
-        return ((start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks)
 
     def _events(self) -> Iterator[str]:
         found, at, names, frames = self._found, self._clock, self._names, _Frames(self._found)

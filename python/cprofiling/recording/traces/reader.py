@@ -161,7 +161,10 @@ class _Unpacker:
         Raises FormatError for a file that is damaged, cut or too large.
         """
         while True:
-            piece = self._rest or self._next_piece()
+            piece = self._rest
+            if not piece:
+                piece = self._take(_PIECE)
+                self._packed += len(piece)
             if self._stream.eof:
                 if not piece.rstrip(b"\0"):  # some tools pad
                     return b""
@@ -171,11 +174,6 @@ class _Unpacker:
             text = self._unpack(piece, size)
             if text:
                 return text
-
-    def _next_piece(self) -> bytes:
-        piece = self._take(_PIECE)
-        self._packed += len(piece)
-        return piece
 
     def _unpack(self, piece: bytes, size: int) -> bytes:
         try:
