@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.report.sources import document_of
+from cprofiling.views import View
 from hostile_names import NAMES
 
 
@@ -74,7 +74,7 @@ def test_the_section_of_a_document() -> None:
     with profiler.profile_node("no tensor in it"):
         pass
     for of in (profiler.get_profiling_summary(), profiler.snapshot()):
-        section = document_of(of).sections["shapes"]
+        section = View(of).document.sections["shapes"]
         names = [column.name for column in section.columns]
         rows = [dict(zip(names, row, strict=True)) for row in section.rows]
         assert len(rows) == 17
@@ -83,7 +83,7 @@ def test_the_section_of_a_document() -> None:
         assert section.notes == tuple(map(str, profiler.get_profiling_summary().shapes.verdicts))  # type: ignore[attr-defined]
         assert {"(all other signatures)"} <= {row["signature"] for row in rows}
         assert [row["error_count"] for row in rows if row["error_count"]] == [1]
-    assert "shapes" not in document_of(cp.Profiler().snapshot()).sections
+    assert "shapes" not in View(cp.Profiler().snapshot()).document.sections
 
 
 def test_a_section_without_samples_has_no_times() -> None:
@@ -96,7 +96,7 @@ def test_a_section_without_samples_has_no_times() -> None:
 
     with pytest.raises(KeyError):
         node(Named("int8"))
-    (row,) = document_of(profiler.snapshot()).sections["shapes"].rows
+    (row,) = View(profiler.snapshot()).document.sections["shapes"].rows
     assert row[2:] == ("int8[2,3]", "", 0, 0.0, None, None, None, None, None, 0.0, 1, 0)
 
 
@@ -113,7 +113,7 @@ def test_dtypes_of_any_name_come_back() -> None:
         expected = sorted({f"{name[:64]}[2,3]" for name in some})
         snapshot = cp.Snapshot.from_bytes(profiler.snapshot().to_bytes())
         assert sorted(shape.signature for shape in snapshot.stats().shapes) == expected
-        shown = document_of(snapshot)
+        shown = View(snapshot).document
         assert sorted(str(row[2]) for row in shown.sections["shapes"].rows) == expected
         shown.to_json()
         text = str(snapshot.stats().shapes)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from cprofiling.report import sources
 from cprofiling.report.html import figures
 from cprofiling.report.notebook.cell_profile import CellProfile
+from cprofiling.views import View
 from recordings import NODE, RECORD, Row, host, made
 
 pytestmark = pytest.mark.native
@@ -126,7 +126,7 @@ def test_what_if(known: Known) -> None:
 
 
 def test_shares_of_the_page_and_the_column_self(known: Known) -> None:
-    document = sources.document_of(known.recording)
+    document = View(known.recording).document
     table = figures.node_table(document)
     names, shares, own = (
         [heading.title for heading in table.headings].index(title) for title in ("Node", "Share", "Self")

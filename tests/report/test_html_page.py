@@ -21,7 +21,7 @@ from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeLaunches
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Document, Finding, Measurement, Node, Span, Timeline, Track
 from cprofiling.report.html.render import render
-from cprofiling.report.sources import document_of
+from cprofiling.views import View
 from hostile_names import NAMES
 from recorded import outer, profile
 
@@ -125,7 +125,7 @@ def test_what_nodes_took_stands_in_the_table_without_any_script() -> None:
     with pytest.raises(ZeroDivisionError), p.profile_node("fast", stage="val"):
         raise ZeroDivisionError
     stats = {row.node_name: row for row in p.get_profiling_summary()}
-    page = Page(render(document_of(p.snapshot())))
+    page = Page(render(View(p.snapshot()).document))
     rows = rows_of(page)
     assert [row["Node"] for row in rows] == ["slow", "fast"]
     for row in rows:
@@ -202,12 +202,12 @@ def test_hostile_names_are_shown_as_themselves_everywhere() -> None:
             p.record(name, name, 1.0)
             with cp.record(name):
                 pass
-    recorded = document_of(prof)
+    recorded = View(prof).document
     columns = (Column("a", "</th>", "text", '"><b>'), Column("b", "&amp;", "ms"))
     section = Section("</caption><script>", columns, tuple((name, 1.0) for name in NAMES), ("<!--",))
     measured = Measurement("</td>", None, reasons=("<script>alert(1)</script>",))
     told = replace(
-        document_of(p.snapshot(), title="</title><script>alert(1)</script>", source="<b>.stats"),
+        View(p.snapshot(), title="</title><script>alert(1)</script>", source="<b>.stats").document,
         sections={"<i>": section}, measurement=measured, facts={"<u>": "<s>"}, timeline=recorded.timeline,
         icicle=recorded.icicle, findings=(Finding("k", "<h1>", "<p>", "</li>", 0.5),),
     )  # fmt: skip
@@ -405,7 +405,7 @@ def test_histograms_keep_their_counts_and_their_places() -> None:
     p = profiler_on()
     for elapsed in (0.0, 1e-6, 0.5, 0.51, 0.52, 3.0, 1e6):
         p.record("train", "a", elapsed)
-    (histogram,) = [each.histogram for each in document_of(p.snapshot()).nodes]
+    (histogram,) = [each.histogram for each in View(p.snapshot()).document.nodes]
     assert histogram
     filled = bins(histogram)
     assert sum(count for _, count in filled) == 7

@@ -23,8 +23,8 @@ from calls import profiler_on
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report.document import Document
 from cprofiling.report.html.render import render
-from cprofiling.report.sources import document_of
 from cprofiling.report.timeline import timeline
+from cprofiling.views import View
 from hostile_names import NAMES
 from recorded import profile
 from recordings import trace
@@ -91,7 +91,7 @@ def statistics() -> Document:
                 p.record(stage, f"node {number}", 10 ** (number / 3 - 2) * values.lognormvariate(0, 0.5))
     with pytest.raises(ZeroDivisionError), p.profile_node("node 3", stage="val"):
         raise ZeroDivisionError
-    return document_of(p.snapshot(), title="Twelve nodes", source="twelve.stats")
+    return View(p.snapshot(), title="Twelve nodes", source="twelve.stats").document
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def recorded() -> Document:
             thread.start()
         for thread in threads:
             thread.join()
-    return document_of(prof, title="Three workers")
+    return View(prof, title="Three workers").document
 
 
 def column_of(page: Any, table: str, title: str) -> int:
@@ -258,7 +258,7 @@ def test_many_rows_are_shown_when_asked_for(show: Show) -> None:
     p = profiler_on()
     for number in range(120):
         p.record("train", f"node {number}", 1.0 + number)
-    page = show(document_of(p.snapshot()))
+    page = show(View(p.snapshot()).document)
     assert len(cells(page, 0)) == 50
     assert page.locator("#part-nodes .said").inner_text() == "120 rows, the first 50 shown"
     page.emulate_media(media="print")
@@ -387,7 +387,7 @@ def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> N
             with cp.record("short"):
                 pass
         time.sleep(0.01)
-    page = show(document_of(prof))
+    page = show(View(prof).document)
     status = page.locator(".timeline .status")
     assert "finer than a pixel here, and drawn together as" in status.inner_text()
     page.locator(STAGE).focus()
@@ -509,18 +509,18 @@ def test_hostile_names_show_as_themselves(show: Show) -> None:
             with cp.record(name):
                 pass
     shown = sorted(shown_text("name", name) for name in NAMES)
-    page = show(document_of(p.snapshot(), title="<img src=x onerror=alert(1)>"))
+    page = show(View(p.snapshot(), title="<img src=x onerror=alert(1)>").document)
     page.locator("#part-nodes").get_by_role("button", name=f"Show all {len(NAMES)} rows").click()
     assert sorted(cells(page, 0)) == shown
     page.locator("#nodes thead button").first.click()
     assert sorted(cells(page, 0)) == shown
     assert page.locator("h1").inner_text() == "<img src=x onerror=alert(1)>"
-    page = show(document_of(prof))
+    page = show(View(prof).document)
     assert set(page.evaluate(WALK, len(NAMES))) == {name or "(no name)" for name in shown}
 
 
 def test_a_real_trace_is_shown(show: Show) -> None:
-    page = show(document_of(trace("train_rank0_sampled")), color_scheme="dark")
+    page = show(View(trace("train_rank0_sampled")).document, color_scheme="dark")
     page.get_by_label("Search").first.fill("nccl")
     page.get_by_label("Search").first.press("Enter")
     assert "nccl" in page.locator(".timeline .chosen-text").inner_text()

@@ -183,11 +183,11 @@ def test_small_and_deep_places_are_one() -> None:
 
 
 def test_the_document_of_a_recording_has_both() -> None:
-    from cprofiling.report.sources import document_of
+    from cprofiling.views import View
 
     with profile() as prof:
         outer()
-    document = document_of(prof)
+    document = View(prof).document
     assert document.timeline == timeline(prof._finished())
     assert document.icicle == icicle(prof._finished())
     assert document.icicle[0].name == "outer"

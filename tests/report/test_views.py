@@ -30,7 +30,6 @@ from cprofiling.report import tables
 from cprofiling.report.csv import text_of
 from cprofiling.report.document import Document, Node
 from cprofiling.report.formats import format_of
-from cprofiling.report.sources import document_of
 from cprofiling.views import FORMATS, View
 from hostile_names import NAMES
 from recordings import NODE, RECORD, device, host, made
@@ -106,7 +105,7 @@ def test_a_node_has_the_fields_of_the_statistics() -> None:
 
 
 def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
-    document = document_of(snapshot, source="s.bin")
+    document = View(snapshot, source="s.bin").document
     assert (document.kind, document.title, document.source) == ("statistics", "Node statistics", "s.bin")
     for node, row in zip(document.nodes, snapshot.stats(), strict=True):
         assert all(getattr(node, field.name) == getattr(row, field.name) for field in fields(row))
@@ -122,22 +121,22 @@ def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
 
 def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() -> None:
     profiler = profiled(lambda profiler: profiler.record("train", "n", 1.0), skip_first_n=5)
-    document = document_of(profiler.get_profiling_summary(), title="mine")
+    document = View(profiler.get_profiling_summary(), title="mine").document
     assert document.title == "mine"
     (node,) = document.nodes
     assert node.histogram is None
     assert {*QUANTILES, "self_total_ms", "active_total_ms"} == set(node.unknown)
     known = ProfilingSummary([FULL], reasons=("the clock is CLOCK_BOOTTIME, as it says",), internal_errors=3)
-    document = document_of(known)
+    document = View(known).document
     assert document.measurement.clock == "CLOCK_BOOTTIME"
     assert (document.measurement.dropped, document.measurement.internal_errors) == (4, 3)
     assert document.measurement.synchronized is True
     assert document.nodes[0].unknown == {"queue_delay_ms": "1 call was captured"}
-    assert document_of(ProfilingSummary()).measurement.synchronized is None
+    assert View(ProfilingSummary()).document.measurement.synchronized is None
 
 
 def test_the_document_of_a_recording(recording: Recording) -> None:
-    document = document_of(recording)
+    document = View(recording).document
     nodes = {node.node_name: node for node in document.nodes}
     assert list(nodes) == ["label|", "slow", "open", "turns"]  # as they first ended
     slow = nodes["slow"]
@@ -157,11 +156,11 @@ def test_the_document_of_a_recording(recording: Recording) -> None:
     assert document.timeline is not None
     assert document.timeline.total_spans == 8
     assert document.icicle
-    assert document_of(made([])).nodes == ()
+    assert View(made([])).document.nodes == ()
 
 
 def test_many_rows_of_a_section_are_cut_and_told() -> None:
-    document = document_of(made([host(f"operator {number}", number, number + 1) for number in range(250)]))
+    document = View(made([host(f"operator {number}", number, number + 1) for number in range(250)])).document
     section = document.sections["averages"]
     assert (len(section.rows), section.notes) == (200, ("50 more rows are not shown.",))
 
@@ -169,11 +168,11 @@ def test_many_rows_of_a_section_are_cut_and_told() -> None:
 def test_a_recording_tells_its_process_and_clock() -> None:
     with cp.profile() as prof, cp.record("x"):
         pass
-    document = document_of(prof)
+    document = View(prof).document
     assert str(os.getpid()) in str(document.facts["process"])
     assert document.measurement.clock is not None
     foreign = made([host("x", 0, 1)])
-    assert document_of(foreign).facts == {}
+    assert View(foreign).document.facts == {}
 
 
 def test_a_recording_of_somebody_else_may_say_anything_of_itself() -> None:
@@ -184,12 +183,12 @@ def test_a_recording_of_somebody_else_may_say_anything_of_itself() -> None:
 
     recording = Odd.empty()
     recording._finish()
-    document = document_of(recording)
+    document = View(recording).document
     assert (document.facts, document.measurement.clock) == ({}, None)
 
 
 def test_the_document_of_a_timing_report() -> None:
-    document = document_of(timing_reports.OURS)
+    document = View(timing_reports.OURS).document
     vae, dit = document.nodes
     assert (vae.node_name, vae.stage, vae.count, vae.mean_ms, vae.total_ms) == ("vae", "", 4, 12.5, 50.0)
     assert (vae.error_count, vae.std_ms) == (1, 0.5)
@@ -197,18 +196,16 @@ def test_the_document_of_a_timing_report() -> None:
     assert document.facts["process 0"] == "here, pid 7"
     assert document.sections["ranks"].rows == (("dit", 0, 3.5, 2, 1.75, 1.5, 2.0, 0.25),)
     assert document.sections["memory"].rows == (("vae", *(int(each * 2**20) for each in (10, 12, 20, 24.5))),)
-    merged = document_of(timing_reports.MERGED).nodes[0]
+    merged = View(timing_reports.MERGED).document.nodes[0]
     assert (merged.count, merged.mean_ms, merged.total_ms) == (None, None, 3.5)
     assert {"count", "mean_ms"} <= set(merged.unknown)
-    assert document_of(timing_reports.PEERS).measurement.clock is None
+    assert View(timing_reports.PEERS).document.measurement.clock is None
     assert dit.node_name == "dit"
 
 
 @pytest.mark.parametrize("of", [None, 1, [FULL], "path", object()])
 def test_what_has_no_document(of: object) -> None:
     with pytest.raises(TypeError, match="of must be a summary, a snapshot, a recording or a timing report, got"):
-        document_of(of)
-    with pytest.raises(TypeError, match=r"^of must be"):
         View(of)
     if of is not None:
         with pytest.raises(TypeError, match=r"^against must be a summary, "):
@@ -227,16 +224,16 @@ def test_every_kind_of_document_is_of_the_schema(snapshot: Snapshot, recording: 
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for of in (snapshot, recording, ProfilingSummary([FULL]), ProfilingSummary(), made([])):
-        value = valid(document_of(of))
+        value = valid(View(of).document)
         assert (value["schema"], value["version"]) == ("cprofiling.report", 1)
     for report in (timing_reports.OURS, timing_reports.PEERS, timing_reports.MERGED):
-        valid(document_of(report))
+        valid(View(report).document)
     valid(View(snapshot, against=snapshot).compared)
-    node = valid(document_of(ProfilingSummary([FULL])))["nodes"][0]
+    node = valid(View(ProfilingSummary([FULL])).document)["nodes"][0]
     assert node["counters"]["cycles"]["total"] == 10**30
     assert node["memory"]["host"]["change"] == -30
     assert set(node) == {field.name for field in fields(Node)} == set(SCHEMA["$defs"]["node"]["properties"])
-    value = document_of(snapshot).to_dict()
+    value = View(snapshot).document.to_dict()
     for key in ("schema", "nodes", "measurement"):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({name: part for name, part in value.items() if name != key}, SCHEMA)
@@ -249,7 +246,7 @@ def test_json_is_ascii_and_has_all_names(hostile: Snapshot) -> None:
     text = hostile.to_json(indent=1)
     assert text.isascii()
     assert text.count("\n") > 500
-    nodes = valid(document_of(hostile))["nodes"]
+    nodes = valid(View(hostile).document)["nodes"]
     # JSON counts in UTF-16: two surrogates may be one character there.
     names = [name.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") for name in NAMES]
     assert [node["node_name"] for node in nodes] == [node["stage"] for node in nodes] == names
@@ -429,7 +426,7 @@ def test_what_is_drawn_is_made_for_those_that_draw_it(monkeypatch: pytest.Monkey
     view.render("json")
     assert drawn == ["timeline", "icicle"]
     assert replace(view.document, timeline=None, icicle=()) == view.tables
-    assert document_of(recording) == view.document
+    assert View(recording).document == view.document
 
 
 # ---- Arrow and Parquet

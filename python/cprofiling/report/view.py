@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.text import shown_value
+from cprofiling.nodes.snapshot import Snapshot
+from cprofiling.nodes.stats import ProfilingSummary
+from cprofiling.recording.result import Reports
 from cprofiling.report import formats
 from cprofiling.report.against import compared, comparison_of
-from cprofiling.report.sources import kind_of, tables_of, with_pictures
+from cprofiling.report.from_recording import of_recording, with_pictures
+from cprofiling.report.from_statistics import of_snapshot, of_summary
+from cprofiling.report.from_timing import of_timing_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from _typeshed import StrOrBytesPath
@@ -22,8 +29,16 @@ if TYPE_CHECKING:
     from cprofiling._internal.formats import Format
     from cprofiling._internal.tables import Cell
     from cprofiling.analysis.comparison import TimingComparison
-    from cprofiling.report.document import Document
+    from cprofiling.report.document import Document, Kind
 
+    Maker = Callable[..., Document]
+
+_SHOWN: tuple[tuple[type, Kind, Maker], ...] = (
+    (Snapshot, "statistics", of_snapshot),
+    (ProfilingSummary, "statistics", of_summary),
+    (Reports, "recording", of_recording),
+    (Mapping, "timing", of_timing_report),
+)
 _KINDS = {"statistics": "a summary", "timing": "a timing report", "recording": "a recording"}
 
 
@@ -64,9 +79,9 @@ class View:
             ValueError: They are of different kinds.
         """
         self.of: Any = of
-        self.kind = kind_of("of", of)
+        self.kind, self._maker = _kind_and_maker("of", of)
         if against is not None and not isinstance(against, View):
-            kind_of("against", against)
+            _kind_and_maker("against", against)
             against = View(against)
         self.against = against
         self._about = (title, source, facts or {})
@@ -82,13 +97,13 @@ class View:
     @cached_property
     def document(self) -> Document:
         """All that is known of it. FormatError where a dict is no timing report."""
-        return with_pictures(self.tables, self.of)
+        return with_pictures(self.tables, self.of) if isinstance(self.of, Reports) else self.tables
 
     @cached_property
     def tables(self) -> Document:
         """The document without a recording's timeline and icicle."""
         title, source, facts = self._about
-        document = tables_of(self.of, title=title, source=source)
+        document = self._maker(self.of, title=title, source=source)
         return replace(document, facts={**facts, **document.facts}) if facts else document
 
     def render(self, kind: str) -> str:
@@ -135,3 +150,10 @@ class View:
         if self.against is None:
             return self.document
         return compared(self, self.against)
+
+
+def _kind_and_maker(parameter: str, of: object) -> tuple[Kind, Maker]:
+    for known, kind, maker in _SHOWN:
+        if isinstance(of, known):
+            return kind, maker
+    raise TypeError(f"{parameter} must be a summary, a snapshot, a recording or a timing report, got {shown_value(of)}")
