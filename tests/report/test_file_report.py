@@ -369,7 +369,7 @@ def test_figures_that_cannot_be_shown(
     with monkeypatch.context() as patch:
         patch.setattr("cprofiling.report.view.View.render", fail)
         assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
-    monkeypatch.setattr("cprofiling.report.read_files.load", fail)
+    monkeypatch.setattr("cprofiling.commands.report.load", fail)
     assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
 
 

@@ -109,7 +109,7 @@ def test_what_cannot_be_reported_on_is_one_line(
     def load(path: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("cprofiling.report.read_files.load", load)
+    monkeypatch.setattr("cprofiling.commands.report.load", load)
     assert failure("t.json") == "cannot read t.json: there is not enough memory"
 
 
