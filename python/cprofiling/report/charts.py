@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,17 +63,13 @@ class Axis:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """The places of the decades, with labels where there is room."""
-        decades = range(self.first, self.last + 1)
         every = math.ceil(_LABEL / (WIDTH / (self.last - self.first)))
-        return [
-            (self.x(10.0**decade / 1e6), _decade(decade) if (decade - self.first) % every == 0 else "")
-            for decade in decades
-        ]
-
-
-def _decade(power: int) -> str:
-    number, unit = format_time(10.0**power / 1e6).split()
-    return f"{float(number):.0f} {unit}"
+        ticks = []
+        for decade in range(self.first, self.last + 1):
+            number, unit = format_time(10.0**decade / 1e6).split()
+            label = f"{float(number):.0f} {unit}" if (decade - self.first) % every == 0 else ""
+            ticks.append((self.x(10.0**decade / 1e6), label))
+        return ticks
 
 
 def bars(filled: Bins, axis: Axis) -> str:
@@ -99,13 +95,3 @@ def bars(filled: Bins, axis: Axis) -> str:
 def lines(times_ms: Iterable[float | None], axis: Axis) -> str:
     """Return upright lines at some times."""
     return "".join(f"M{axis.x(time_ms)} 0V{HEIGHT}" for time_ms in times_ms if time_ms is not None)
-
-
-def packed(filled: Bins) -> list[int]:
-    """Return the numbers and counts of bins by turns, for the page's script."""
-    return [value for pair in filled for value in pair]
-
-
-def ascending(values: Sequence[int]) -> list[int]:
-    """Return the differences between ascending numbers."""
-    return [after - before for before, after in zip([0, *values], values, strict=False)]

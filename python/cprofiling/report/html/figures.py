@@ -111,12 +111,14 @@ class Table:
             found[-1].headings.append(heading)
         return found
 
-    def add(self, values: Sequence[Any], reasons: Mapping[int, str], charts: Mapping[int, Chart]) -> None:
+    def add(
+        self, values: Sequence[Any], reasons: Mapping[int, str] | None = None, charts: Mapping[int, Chart] | None = None
+    ) -> None:
         """Add a row.
 
         ``reasons`` and ``charts`` say by column why values are None, and what is drawn.
         """
-        cells = []
+        cells, reasons, charts = [], reasons or {}, charts or {}
         for at, (heading, value) in enumerate(zip(self.headings, values, strict=True)):
             if at in charts:
                 cells.append(Cell(chart=charts[at]))
@@ -218,16 +220,8 @@ _FIELDS: dict[str, Heading] = {
     "memory.host.peak": Heading("Host peak", "bytes", "the most resident memory inside a call", extra=True),
     "sync_total_ms": Heading("Waiting", "time", "waiting for devices because of synchronize_cuda"),
 }
-_TEN = (
-    "share",
-    "mean_ms",
-    "median_ms",
-    "std_ms",
-    "min_ms",
-    "max_ms",
-    "total_ms",
-    "last_ms",
-)  # 0.0 where there is no sample
+# 0.0 where there is no sample
+_TEN = ("share", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
 
 def node_table(document: Document) -> Table:
@@ -236,15 +230,16 @@ def node_table(document: Document) -> Table:
     whole_ms = math.fsum(map(own_ms, nodes))
     shares = [own_ms(node) / whole_ms if whole_ms > 0 and node.count != 0 else None for node in nodes]
     counters = dict.fromkeys(name for node in nodes for name in node.counters)
-    fields = {**_FIELDS, **{f"counters.{name}": _counter_heading(name) for name in counters}}
+    fields = dict(_FIELDS)
+    for name in counters:
+        shown_name, is_time = shown_text("counter", name), name == "cpu_time"
+        title = "CPU time" if is_time else shown_name.replace("_", " ").capitalize()
+        fields[f"counters.{name}"] = Heading(title, "time" if is_time else "number", f"mean of {shown_name} in a call")
     headings = {
         path: heading
         for path, heading in fields.items()
         if any(
-            (
-                path == "share"
-                or (bool(figure(node, path)) if path.endswith("_count") else figure(node, path) is not None)
-            )
+            path == "share" or (figure(node, path) if path.endswith("_count") else figure(node, path) is not None)
             for node in nodes
         )
     }
@@ -270,13 +265,6 @@ def node_table(document: Document) -> Table:
         f"Of no node known: {', '.join(names)} ({shown_text('reason', why)})." for why, names in titles.items()
     ]
     return table
-
-
-def _counter_heading(name: str) -> Heading:
-    title = "CPU time" if name == "cpu_time" else shown_text("counter", name).replace("_", " ").capitalize()
-    return Heading(
-        title, "time" if name == "cpu_time" else "number", f"mean of {shown_text('counter', name)} in a call"
-    )
 
 
 def figure(node: Node, path: str) -> Any:
@@ -421,13 +409,7 @@ def section_table(name: str, section: Section) -> Table:
     table = Table(name, section.title, headings)
     factors = [_TIMES.get(column.unit) for column in section.columns]
     for row in section.rows:
-        table.add(
-            [
-                value * factor if factor is not None and isinstance(value, (int, float)) else value
-                for value, factor in zip(row, factors, strict=True)
-            ],
-            {},
-            {},
-        )
+        pairs = zip(row, factors, strict=True)
+        table.add([value * factor if factor and isinstance(value, (int, float)) else value for value, factor in pairs])
     table.notes = [shown_text("note", note) for note in section.notes]
     return table

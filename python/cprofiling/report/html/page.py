@@ -8,7 +8,6 @@ from typing import Any
 from cprofiling._internal.row_kinds import KINDS, OUTCOMES
 from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.recording import intervals
-from cprofiling.report.charts import ascending
 from cprofiling.report.document import IcicleNode, Span, Timeline, Track
 from cprofiling.report.html.figures import Heading, Table
 
@@ -36,10 +35,11 @@ def timeline_data(timeline: Timeline, names: Names) -> dict[str, Any]:
     """Return a timeline as lists, track by track."""
     tracks = []
     for track, spans in zip(timeline.tracks, spans_of(timeline), strict=True):
+        starts = [span.start_ns for span in spans]
         tracks.append({
             "process": process_text(track),
             "thread": shown_text("thread", track.thread),
-            "start": ascending([span.start_ns for span in spans]),
+            "start": [after - before for before, after in zip([0, *starts], starts, strict=False)],
             "time": [span.duration_ns for span in spans],
             "depth": _short([span.depth for span in spans]),
             "name": _short([names.number(span.name) for span in spans]),
@@ -98,7 +98,7 @@ def track_table(timeline: Timeline, name: str) -> Table:
         busy_ns = sum(end - start for start, end in busy)
         count = sum(span.count for span in spans)
         share = busy_ns / timeline.duration_ns if timeline.duration_ns else None
-        table.add([process_text(track), track.thread, count, busy_ns / 1e6, share], {}, {})
+        table.add([process_text(track), track.thread, count, busy_ns / 1e6, share])
     return table
 
 
@@ -120,7 +120,7 @@ def icicle_table(icicle: Sequence[IcicleNode], name: str) -> Table:
     for at in told[:_LISTED]:
         place = icicle[at]
         indented = "\N{NO-BREAK SPACE}" * 3 * depths[at] + shown_text("name", place.name)
-        table.add([indented, place.count, place.self_ms, place.total_ms, place.total_ms / whole_ms], {}, {})
+        table.add([indented, place.count, place.self_ms, place.total_ms, place.total_ms / whole_ms])
     hidden = len(icicle) - len(table.rows)
     if hidden:
         table.notes.append(f"{counted(hidden, 'smaller place is', 'smaller places are')} not listed.")

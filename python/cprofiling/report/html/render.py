@@ -14,7 +14,6 @@ from cprofiling._internal.formats import Format
 from cprofiling._internal.optional import imported
 from cprofiling._internal.text import format_time, shown_text, shown_value
 from cprofiling.nodes.summary_table import NO_DATA
-from cprofiling.report.charts import packed
 from cprofiling.report.document import Document, Measurement
 from cprofiling.report.html import figures, page
 from cprofiling.report.html.figures import Table
@@ -174,7 +173,10 @@ def _data(tables: list[Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
             table.name: {
                 "kinds": [heading.kind for heading in table.headings],
                 "rows": table.values,
-                "bins": [[packed(filled) for filled in row] for row in table.distributions],
+                # the numbers and counts of bins by turns
+                "bins": [
+                    [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
+                ],
             }
             for table in tables
         },
