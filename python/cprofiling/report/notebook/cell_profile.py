@@ -14,7 +14,6 @@ from cprofiling.recording.activities import ProfilerActivity
 from cprofiling.recording.columns import column, drop_notes
 from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Recording
-from cprofiling.recording.traces import chrome_writer
 from cprofiling.report.from_recording import nodes_of
 from cprofiling.report.notebook.summary import summary_html
 
@@ -73,10 +72,6 @@ class CellProfile:
         self.notes = (*cut, *notes)
         if not nodes and not self.notes:
             self.notes = (_NO_NODES + _MAKE_NODES,)
-
-    def add_notes(self, notes: Iterable[str]) -> None:
-        """Have more to be known."""
-        self.notes = (*self.notes, *notes)
 
     def _title(self) -> str:
         end = ", until an exception ended it" if self.failed else ""
@@ -190,9 +185,3 @@ def joined(recordings: Sequence[Recording]) -> Recording:
         whole._set_fact(key, value)  # noqa: SLF001 it is ours until it is finished
     whole._finish()  # noqa: SLF001
     return whole
-
-
-def written(cell: CellProfile, path: str) -> str:
-    """Write the trace and return a sentence. Raises OSError."""
-    chrome_writer.export_to_path(cell.recording, path)
-    return f"{counted(len(cell.recording), 'event is', 'events are')} in {path!a}."

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from cprofiling._core import stage as _stage
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import mention
+from cprofiling._internal.text import counted
 from cprofiling.recording.traces import chrome_writer
-from cprofiling.report.notebook import cell_profile
 from cprofiling.report.notebook.cell_nodes import CellNodes, CellPatterns, mark_definitions
 from cprofiling.report.notebook.cell_profile import CellRecording
 
@@ -124,26 +124,21 @@ class _Options:
         self.operators: bool = given.operators
         self.quiet: bool = given.quiet
         self.output: str | None = given.output
-        self.trace: str | None = given.trace
+        self.trace: str | None = None
         try:
             self.patterns = CellPatterns(given.node)
             self.skip_first_n = _count("--skip-first-n", given.skip_first_n, 0, 2**63 - 1)
             self.capacity = _count("--capacity", given.capacity, 1, _MOST_CAPACITY)
             self.stage = None if given.stage is None else _stage(given.stage, default=True)
-            self._check_targets()
+            if self.output is not None and not self.output.isidentifier():
+                raise ValueError(f"--output must be the name of a variable, got {self.output!r}")
+            if given.trace is not None:
+                self.trace = arguments.path("--trace", os.path.expanduser(given.trace))
+                chrome_writer.check_name(self.trace)
+                if os.path.isdir(self.trace) or not os.path.isdir(os.path.dirname(self.trace) or "."):
+                    raise ValueError(f"--trace must be a file in a folder that is there, got {self.trace!r}")
         except (TypeError, ValueError, ImportError, OSError) as error:
             raise _usage(str(error)) from None
-
-    def _check_targets(self) -> None:
-        if self.output is not None and not self.output.isidentifier():
-            raise ValueError(f"--output must be the name of a variable, got {self.output!r}")
-        if self.trace is None:
-            return
-        self.trace = arguments.path("--trace", os.path.expanduser(self.trace))
-        chrome_writer.check_name(self.trace)
-        folder = os.path.dirname(self.trace) or "."
-        if os.path.isdir(self.trace) or not os.path.isdir(folder):
-            raise ValueError(f"--trace must be a file in a folder that is there, got {self.trace!r}")
 
 
 def _count(option: str, text: str, least: int, most: int) -> int:
@@ -195,7 +190,11 @@ class Profiled:
         __tracebackhide__ = True
         failure: OSError | None = None
         try:
-            self._stop()
+            self._running.remove(self._recording)
+            try:
+                self._recording.stop()
+            finally:
+                self._undo.close()
             for value in self._values:
                 self._shell.displayhook(value)
             failure = self._show(failed=kind is not None)
@@ -208,27 +207,20 @@ class Profiled:
         """Show a value after the recording has ended."""
         self._values.append(value)
 
-    def _stop(self) -> None:
-        """Stop, and put all back."""
-        self._running.remove(self._recording)
-        try:
-            self._recording.stop()
-        finally:
-            self._undo.close()
-
     def _show(self, *, failed: bool) -> OSError | None:
         """Show, write and keep the result. Return a failure to write."""
         options = self._options
         cell = self._recording.result(failed=failed, skip_first_n=options.skip_first_n)
         others = {*sys.stdlib_module_names, _NAME}
         modules = [name for name in list(sys.modules) if name.partition(".")[0] not in others]
-        cell.add_notes(f"{complaint}." for complaint in options.patterns.complaints(modules))
+        cell.notes += tuple(f"{complaint}." for complaint in options.patterns.complaints(modules))
         failure = None
         if options.trace is not None:
             try:
-                cell.add_notes([cell_profile.written(cell, options.trace)])
+                chrome_writer.export_to_path(cell.recording, options.trace)
+                cell.notes += (f"{counted(len(cell.recording), 'event is', 'events are')} in {options.trace!a}.",)
             except OSError as error:
-                cell.add_notes([f"The trace is not written: {error}."])
+                cell.notes += (f"The trace is not written: {error}.",)
                 failure = error
         if options.output is not None:
             self._shell.user_ns[options.output] = cell
@@ -239,38 +231,18 @@ class Profiled:
         return failure
 
 
-class _Cells:
-    """The cells prepared and not run yet, by number."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._prepared: dict[int, _Options | Exception] = {}
-
-    def prepare(self, options: _Options | Exception) -> int:
-        """Keep the options of a cell, or what is wrong with them."""
-        number = next(self._numbers)
-        self._prepared = {number: options, **dict(itertools.islice(self._prepared.items(), 99))}
-        return number
-
-    def options(self, number: int) -> _Options:
-        """Return them, once. Raises what was wrong."""
-        options = self._prepared.pop(number)
-        if isinstance(options, Exception):
-            raise options
-        return options
-
-
-_cells = _Cells()
-
-
+_numbers = itertools.count()
+_prepared: dict[int, _Options | Exception] = {}  # the options of cells not run yet, or what is wrong with them
 _opened: weakref.WeakValueDictionary[int, Profiled] = weakref.WeakValueDictionary()
 
 
 def profiled(shell: Any, number: int) -> Profiled:
     """Return the recorder of a prepared cell, for the cell itself."""
     __tracebackhide__ = True
-    made = Profiled(shell, _cells.options(number))
-    _opened[number] = made
+    options = _prepared.pop(number)
+    if isinstance(options, Exception):
+        raise options
+    _opened[number] = made = Profiled(shell, options)
     return made
 
 
@@ -320,7 +292,10 @@ class CellTransformer(ast.NodeTransformer):
                 mark_definitions(node, options.patterns)
         except Exception as error:  # noqa: BLE001 it is raised when the cell runs
             options = error
-        number = _cells.prepare(options)
+        number = next(_numbers)
+        _prepared[number] = options
+        for old in list(_prepared)[:-100]:
+            _prepared.pop(old, None)
         manager = ast.parse(
             f"__import__('cprofiling.report.notebook.magics').report.notebook.magics.profiled(get_ipython(), {number})",
             mode="eval",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -59,57 +60,45 @@ def postfix(
     now = time.monotonic()
     if reading is not None and now - reading.at < least_s:
         return dict(reading.shown)
-    reading = _Reading(whose, now, reading, known_frames)
-    reading.tell(count)
-    _known[whose] = reading
+    reading = _known[whose] = _Reading(whose, now, reading, known_frames, count)
     return dict(reading.shown)
 
 
 class _Reading:
     """The figures of a Profiler, and the changes since the last reading."""
 
-    def __init__(self, profiler: control.Profiler, now: float, before: _Reading | None, frames: int | None) -> None:
+    def __init__(
+        self, profiler: control.Profiler, now: float, before: _Reading | None, frames: int | None, top: int
+    ) -> None:
         rows = profiler.get_profiling_summary()
         self.at = now
         self.shown: dict[str, str] = {}
         self._figures = {(row.stage, row.node_name): (row.count, row.total_ms, own_ms(row)) for row in rows}
         self._frames = frames
-        self._before = before
-        known = {} if before is None else before._figures  # noqa: SLF001 of its own kind
-        changed = {key: _since(figures, known.get(key)) for key, figures in self._figures.items()}
-        self._changes = {key: change for key, change in changed.items() if change[0] > 0}
-
-    def tell(self, top: int) -> None:
-        """Say how it goes."""
-        if not self._changes:
-            return
-        before = self._before
-        if before is not None and self.at > before.at:
-            frames = self._frames_since(before)
-            if frames is not None:
-                self.shown["fps"] = f"{frames / (self.at - before.at):.1f}"
-        self._before = None
-        slowest = sorted(self._changes.items(), key=lambda item: item[1][2], reverse=True)[:top]
+        changes: dict[Key, tuple[float, ...]] = {}
+        for key, figures in self._figures.items():
+            known = None if before is None else before._figures.get(key)  # noqa: SLF001 of its own kind
+            is_reset = known is None or figures[0] < known[0]
+            change = figures if is_reset else tuple(map(operator.sub, figures, known or ()))
+            if change[0] > 0:
+                changes[key] = change
+        if changes and before is not None and now > before.at:
+            done = self._frames_since(before, changes)
+            if done is not None:
+                self.shown["fps"] = f"{done / (now - before.at):.1f}"
+        slowest = sorted(changes.items(), key=lambda item: item[1][2], reverse=True)[:top]
         names = [name for (_, name), _ in slowest]
         for (stage, name), (count, total_ms, _) in slowest:
-            key = name if names.count(name) == 1 else f"{name} ({stage})"
-            self.shown[shown_text("node_name", key)] = format_time(total_ms / count).replace(" ", "")
+            key_shown = name if names.count(name) == 1 else f"{name} ({stage})"
+            self.shown[shown_text("node_name", key_shown)] = format_time(total_ms / count).replace(" ", "")
 
-    def _frames_since(self, before: _Reading) -> int | None:
+    def _frames_since(self, before: _Reading, changes: dict[Key, tuple[float, ...]]) -> float | None:
         """Return the frames since then, None where unknown."""
         if self._frames is not None and before._frames is not None:
             return max(self._frames - before._frames, 0)
-        counts: dict[str, list[int]] = {}
-        for (stage, _), (count, *_) in self._changes.items():
+        counts: dict[str, list[float]] = {}
+        for (stage, _), (count, *_) in changes.items():
             counts.setdefault(stage, []).append(count)
         if any(max(each) - min(each) > 1 for each in counts.values()):
             return None
         return sum(map(max, counts.values()))
-
-
-def _since(figures: tuple[int, float, float], before: tuple[int, float, float] | None) -> tuple[int, float, float]:
-    """Return the increase, or all after a reset."""
-    if before is None or figures[0] < before[0]:
-        return figures
-    count, total_ms, own_ms = (now - then for now, then in zip(figures, before, strict=True))
-    return int(count), total_ms, own_ms
