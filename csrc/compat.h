@@ -126,6 +126,9 @@ static inline void ext_compat_restore_error(ext_compat_error error)
     PyErr_Restore(error.type, error.value, error.traceback);
 }
 
+/* A function of other than two arguments, for a PyMethodDef whose flags say so. */
+#define EXT_METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
 /* What a module with state of its own for each interpreter may declare. */
 #if PY_VERSION_HEX >= 0x030c0000
 #define EXT_COMPAT_MODULE_SLOTS {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},

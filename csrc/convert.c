@@ -1,6 +1,5 @@
 #include "csrc/convert.h"
 
-#include "csrc/fault.h"
 #include <math.h>
 
 /* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value
@@ -89,7 +88,8 @@ PyObject *ext_convert_call(PyTypeObject *type, newfunc make, PyObject *const *ar
 
 PyObject *ext_convert_to_str(cprof_name utf8)
 {
-    return PyUnicode_DecodeUTF8(utf8.bytes, (Py_ssize_t)utf8.length, "surrogatepass");
+    /* Several at a time are arguments of one call: after the first that fails, no other is made. */
+    return PyErr_Occurred() ? NULL : PyUnicode_DecodeUTF8(utf8.bytes, (Py_ssize_t)utf8.length, "surrogatepass");
 }
 
 static bool name_is_legal(PyObject *name, const char *parameter)
@@ -132,11 +132,11 @@ static PyObject *legal_name(PyObject *value, const char *parameter)
 
 PyObject *ext_convert_name(PyObject *value, const char *parameter)
 {
-    if (!PyUnicode_Check(value)) {
-        ext_convert_refuse_type(parameter, "a str", value);
-        return NULL;
+    if (PyUnicode_Check(value)) {
+        return legal_name(value, parameter);
     }
-    return legal_name(value, parameter);
+    ext_convert_refuse_type(parameter, "a str", value);
+    return NULL;
 }
 
 PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *parameter)
@@ -185,12 +185,6 @@ bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count)
     return fits;
 }
 
-static bool is_number(PyObject *value)
-{
-    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
-    return !PyBool_Check(value) && methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
-}
-
 /* An integer too large for a float. */
 static void refuse_huge(const char *parameter, PyObject *value)
 {
@@ -204,7 +198,8 @@ static void refuse_huge(const char *parameter, PyObject *value)
 
 bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds)
 {
-    if (!is_number(value)) {
+    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    if (PyBool_Check(value) || methods == NULL || (methods->nb_float == NULL && methods->nb_index == NULL)) {
         ext_convert_refuse_type(parameter, "a number", value);
         return false;
     }
@@ -216,16 +211,12 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
         }
         return false;
     }
-    if (!isfinite(result)) {
-        refuse(PyExc_ValueError, "%s must be finite, got %U", parameter, value);
-        return false;
-    }
-    if (result < 0.0) {
-        refuse(PyExc_ValueError, "%s must be >= 0 ms, got %U", parameter, value);
-        return false;
-    }
-    if (result > EXT_MAX_MS) {
-        refuse(PyExc_ValueError, "%s must be <= 1e12 ms, got %U", parameter, value);
+    const char *wrong = !isfinite(result)     ? "%s must be finite, got %U"
+                        : result < 0.0        ? "%s must be >= 0 ms, got %U"
+                        : result > EXT_MAX_MS ? "%s must be <= 1e12 ms, got %U"
+                                              : NULL;
+    if (wrong != NULL) {
+        refuse(PyExc_ValueError, wrong, parameter, value);
         return false;
     }
     *milliseconds = result + 0.0; /* -0.0 becomes 0.0 */
@@ -283,4 +274,51 @@ PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs)
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return reduced;
+}
+
+PyObject *ext_convert_list(size_t count, PyObject *(*nth)(const void *context, size_t place), const void *context)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = nth(context, i);
+        if (item == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+PyObject *ext_convert_tuple(size_t count, PyObject *(*nth)(const void *context, size_t place), const void *context)
+{
+    PyObject *list = ext_convert_list(count, nth, context);
+    PyObject *tuple = list != NULL ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+cprof_name *ext_convert_notes(PyObject *notes)
+{
+    size_t count = (size_t)PyTuple_GET_SIZE(notes);
+    cprof_name *names = PyMem_Calloc(count, sizeof *names);
+    if (names == NULL) {
+        return (cprof_name *)PyErr_NoMemory();
+    }
+    for (size_t i = 0; i < count; i++) {
+        PyObject *note = PyTuple_GET_ITEM(notes, (Py_ssize_t)i);
+        if (!PyBytes_Check(note)) {
+            PyErr_SetString(PyExc_TypeError, "notes must be bytes");
+            PyMem_Free(names);
+            return NULL;
+        }
+        names[i] = (cprof_name){PyBytes_AS_STRING(note), (size_t)PyBytes_GET_SIZE(note)};
+    }
+    return names;
+}
+
+void ext_convert_let_others_run(void)
+{
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
 }

@@ -40,7 +40,7 @@ PyObject *ext_convert_arguments(PyObject *const *args, size_t nargs, PyObject *k
 /* Calls a tp_new with what a vectorcall was given. */
 PyObject *ext_convert_call(PyTypeObject *type, newfunc make, PyObject *const *args, size_t nargs, PyObject *kwnames);
 
-/* A str from bytes that ext_convert_utf8 made. */
+/* A str from bytes that ext_convert_utf8 made. NULL with an exception, which may be one that is pending already. */
 PyObject *ext_convert_to_str(cprof_name utf8);
 
 /* Sets the exception for a status of the core that is not CPROF_OK; returns NULL. */
@@ -49,5 +49,15 @@ PyObject *ext_convert_status(cprof_status status, const char *operation);
 /* What __reduce__ returns for an object that is made of these arguments (a tuple and a dict, both taken over; NULL with an
  * exception), and then given what a subclass' object holds. */
 PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs);
+
+/* A tuple, and a list, of `count` new references that `nth` gives. NULL with an exception, as soon as it gives NULL. */
+PyObject *ext_convert_tuple(size_t count, PyObject *(*nth)(const void *context, size_t place), const void *context);
+PyObject *ext_convert_list(size_t count, PyObject *(*nth)(const void *context, size_t place), const void *context);
+
+/* The notes of statistics, a tuple of bytes, as names that borrow them; given back by PyMem_Free(). NULL with an exception. */
+cprof_name *ext_convert_notes(PyObject *notes);
+
+/* Gives other threads a turn in the midst of a long work. */
+void ext_convert_let_others_run(void);
 
 #endif

@@ -1,9 +1,8 @@
 #include "csrc/calls/pipeline.h"
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/probes/shape.h"
 #include "csrc/statistics/cost.h"
-#include "csrc/statistics/rows.h"
+#include "csrc/statistics/summary.h"
 #include "csrc/types.h"
 
 #include "cprofiling/base/environment.h"
@@ -107,7 +106,7 @@ static PyObject *module_environment_is_trusted(PyObject *Py_UNUSED(module), PyOb
 }
 
 static PyMethodDef module_methods[] = {
-    {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
+    {"configure", EXT_METHOD(module_configure), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Sets objects of the package that the extension calls: see EXT_STATE_HOOKS in csrc/state.h; None: none.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
@@ -134,7 +133,7 @@ static PyMethodDef module_methods[] = {
      PyDoc_STR("What one call of a Profiler (None: a plain one) costs here, in ns, measured at the first use.")},
     {"environment_is_trusted", module_environment_is_trusted, METH_NOARGS,
      PyDoc_STR("Return whether variables may make this program do things: see cprofiling/environment.h.")},
-    {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
+    {"run_program", EXT_METHOD(ext_program_run), METH_FASTCALL,
      PyDoc_STR("Runs a program with no Python frame below it: see csrc/program.h.")},
     {NULL, NULL, 0, NULL},
 };
@@ -200,7 +199,7 @@ static int module_exec(PyObject *module)
     }
     *(ext_state **)PyModule_GetState(module) = state;
     cprof_process_start();
-    bool complete = follow_flags() && add_types(module, state) && ext_rows_add(state) && add_objects(module, state) &&
+    bool complete = follow_flags() && add_types(module, state) && ext_summary_add_rows(state) && add_objects(module, state) &&
                     ext_instruments_add(module) && ext_device_activity_add(module);
     return complete ? 0 : -1;
 }

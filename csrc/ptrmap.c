@@ -75,18 +75,14 @@ void *ext_ptrmap_take(ext_ptrmap *map, const void *key)
     return NULL;
 }
 
-void *ext_ptrmap_take_any(ext_ptrmap *map)
+void ext_ptrmap_clear(ext_ptrmap *map, void (*drop)(void *value))
 {
-    for (size_t i = 0; map->count > 0 && i <= map->mask; i++) {
+    for (size_t i = 0; map->count > 0; i = (i + 1) & map->mask) {
         if (map->slots[i].key != NULL) {
-            return take_slot(map, i);
+            drop(take_slot(map, i));
+            i = map->mask; /* dropping may have changed the table */
         }
     }
-    return NULL;
-}
-
-void ext_ptrmap_dispose(ext_ptrmap *map)
-{
     PyMem_Free(map->slots);
     *map = (ext_ptrmap){NULL, 0, 0};
 }

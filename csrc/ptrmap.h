@@ -43,10 +43,7 @@ bool ext_ptrmap_add(ext_ptrmap *map, const void *key, void *value);
 /* Takes `key` out and returns its value; NULL when it is not there. */
 void *ext_ptrmap_take(ext_ptrmap *map, const void *key);
 
-/* Any one key's value, taken out; NULL when the table is empty. For emptying it. */
-void *ext_ptrmap_take_any(ext_ptrmap *map);
-
-/* Gives back the table's memory; the values are the caller's. */
-void ext_ptrmap_dispose(ext_ptrmap *map);
+/* Empties the table: takes out value by value, gives each to `drop` (NULL: none is left), and gives back the memory. */
+void ext_ptrmap_clear(ext_ptrmap *map, void (*drop)(void *value));
 
 #endif

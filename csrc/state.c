@@ -1,8 +1,9 @@
 #include "csrc/state.h"
 
-#include "csrc/fault.h"
-
 #include "cprofiling/base/random.h"
+
+#include <pythread.h>
+#include <unistd.h>
 
 const char ext_state_module_name[] = "cprofiling._core";
 
@@ -109,6 +110,12 @@ void ext_state_release(ext_state *state)
     PyMem_Free(state);
 }
 
+PyObject *ext_state_ending(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+    return NULL;
+}
+
 void ext_state_forget_labels(ext_state *state)
 {
     for (size_t i = 0; i < EXT_LABEL_PLACES; i++) {
@@ -116,4 +123,30 @@ void ext_state_forget_labels(ext_state *state)
         Py_CLEAR(state->labels[i].name);
         Py_CLEAR(state->labels[i].stage);
     }
+}
+
+/* Called by the interpreter between two instructions of the main thread. */
+static int raise_anew(void *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_DECREF((PyObject *)exception);
+    return -1;
+}
+
+void ext_fault_forget(void)
+{
+    ext_compat_error error = ext_compat_take_error();
+    if (error.type != NULL && !PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {
+        PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
+        /* The thread in which handlers of signals run, and the only one that can be given more than a class. */
+        if (PyInterpreterState_Get() != PyInterpreterState_Main() ||
+            PyThread_get_thread_native_id() != (unsigned long)getpid()) {
+            (void)PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), (PyObject *)Py_TYPE(error.value));
+        } else if (Py_AddPendingCall(raise_anew, Py_NewRef(error.value)) < 0) {
+            Py_DECREF(error.value); /* too many wait already */
+        }
+    }
+    Py_XDECREF(error.type);
+    Py_XDECREF(error.value);
+    Py_XDECREF(error.traceback);
 }

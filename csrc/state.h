@@ -194,6 +194,17 @@ void ext_state_release(ext_state *state);
 /* Forgets the labels that are remembered. */
 void ext_state_forget_labels(ext_state *state);
 
+/* RuntimeError: the interpreter is ending. Returns NULL. */
+PyObject *ext_state_ending(void);
+
+/* Gives back the memory of an object, and its type's reference: the last step of tp_dealloc. */
+static inline void ext_state_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
 /* Sets the gate by what it depends on. */
 static inline void ext_state_set_gate(ext_state *state)
 {
@@ -205,6 +216,10 @@ static inline void ext_state_set(PyObject **field, PyObject *value)
 {
     Py_XSETREF(*field, value != Py_None ? Py_NewRef(value) : NULL);
 }
+
+/* Ends the pending exception of code that ran for the profiler's sake (names, shapes, devices); the caller counts it. What is
+ * no Exception, such as an interrupt, is raised anew when this thread runs Python next. */
+void ext_fault_forget(void);
 
 /* The name of the module: by its address the module is known. */
 extern const char ext_state_module_name[];

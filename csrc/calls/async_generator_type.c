@@ -101,7 +101,7 @@ static PyObject *async_generator_aclose(PyObject *object, PyObject *Py_UNUSED(un
 
 static PyMethodDef async_generator_methods[] = {
     {"asend", async_generator_asend, METH_O, PyDoc_STR("Resumes the asynchronous generator with a value.")},
-    {"athrow", (PyCFunction)(void (*)(void))async_generator_athrow, METH_FASTCALL,
+    {"athrow", EXT_METHOD(async_generator_athrow), METH_FASTCALL,
      PyDoc_STR("Raises an exception in the asynchronous generator.")},
     {"aclose", async_generator_aclose, METH_NOARGS, PyDoc_STR("Closes the asynchronous generator; it counts as one call.")},
     {NULL, NULL, 0, NULL},
@@ -130,13 +130,10 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
         return;
     }
     owner->step = NULL;
-    ext_compat_error error = ext_compat_take_error();
-    bool finished = ext_suspendable_is_finished(owner);
-    bool success = returned || PyErr_GivenExceptionMatches(error.type, PyExc_StopAsyncIteration);
-    ext_compat_restore_error(error);
-    if (!finished) {
+    if (!ext_suspendable_is_finished(owner)) {
         ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
     } else {
+        bool success = returned || PyErr_ExceptionMatches(PyExc_StopAsyncIteration);
         ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_outcome(now->view->state));
     }
 }
@@ -232,18 +229,16 @@ static int step_traverse(PyObject *object, visitproc visit, void *arg)
 static void step_dealloc(PyObject *object)
 {
     step_object *step = (step_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     give_up(step);
     Py_CLEAR(step->awaitable);
     Py_CLEAR(step->owner);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef step_methods[] = {
     {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))step_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
+    {"throw", EXT_METHOD(step_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
     {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
     {NULL, NULL, 0, NULL},
 };

@@ -87,34 +87,17 @@ static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
     return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, arguments);
 }
 
-static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (!ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs)) {
-        PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered",
-                     self->node.key.name != NULL ? self->node.key.name : Py_None);
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     block_object *self = (block_object *)object;
     if (!ext_opening_exit_quickly(&self->opening)) {
-        return exit_slowly(self, args, nargs);
+        return ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs, "profile_node",
+                                       self->node.key.name != NULL ? self->node.key.name : Py_None);
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *block_aenter(PyObject *object, PyObject *unused)
-{
-    return ext_ready_new(((block_object *)object)->node.state, block_enter(object, unused));
-}
-
-static PyObject *block_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    return ext_ready_new(((block_object *)object)->node.state, block_exit(object, args, nargs));
-}
+EXT_READY_METHODS(block, ((block_object *)object)->node.state)
 
 static PyObject *block_repr(PyObject *object)
 {
@@ -139,15 +122,11 @@ static int block_traverse(PyObject *object, visitproc visit, void *arg)
 static void block_dealloc(PyObject *object)
 {
     block_object *self = (block_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    PyObject_ClearWeakRefs(object);
     ext_opening_clear(&self->opening);
     ext_node_clear(&self->node);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyObject *block_own_methods(PyObject *cls, PyObject *unused);
@@ -156,10 +135,10 @@ static PyMethodDef block_methods[] = {
     {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
     {"_enter_call", block_enter_call, METH_O,
      PyDoc_STR("Opens the block for a call with these arguments, a tuple, by which it may be told apart.")},
-    {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
+    {"__exit__", EXT_METHOD(block_exit), METH_FASTCALL,
      PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
-    {"__aexit__", (PyCFunction)(void (*)(void))block_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"__aexit__", EXT_METHOD(block_aexit), METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
     {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS,
      PyDoc_STR("Gives a subclass methods of its own, which overrides those above.")},
     {NULL, NULL, 0, NULL},

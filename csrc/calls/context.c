@@ -1,7 +1,5 @@
 #include "csrc/calls/context.h"
 
-#include "csrc/fault.h"
-
 enum { ITEM, ENTRIES, CELL, BELOW, PARTS };
 
 enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost is looked for */

@@ -1,11 +1,9 @@
 #include "csrc/calls/function.h"
 
 #include "csrc/calls/outcome.h"
-#include "csrc/calls/pending.h"
 #include "csrc/calls/pipeline.h"
 #include "csrc/calls/probing.h"
 #include "csrc/calls/suspendable.h"
-#include "csrc/fault.h"
 #include "csrc/probes/sync.h"
 
 /* The name of the first parameter, borrowed; None when it has none that can be given by keyword. */
@@ -148,8 +146,9 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
 }
 
 /* All that is not a plain function with plain statistics. */
-static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *target, const ext_pending *pending,
-                          PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static __attribute__((noinline)) PyObject *call_any(ext_function *self, ext_view *view, const ext_target *target,
+                                                    const ext_pending *pending, PyObject *const *args, size_t nargsf,
+                                                    PyObject *kwnames)
 {
     if (self->kind != EXT_KIND_CALL) {
         return make_suspendable(self, target, pending, args, nargsf, kwnames);
@@ -161,36 +160,19 @@ static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *
 }
 
 /* Decorated twice: tells the inner wrapper that its call is counted already. */
-static PyObject *call_outer(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargsf,
-                            PyObject *kwnames)
+static __attribute__((noinline)) PyObject *call_outer(ext_function *self, ext_view *view, const ext_target *target,
+                                                      PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_pending *pending = PyMem_Malloc(sizeof *pending);
     if (pending == NULL) {
         return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
     *pending = (ext_pending){.inner = self->inner, .owner = target->profiler};
-    ext_pending_push(view, pending);
+    ext_view_push_pending(view, pending);
     PyObject *result = call_any(self, view, target, pending, args, nargsf, kwnames);
-    ext_pending_pop(view, pending);
+    ext_view_pop_pending(view, pending);
     PyMem_Free(pending);
     return result;
-}
-
-static __attribute__((noinline)) PyObject *call_uncommon(ext_function *self, ext_view *view, const ext_target *target,
-                                                         PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    if (self->inner != NULL) {
-        return call_outer(self, view, target, args, nargsf, kwnames);
-    }
-    return call_any(self, view, target, NULL, args, nargsf, kwnames);
-}
-
-static bool contains(const ext_function *function, const ext_function *inner)
-{
-    while (function != NULL && function != inner) {
-        function = function->inner;
-    }
-    return function != NULL;
 }
 
 /* Whether a wrapper around this one counts the call for the same Profiler; what is pending is passed on to the next layer. */
@@ -198,7 +180,11 @@ static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *v
 {
     bool counted = false;
     for (ext_pending *pending = view->pending; pending != NULL; pending = pending->outer) {
-        if (contains(pending->inner, self)) {
+        const ext_function *at = pending->inner;
+        while (at != NULL && at != self) {
+            at = at->inner;
+        }
+        if (at != NULL) {
             counted = counted || pending->owner == profiler;
             pending->inner = self->inner;
         }
@@ -225,7 +211,8 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
         return forward(self, args, nargsf, kwnames);
     }
     if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
-        return call_uncommon(self, view, &target, args, nargsf, kwnames);
+        return self->inner != NULL ? call_outer(self, view, &target, args, nargsf, kwnames)
+                                   : call_any(self, view, &target, NULL, args, nargsf, kwnames);
     }
     return call_measured(self, view, &target, args, nargsf, kwnames);
 }

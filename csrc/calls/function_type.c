@@ -1,7 +1,6 @@
 #include "csrc/calls/function.h"
 
 #include "csrc/types.h"
-#include "csrc/fault.h"
 
 /* Whether `callable` binds in C as functions do: called with the instance first. */
 static bool is_method_like(const ext_state *state, PyObject *callable)
@@ -79,18 +78,14 @@ static int function_clear(PyObject *object)
 static void function_dealloc(PyObject *object)
 {
     ext_function *self = (ext_function *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    PyObject_ClearWeakRefs(object);
     Py_CLEAR(self->wrapped);
     Py_CLEAR(self->function);
     Py_CLEAR(self->first_parameter);
     Py_CLEAR(self->inner);
     ext_node_clear(&self->node);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 /* The wrapper of what the wrapped callable gives for an instance: the same node. */

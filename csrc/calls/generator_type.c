@@ -5,13 +5,7 @@
 
 static void leave_raised(ext_suspendable *self, const ext_resumption *now)
 {
-    if (now->view == NULL) {
-        return;
-    }
-    ext_compat_error error = ext_compat_take_error();
-    bool finished = ext_suspendable_is_finished(self);
-    ext_compat_restore_error(error);
-    if (finished) {
+    if (now->view != NULL && ext_suspendable_is_finished(self)) {
         ext_suspendable_leave_ended(self, now, ext_outcome(now->view->state));
     } else {
         ext_suspendable_leave_suspended(self, now, true);
@@ -124,7 +118,7 @@ static PyObject *generator_await(PyObject *object)
 
 static PyMethodDef generator_methods[] = {
     {"send", resumable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))resumable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
+    {"throw", EXT_METHOD(resumable_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
     {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
     {NULL, NULL, 0, NULL},
 };
@@ -185,7 +179,7 @@ static PyObject *coroutine_iter(PyObject *object)
 static PyMethodDef coroutine_methods[] = {
     {"__await__", coroutine_await, METH_NOARGS | METH_COEXIST, PyDoc_STR("Returns an iterator that resumes the coroutine.")},
     {"send", resumable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))resumable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"throw", EXT_METHOD(resumable_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
     {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
     {NULL, NULL, 0, NULL},
 };
@@ -242,16 +236,14 @@ static int await_traverse(PyObject *object, visitproc visit, void *arg)
 
 static void await_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     Py_CLEAR(((await_object *)object)->coroutine);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef await_methods[] = {
     {"send", await_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))await_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"throw", EXT_METHOD(await_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
     {"close", await_close, METH_NOARGS, PyDoc_STR("Closes the coroutine.")},
     {NULL, NULL, 0, NULL},
 };

@@ -97,19 +97,14 @@ static PyObject *idle_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 
 static void idle_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     Py_CLEAR(((idle_object *)object)->name);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef idle_methods[] = {
-    {"__enter__", idle_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void (*)(void))idle_exit, METH_FASTCALL, NULL},
-    {"__aenter__", idle_enter, METH_NOARGS, NULL},
-    {"__aexit__", (PyCFunction)(void (*)(void))idle_async_exit, METH_FASTCALL, NULL},
-    {"__reduce__", idle_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    {"__enter__", idle_enter, METH_NOARGS, NULL},   {"__exit__", EXT_METHOD(idle_exit), METH_FASTCALL, NULL},
+    {"__aenter__", idle_enter, METH_NOARGS, NULL},  {"__aexit__", EXT_METHOD(idle_async_exit), METH_FASTCALL, NULL},
+    {"__reduce__", idle_reduce, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef idle_members[] = {

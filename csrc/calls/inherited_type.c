@@ -89,13 +89,11 @@ static int inherited_traverse(PyObject *object, visitproc visit, void *arg)
 static void inherited_dealloc(PyObject *object)
 {
     inherited *self = (inherited *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     Py_CLEAR(self->owner);
     Py_CLEAR(self->name);
     Py_CLEAR(self->found);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef inherited_methods[] = {

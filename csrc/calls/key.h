@@ -1,4 +1,5 @@
-/* A node's name, and the accumulators of Profilers for it. */
+/* Names of calls and what they stand for: the accumulators of Profilers for a node's, the numbers in the recording that runs
+ * for a record()'s. */
 #ifndef EXT_KEY_H
 #define EXT_KEY_H
 
@@ -35,5 +36,17 @@ void ext_key_warn_of_overflow(ext_profiler *profiler);
 
 /* Lets go of all that it holds. */
 void ext_key_clear(ext_key *key);
+
+/* A label, as a number of the recording of a serial; label 0: none. */
+typedef struct {
+    uint32_t serial;
+    uint32_t label;
+} ext_label_number;
+
+/* What a record() may read from the word of its Profiler: nobody counts it. */
+#define EXT_LABEL_FLAGS ((uint64_t)(CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL))
+
+/* The number of a label in the recording that runs. Both strs are interned. Never leaves an exception. */
+ext_label_number ext_key_label(ext_state *state, PyObject *stage, PyObject *name);
 
 #endif

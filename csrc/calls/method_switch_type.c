@@ -19,8 +19,9 @@ typedef struct {
     bool binds;           /* the wrapper is called with the instance first */
 } switch_entry;
 
-static void free_entry(switch_entry *entry)
+static void free_entry(void *data)
 {
+    switch_entry *entry = data;
     ext_weak_forget(&entry->watch);
     Py_CLEAR(entry->wrapper);
     PyMem_Free(entry);
@@ -161,24 +162,17 @@ static int switch_traverse(PyObject *object, visitproc visit, void *arg)
 /* What was found stays until dealloc: the class may still be used while a cycle is taken apart. */
 static int switch_clear(PyObject *object)
 {
-    method_switch *self = (method_switch *)object;
-    switch_entry *entry;
-    while ((entry = ext_ptrmap_take_any(&self->instances)) != NULL) {
-        free_entry(entry);
-    }
+    ext_ptrmap_clear(&((method_switch *)object)->instances, free_entry);
     return 0;
 }
 
 static void switch_dealloc(PyObject *object)
 {
     method_switch *self = (method_switch *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     (void)switch_clear(object);
-    ext_ptrmap_dispose(&self->instances);
     Py_CLEAR(self->found);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef switch_methods[] = {

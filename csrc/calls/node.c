@@ -1,7 +1,6 @@
 #include "csrc/calls/node.h"
 
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/calls/pipeline.h"
 #include "csrc/weak.h"
 
@@ -13,8 +12,9 @@ typedef struct {
     ext_node *node;
 } ext_instance_key;
 
-static void free_instance_key(ext_instance_key *instance)
+static void free_instance_key(void *data)
 {
+    ext_instance_key *instance = data;
     ext_key_clear(&instance->key);
     ext_weak_forget(&instance->watch);
     PyMem_Free(instance);
@@ -74,11 +74,7 @@ void ext_node_clear(ext_node *node)
     Py_CLEAR(node->name_finder);
     ext_key_clear(&node->key);
     ext_key_clear(&node->passing_key);
-    ext_instance_key *instance;
-    while ((instance = ext_ptrmap_take_any(&node->instance_keys)) != NULL) {
-        free_instance_key(instance);
-    }
-    ext_ptrmap_dispose(&node->instance_keys);
+    ext_ptrmap_clear(&node->instance_keys, free_instance_key);
     ext_state_release(node->state);
     node->state = NULL;
 }
@@ -280,7 +276,7 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
     ext_key *key = key_of(node, profiler, first);
     target->accum = key == NULL || node->is_record ? NULL : ext_key_find(profiler, key, stage);
     if (key != NULL && node->is_record) {
-        target->label = ext_label_find(node->state, stage, key->name);
+        target->label = ext_key_label(node->state, stage, key->name);
         target->state &= EXT_LABEL_FLAGS;
     }
     Py_DECREF(stage);

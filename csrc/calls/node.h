@@ -3,7 +3,6 @@
 #define EXT_NODE_H
 
 #include "csrc/calls/key.h"
-#include "csrc/calls/label.h"
 #include "csrc/calls/view.h"
 
 #include "cprofiling/trace/recording.h"

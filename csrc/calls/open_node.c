@@ -1,7 +1,10 @@
 #include "csrc/types.h"
 
-#include "csrc/convert.h"
+#include "csrc/calls/key.h"
 #include "csrc/calls/view.h"
+#include "csrc/convert.h"
+
+#include "cprofiling/trace/recording.h"
 
 /* The accumulator of the innermost span that is a node's: others are labelled blocks, or only name an owner. */
 static const cprof_accum *innermost(ext_state *state)
@@ -30,4 +33,62 @@ PyObject *ext_open_node(PyObject *module, PyObject *Py_UNUSED(unused))
     Py_XDECREF(stage);
     Py_XDECREF(node);
     return found;
+}
+
+static bool convert_key(PyObject *object, int64_t *key)
+{
+    int overflow = 1;
+    *key = PyLong_CheckExact(object) ? PyLong_AsLongLongAndOverflow(object, &overflow) : 0;
+    return overflow == 0;
+}
+
+/* The key tells the node from others of its thread: an int of 64 bits; with any other object nothing is noted. */
+PyObject *ext_noted_node_begin(PyObject *module, PyObject *object)
+{
+    const ext_state *state = ext_state_of_module(module);
+    int64_t key;
+    if (__builtin_expect(state->recording, 0) && state->record_profiler != NULL && convert_key(object, &key)) {
+        bool is_on = (cprof_registry_state(((ext_profiler *)state->record_profiler)->registry) & CPROF_FLAG_TRACE) != 0;
+        cprof_thread *thread = is_on ? cprof_thread_get() : NULL;
+        if (thread != NULL) {
+            cprof_recording_note(thread, key);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *ext_noted_node_is_any(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(cprof_thread_self != NULL && cprof_thread_self->trace.noted != 0);
+}
+
+/* The accumulator that names the node. NULL, without an exception, for a stage or a name that no node can have. */
+static cprof_accum *find_accum(ext_profiler *profiler, PyObject *stage, PyObject *name)
+{
+    stage = ext_convert_stage(profiler->state, stage, "stage");
+    name = stage != NULL ? ext_convert_name(name, "name") : NULL;
+    cprof_accum *accum = name != NULL ? ext_key_accum(profiler, stage, name) : NULL;
+    ext_fault_forget();
+    Py_XDECREF(stage);
+    Py_XDECREF(name);
+    return accum;
+}
+
+PyObject *ext_noted_node_end(PyObject *module, PyObject *args)
+{
+    ext_state *state = ext_state_of_module(module);
+    PyObject *profiler, *object, *stage, *name;
+    if (state->profiler_type == NULL ||
+        !PyArg_ParseTuple(args, "O!OOO:end_noted_node", state->profiler_type, &profiler, &object, &stage, &name)) {
+        return state->profiler_type == NULL ? Py_NewRef(Py_None) : NULL;
+    }
+    int64_t key;
+    cprof_thread *thread = cprof_thread_self;
+    bool is_any = thread != NULL && thread->trace.noted != 0 && convert_key(object, &key);
+    cprof_accum *accum = is_any ? find_accum((ext_profiler *)profiler, stage, name) : NULL;
+    ext_view *view = accum != NULL ? ext_view_get(state, thread) : NULL;
+    if (view != NULL) {
+        cprof_recording_end_noted(thread, key, accum, cprof_chain_top(&view->chain));
+    }
+    Py_RETURN_NONE;
 }

@@ -109,7 +109,7 @@ void ext_opening_drop(ext_opening *self)
         Py_XDECREF(generator);
         Py_XDECREF(owner);
     }
-    ext_ptrmap_dispose(&self->places);
+    ext_ptrmap_clear(&self->places, NULL);
     cprof_probe_settle();
 }
 
@@ -202,14 +202,6 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
     }
 }
 
-static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
-        return CPROF_OUTCOME_SUCCESS;
-    }
-    return ext_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
-}
-
 static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
 {
     if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
@@ -260,12 +252,15 @@ static bool leave_idle(ext_opening *self)
     return left;
 }
 
-bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
+static bool leave(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
 {
     if (self->open == 0) {
         return leave_idle(self);
     }
-    cprof_outcome outcome = outcome_of(state, args, nargs);
+    cprof_outcome outcome = CPROF_OUTCOME_SUCCESS;
+    if (__builtin_expect(nargs != 0 && args[0] != Py_None, 0)) {
+        outcome = ext_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
+    }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     if (__builtin_expect(thread == NULL, 0)) {
         return true; /* without memory the span stays until the object goes */
@@ -278,4 +273,13 @@ bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *cons
     }
     close_span(self, state, view, span, outcome);
     return true;
+}
+
+PyObject *ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs,
+                                  const char *what, PyObject *name)
+{
+    if (!leave(self, state, args, nargs)) {
+        return PyErr_Format(PyExc_RuntimeError, "%s(%A): left without having been entered", what, name);
+    }
+    Py_RETURN_NONE;
 }

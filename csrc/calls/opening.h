@@ -50,8 +50,10 @@ static inline void ext_opening_clear(ext_opening *self)
 /* Enters. */
 void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener, PyObject *arguments);
 
-/* Leaves, as __exit__ does with these arguments. False: it was not entered. */
-bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs);
+/* Leaves, as __exit__ does with these arguments: None, or NULL with RuntimeError, which says that what(name) was not entered.
+ */
+PyObject *ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs,
+                                  const char *what, PyObject *name);
 
 /* A span for a measured opening. The target's Profiler, if it has one, becomes the span's. */
 cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments);

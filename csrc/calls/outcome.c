@@ -1,7 +1,5 @@
 #include "csrc/calls/outcome.h"
 
-#include "csrc/fault.h"
-
 enum { MOST_GROUPS = 16 }; /* inside one another */
 
 /* A class of a module, a new reference; NULL where the program has not loaded it, or there is none. */

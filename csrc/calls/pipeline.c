@@ -1,10 +1,10 @@
 #include "csrc/calls/pipeline.h"
 
-#include "csrc/fault.h"
 #include "csrc/weak.h"
 
-static void free_pair(ext_pipeline *pair)
+static void free_pair(void *data)
 {
+    ext_pipeline *pair = data;
     if (pair != NULL) {
         ext_weak_forget(&pair->watch);
         Py_CLEAR(pair->profiler);
@@ -19,11 +19,7 @@ void ext_pipeline_forget(ext_state *state, PyObject *pipeline)
 
 void ext_pipeline_clear(ext_state *state)
 {
-    ext_pipeline *pair;
-    while ((pair = ext_ptrmap_take_any(&state->pipelines)) != NULL) {
-        free_pair(pair);
-    }
-    ext_ptrmap_dispose(&state->pipelines);
+    ext_ptrmap_clear(&state->pipelines, free_pair);
 }
 
 static void pipeline_died(void *data)
@@ -35,8 +31,7 @@ static void pipeline_died(void *data)
 static ext_profiler *make_profiler(ext_state *state)
 {
     if (state->profiler_class == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
-        return NULL;
+        return (ext_profiler *)ext_state_ending();
     }
     PyObject *profiler = PyObject_CallNoArgs(state->profiler_class);
     if (profiler != NULL && !PyObject_TypeCheck(profiler, state->profiler_type)) {

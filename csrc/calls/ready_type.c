@@ -51,11 +51,9 @@ static int ready_traverse(PyObject *object, visitproc visit, void *arg)
 
 static void ready_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     Py_CLEAR(((ready_object *)object)->value);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyType_Slot ready_slots[] = {

@@ -1,8 +1,6 @@
 #include "csrc/types.h"
 
-#include "csrc/calls/label.h"
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/calls/opening.h"
 #include "csrc/profiler.h"
 
@@ -85,8 +83,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     }
     ext_state *state = ext_state_of_type(type);
     if (state == NULL || state->record_profiler == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
-        return NULL;
+        return ext_state_ending();
     }
     return make(type, (ext_profiler *)state->record_profiler, name, warms_up);
 }
@@ -123,7 +120,7 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
     ext_label_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
         ext_compat_intern(&self->name);
-        number = ext_label_find(state, stage_in_force(view), self->name);
+        number = ext_key_label(state, stage_in_force(view), self->name);
     }
     if (number.label == 0 && opening->open == 0) {
         return NULL;
@@ -150,33 +147,16 @@ static PyObject *record_enter(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_NewRef(object);
 }
 
-static __attribute__((noinline)) PyObject *exit_slowly(record_object *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (!ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs)) {
-        PyErr_Format(PyExc_RuntimeError, "record(%A): left without having been entered", self->name);
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *record_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     record_object *self = (record_object *)object;
     if (!ext_opening_exit_quickly(&self->opening)) {
-        return exit_slowly(self, args, nargs);
+        return ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs, "record", self->name);
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *record_aenter(PyObject *object, PyObject *unused)
-{
-    return ext_ready_new(((record_object *)object)->profiler->state, record_enter(object, unused));
-}
-
-static PyObject *record_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    return ext_ready_new(((record_object *)object)->profiler->state, record_exit(object, args, nargs));
-}
+EXT_READY_METHODS(record, ((record_object *)object)->profiler->state)
 
 static PyObject *record_call(PyObject *object, PyObject *args, PyObject *kwargs)
 {
@@ -187,11 +167,9 @@ static PyObject *record_call(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     PyObject *wrapper = self->profiler->state->record_wrapper;
-    if (wrapper == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
-        return NULL;
-    }
-    return PyObject_CallFunctionObjArgs(wrapper, function, self->name, self->warm_up ? Py_True : Py_False, NULL);
+    return wrapper != NULL
+               ? PyObject_CallFunctionObjArgs(wrapper, function, self->name, self->warm_up ? Py_True : Py_False, NULL)
+               : ext_state_ending();
 }
 
 static PyObject *record_repr(PyObject *object)
@@ -210,23 +188,21 @@ static PyObject *record_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
 static void record_dealloc(PyObject *object)
 {
     record_object *self = (record_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
     ext_opening_clear(&self->opening);
     Py_DECREF(self->name);
     Py_DECREF(self->profiler);
-    PyObject_Free(self);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef record_methods[] = {
     {"__enter__", record_enter, METH_NOARGS, PyDoc_STR("Opens the block.")},
-    {"__exit__", (PyCFunction)(void (*)(void))record_exit, METH_FASTCALL,
+    {"__exit__", EXT_METHOD(record_exit), METH_FASTCALL,
      PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", record_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
-    {"__aexit__", (PyCFunction)(void (*)(void))record_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"__aexit__", EXT_METHOD(record_aexit), METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
     {"__reduce__", record_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -46,39 +46,26 @@ static void set_default(ext_state *state)
 
 enum { MOST_NOTED = 64 }; /* stages; there may be one for each request */
 
-static void note(ext_state *state, PyObject *stage, uint64_t entry)
+/* Notes an entry of a stage by its number, or, with 0, that a node ran in it: then it need not be noted again. */
+static void note(ext_state *state, PyObject *stage, bool is_entry)
 {
-    PyObject *number = PyLong_FromUnsignedLongLong(entry);
+    if (state->entered_stages == NULL) {
+        return; /* the interpreter is ending */
+    }
+    PyObject *known = PyDict_GetItemWithError(state->entered_stages, stage);
+    if (known != NULL ? PyLong_AsLongLong(known) <= 0 : PyDict_GET_SIZE(state->entered_stages) >= MOST_NOTED) {
+        return;
+    }
+    PyObject *number = PyLong_FromUnsignedLongLong(is_entry ? ++state->stage_entries : 0);
     if (number == NULL || PyDict_SetItem(state->entered_stages, stage, number) < 0) {
         PyErr_Clear(); /* of memory: then it is not told */
     }
     Py_XDECREF(number);
 }
 
-/* The number of the last entry of a stage; -1: it is not noted, 0: it need not be. */
-static int64_t noted(ext_state *state, PyObject *stage)
-{
-    if (state->entered_stages == NULL) {
-        return 0; /* the interpreter is ending */
-    }
-    PyObject *entry = PyDict_GetItemWithError(state->entered_stages, stage);
-    return entry != NULL ? PyLong_AsLongLong(entry) : -1;
-}
-
-static void note_entry(ext_state *state, PyObject *stage)
-{
-    int64_t entry = noted(state, stage);
-    if (entry > 0 || (entry < 0 && PyDict_GET_SIZE(state->entered_stages) < MOST_NOTED)) {
-        note(state, stage, ++state->stage_entries);
-    }
-}
-
 void ext_stage_note_node(ext_state *state, PyObject *stage)
 {
-    int64_t entry = noted(state, stage);
-    if (entry > 0 || (entry < 0 && PyDict_GET_SIZE(state->entered_stages) < MOST_NOTED)) {
-        note(state, stage, 0);
-    }
+    note(state, stage, false);
 }
 
 PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
@@ -99,7 +86,7 @@ static PyObject *stage_enter(PyObject *object, PyObject *Py_UNUSED(unused))
     stage_object *self = (stage_object *)object;
     ext_state *state = self->state;
     if (state->profilers_on > 0) {
-        note_entry(state, self->stage);
+        note(state, self->stage, true);
     }
     if (!self->is_default) {
         return ext_view_push(state, state->stage_variable, self->stage, &self->entries) ? Py_NewRef(object) : NULL;
@@ -145,15 +132,7 @@ static PyObject *stage_exit(PyObject *object, PyObject *const *Py_UNUSED(args), 
     Py_RETURN_NONE;
 }
 
-static PyObject *stage_aenter(PyObject *object, PyObject *unused)
-{
-    return ext_ready_new(((stage_object *)object)->state, stage_enter(object, unused));
-}
-
-static PyObject *stage_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    return ext_ready_new(((stage_object *)object)->state, stage_exit(object, args, nargs));
-}
+EXT_READY_METHODS(stage, ((stage_object *)object)->state)
 
 static PyObject *stage_call(PyObject *object, PyObject *args, PyObject *kwargs)
 {
@@ -163,11 +142,7 @@ static PyObject *stage_call(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     PyObject *wrapper = ((stage_object *)object)->state->stage_wrapper;
-    if (wrapper == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
-        return NULL;
-    }
-    return PyObject_CallFunctionObjArgs(wrapper, function, object, NULL);
+    return wrapper != NULL ? PyObject_CallFunctionObjArgs(wrapper, function, object, NULL) : ext_state_ending();
 }
 
 static PyObject *stage_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
@@ -194,25 +169,18 @@ static int stage_traverse(PyObject *object, visitproc visit, void *arg)
 static void stage_dealloc(PyObject *object)
 {
     stage_object *self = (stage_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    PyObject_ClearWeakRefs(object);
     Py_CLEAR(self->stage);
     Py_CLEAR(self->entries);
     ext_state_release(self->state);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef stage_methods[] = {
-    {"__enter__", stage_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void (*)(void))stage_exit, METH_FASTCALL, NULL},
-    {"__aenter__", stage_aenter, METH_NOARGS, NULL},
-    {"__aexit__", (PyCFunction)(void (*)(void))stage_aexit, METH_FASTCALL, NULL},
-    {"__reduce__", stage_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    {"__enter__", stage_enter, METH_NOARGS, NULL},   {"__exit__", EXT_METHOD(stage_exit), METH_FASTCALL, NULL},
+    {"__aenter__", stage_aenter, METH_NOARGS, NULL}, {"__aexit__", EXT_METHOD(stage_aexit), METH_FASTCALL, NULL},
+    {"__reduce__", stage_reduce, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef stage_members[] = {

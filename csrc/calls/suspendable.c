@@ -3,7 +3,6 @@
 #include "csrc/convert.h"
 #include "csrc/calls/outcome.h"
 #include "csrc/calls/probing.h"
-#include "csrc/fault.h"
 #include "csrc/probes/sync.h"
 
 /* The type of the wrapper around what a call made; NULL: it cannot be resumed. Another package's own kinds of generators and
@@ -137,7 +136,6 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     return begun;
 }
 
-/* Goes before each resumption. False with RecursionError when too little stack is left. */
 bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
 {
     ext_state *state = self->function->node.state;
@@ -167,7 +165,7 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
     }
     self->running = now->view != NULL;
     if (self->running && self->function->inner != NULL) {
-        ext_pending_push(now->view, &self->pending);
+        ext_view_push_pending(now->view, &self->pending);
     }
     Py_CLEAR(self->first);
     Py_CLEAR(self->arguments);
@@ -189,7 +187,7 @@ static bool leave(ext_suspendable *self, const ext_resumption *now)
         return false;
     }
     if (self->function->inner != NULL) {
-        ext_pending_pop(now->view, &self->pending);
+        ext_view_pop_pending(now->view, &self->pending);
     }
     self->running = false;
     return true;
@@ -221,23 +219,21 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     cprof_probe_settle();
 }
 
-/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self)
 {
     const ext_state *state = self->function->node.state;
     ext_word word = Py_IS_TYPE(self, state->generator_type)   ? EXT_WORD_GI_FRAME
                     : Py_IS_TYPE(self, state->coroutine_type) ? EXT_WORD_CR_FRAME
                                                               : EXT_WORD_AG_FRAME;
+    ext_compat_error error = ext_compat_take_error();
     PyObject *frame = PyObject_GetAttr(self->inner, state->words[word]);
-    if (frame == NULL) {
-        ext_fault_forget();
-        return true;
-    }
-    Py_DECREF(frame);
-    return frame == Py_None;
+    bool is_finished = frame == NULL || frame == Py_None;
+    Py_XDECREF(frame);
+    ext_fault_forget();
+    ext_compat_restore_error(error);
+    return is_finished;
 }
 
-/* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
 PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
 {
     if (sent != PYGEN_RETURN) {
@@ -347,20 +343,16 @@ int ext_suspendable_clear(PyObject *object)
 void ext_suspendable_dealloc(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    PyTypeObject *type = Py_TYPE(object);
     if (PyObject_CallFinalizerFromDealloc(object) < 0) {
         return;
     }
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    PyObject_ClearWeakRefs(object);
     (void)ext_suspendable_clear(object); /* blocks that are open inside are left here */
     end_unfinished(self);
     Py_CLEAR(self->function);
     Py_CLEAR(self->profiler);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 /* What isinstance() asks for beside the type. */

@@ -3,7 +3,6 @@
 #define EXT_SUSPENDABLE_H
 
 #include "csrc/calls/function.h"
-#include "csrc/calls/pending.h"
 
 typedef struct ext_suspendable {
     PyObject_HEAD
@@ -49,7 +48,8 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
 
-/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
+/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). A
+ * pending one is kept. */
 bool ext_suspendable_is_finished(const ext_suspendable *self);
 
 /* Calls a method of the user's generator, of what that returned, or of `sys`. RuntimeError when `object` is NULL: it was

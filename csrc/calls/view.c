@@ -2,7 +2,6 @@
 
 #include "csrc/types.h"
 #include "csrc/calls/context.h"
-#include "csrc/fault.h"
 #include "csrc/weak.h"
 
 #include "cprofiling/calls/probe.h"
@@ -38,8 +37,9 @@ static void drop_chain(cprof_chain *chain)
     ext_view_drop_spans(&chain->top, chain->base);
 }
 
-static void free_parked(ext_parked *parked)
+static void free_parked(void *data)
 {
+    ext_parked *parked = data;
     if (parked != NULL) {
         PyObject *held = parked->held;
         drop_chain(&parked->chain);
@@ -60,17 +60,12 @@ static void context_died(void *data)
 static void view_dealloc(PyObject *object)
 {
     ext_view *view = (ext_view *)object;
-    PyTypeObject *type = Py_TYPE(object);
     if (view->thread != NULL && view->thread->binding == view) {
         view->thread->binding = NULL;
     }
     free_parked(view->known);
     drop_chain(&view->chain);
-    ext_parked *parked;
-    while ((parked = ext_ptrmap_take_any(&view->parked)) != NULL) {
-        free_parked(parked);
-    }
-    ext_ptrmap_dispose(&view->parked);
+    ext_ptrmap_clear(&view->parked, free_parked);
     cprof_probe_settle();
     *view->link = view->next;
     if (view->next != NULL) {
@@ -81,8 +76,7 @@ static void view_dealloc(PyObject *object)
     Py_CLEAR(view->stage);
     Py_CLEAR(view->bound);
     ext_state_release(view->state);
-    PyObject_Free(view);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyType_Slot view_slots[] = {
@@ -385,4 +379,22 @@ void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
     ext_parked *parked = (ext_parked *)chain;
     (void)ext_ptrmap_take(&view->parked, parked->context);
     free_parked(parked);
+}
+
+void ext_view_push_pending(ext_view *view, ext_pending *pending)
+{
+    pending->outer = view->pending;
+    view->pending = pending;
+}
+
+/* Mostly the first; greenlets may take turns. */
+void ext_view_pop_pending(ext_view *view, ext_pending *pending)
+{
+    ext_pending **at = &view->pending;
+    while (*at != NULL && *at != pending) {
+        at = &(*at)->outer;
+    }
+    if (*at != NULL) {
+        *at = pending->outer;
+    }
 }

@@ -11,6 +11,16 @@
 
 #include "cprofiling/calls/call.h"
 
+struct ext_function;
+
+/* Of a call decorated twice: the next call of `inner`, or of a wrapped function inside that, is counted already for `owner`.
+ * Kept on the heap, as a C stack may be moved away under a greenlet. */
+typedef struct ext_pending {
+    struct ext_pending *outer;
+    struct ext_function *inner; /* borrowed; NULL once it was called */
+    const void *owner;          /* Profiler; compared only */
+} ext_pending;
+
 typedef struct ext_view {
     PyObject_HEAD
     cprof_chain chain;  /* of the current task */
@@ -18,13 +28,13 @@ typedef struct ext_view {
     uint64_t version;   /* of the context at the last refresh */
     ext_state *state;   /* held */
     uint64_t state_serial;
-    PyObject *stage;             /* interned str, or NULL: none in force. Owned: anybody may set the context's variable */
-    PyObject *bound;             /* Profiler, or NULL. Owned likewise */
-    PyObject *task;              /* context of the current chain; owned */
-    PyObject *base_task;         /* the thread's outermost context, or NULL when not known; owned */
-    ext_ptrmap parked;           /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
-    struct ext_parked *known;    /* of the current task, which was parked before; owned, or NULL */
-    struct ext_pending *pending; /* of calls decorated twice, innermost first (pending.h); borrowed */
+    PyObject *stage;          /* interned str, or NULL: none in force. Owned: anybody may set the context's variable */
+    PyObject *bound;          /* Profiler, or NULL. Owned likewise */
+    PyObject *task;           /* context of the current chain; owned */
+    PyObject *base_task;      /* the thread's outermost context, or NULL when not known; owned */
+    ext_ptrmap parked;        /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
+    struct ext_parked *known; /* of the current task, which was parked before; owned, or NULL */
+    ext_pending *pending;     /* innermost first; borrowed */
     cprof_thread *thread;
     struct ext_view *next; /* in the state's list */
     struct ext_view **link;
@@ -85,5 +95,9 @@ static inline cprof_span *ext_view_around(const ext_view *view, cprof_span *span
 
 /* Forgets a parked chain whose last span was closed from outside. */
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain);
+
+/* Puts a pending call in force while the wrapper around it runs, and ends that. */
+void ext_view_push_pending(ext_view *view, ext_pending *pending);
+void ext_view_pop_pending(ext_view *view, ext_pending *pending);
 
 #endif

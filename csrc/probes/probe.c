@@ -1,14 +1,210 @@
 #include "csrc/probes/probe.h"
 
 #include "csrc/convert.h"
-#include "csrc/probes/callbacks.h"
-#include "csrc/probes/device_mark.h"
-#include "csrc/probes/launches.h"
 #include "csrc/probes/shape.h"
 #include "csrc/probes/sync.h"
 
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/wait.h"
+
+/* ---- Launches */
+
+/* The GIL is given up for that: seldom, as others may want it. */
+bool ext_probe_see_cuda(ext_profiler *profiler)
+{
+    if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
+        Py_BEGIN_ALLOW_THREADS
+        profiler->has_cuda = cprof_wait_probe();
+        Py_END_ALLOW_THREADS
+        if (!profiler->has_cuda) {
+            cprof_probe_begin_rest(&profiler->cuda_rest);
+        }
+    }
+    return profiler->has_cuda;
+}
+
+/* The package knows where CUPTI may be installed, and when the interpreter ends: it is to be given back while the driver is
+ * there. */
+static void announce_launches(ext_profiler *profiler)
+{
+    PyObject *told = ext_callback_get(profiler->state, EXT_CALLBACK_LAUNCHES);
+    PyObject *answer = told != NULL ? PyObject_CallOneArg(told, (PyObject *)profiler) : Py_NewRef(Py_None);
+    if (answer == NULL) {
+        ext_callback_fail(profiler);
+    }
+    Py_XDECREF(answer);
+}
+
+static void release_launches(void)
+{
+    Py_BEGIN_ALLOW_THREADS
+    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
+    Py_END_ALLOW_THREADS
+}
+
+/* Others may come here meanwhile: they leave the start to this thread, and only say what they want. */
+static void start_launches(ext_profiler *profiler)
+{
+    bool has_cuda, started;
+    profiler->launches = EXT_LAUNCHES_STARTING;
+    announce_launches(profiler);
+    Py_BEGIN_ALLOW_THREADS
+    has_cuda = cprof_wait_probe();
+    started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
+    Py_END_ALLOW_THREADS
+    profiler->launches = started && profiler->wants_launches ? EXT_LAUNCHES_ON : EXT_LAUNCHES_OFF;
+    profiler->seeks_cuda = !has_cuda && profiler->wants_launches;
+    if (started && profiler->launches == EXT_LAUNCHES_OFF) {
+        release_launches();
+    }
+}
+
+void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
+{
+    profiler->wants_launches = wanted;
+    profiler->seeks_cuda = false;
+    if (wanted && profiler->launches == EXT_LAUNCHES_OFF) {
+        start_launches(profiler);
+    } else if (!wanted && profiler->launches == EXT_LAUNCHES_ON) {
+        profiler->launches = EXT_LAUNCHES_OFF;
+        release_launches();
+    }
+}
+
+/* ---- Times that a device takes itself */
+
+typedef struct {
+    PyObject *mark;
+    ext_profiler *profiler;
+} own_mark;
+
+/* Where the time of such a mark goes, when it is known. */
+typedef struct {
+    ext_profiler *profiler;
+    cprof_accum *accum;
+    uint64_t generation;
+} own_sink;
+
+static const char sink_name[] = "cprofiling.gpu_sink";
+
+static void free_sink(PyObject *capsule)
+{
+    own_sink *sink = PyCapsule_GetPointer(capsule, sink_name);
+    Py_DECREF(sink->profiler);
+    PyMem_Free(sink);
+}
+
+static cprof_gpu_cause cause_of(PyObject *name)
+{
+    static const struct {
+        const char *name;
+        cprof_gpu_cause cause;
+    } causes[] = {
+        {"full", CPROF_GPU_FULL},
+        {"captured", CPROF_GPU_CAPTURED},
+        {"unsupported", CPROF_GPU_UNSUPPORTED},
+        {"untold", CPROF_GPU_UNTOLD},
+    };
+    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+        if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, causes[i].name) == 0) {
+            return causes[i].cause;
+        }
+    }
+    return CPROF_GPU_FAILED;
+}
+
+/* The cause that the package calls so; a reason that is a str becomes what a device has said to the Profiler. */
+static cprof_gpu_cause mark_cause(ext_profiler *profiler, PyObject *name, PyObject *reason)
+{
+    if (PyUnicode_Check(reason)) {
+        Py_XSETREF(profiler->device_note, Py_NewRef(reason));
+    }
+    return cause_of(name);
+}
+
+static bool is_of_now(const own_sink *sink)
+{
+    return cprof_registry_state(sink->profiler->registry) >> CPROF_STATE_GENERATION_SHIFT == sink->generation;
+}
+
+/* sink(elapsed_ms, None), sink(None, cause, reason=None) */
+static PyObject *sink_call(PyObject *capsule, PyObject *args)
+{
+    own_sink *sink = PyCapsule_GetPointer(capsule, sink_name);
+    PyObject *elapsed, *cause, *reason = Py_None;
+    double elapsed_ms;
+    if (sink == NULL || !PyArg_ParseTuple(args, "OO|O:sink", &elapsed, &cause, &reason)) {
+        return NULL;
+    }
+    if (elapsed == Py_None) {
+        reason = is_of_now(sink) ? reason : Py_None; /* of statistics that were discarded it says nothing */
+        cprof_accum_miss_gpu(sink->accum, sink->generation, mark_cause(sink->profiler, cause, reason));
+    } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
+        cprof_accum_add_gpu(sink->accum, sink->generation, cprof_resources_ns_of_ms(elapsed_ms), -1, false);
+    } else {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *new_sink(ext_profiler *profiler, cprof_accum *accum, uint64_t generation)
+{
+    static PyMethodDef method = {"sink", sink_call, METH_VARARGS, NULL};
+    own_sink *sink = PyMem_Malloc(sizeof *sink);
+    if (sink == NULL) {
+        return PyErr_NoMemory();
+    }
+    *sink = (own_sink){(ext_profiler *)Py_NewRef((PyObject *)profiler), accum, generation};
+    PyObject *capsule = PyCapsule_New(sink, sink_name, free_sink);
+    if (capsule == NULL) {
+        Py_DECREF(sink->profiler);
+        PyMem_Free(sink);
+        return NULL;
+    }
+    PyObject *function = PyCFunction_New(&method, capsule);
+    Py_DECREF(capsule);
+    return function;
+}
+
+static void end_own_mark(void *data, cprof_accum *accum, uint64_t generation)
+{
+    own_mark *own = data;
+    ext_compat_error error = ext_compat_take_error();
+    PyObject *sink = accum != NULL ? new_sink(own->profiler, accum, generation) : NULL;
+    PyObject *answer = NULL;
+    if (sink != NULL) {
+        answer = PyObject_CallMethod(own->mark, "end", "O", sink);
+    } else if (accum == NULL) {
+        answer = PyObject_CallMethod(own->mark, "cancel", NULL);
+    }
+    if (answer == NULL) {
+        ext_fault_forget();
+        own->profiler->internal_errors++;
+    }
+    Py_XDECREF(answer);
+    Py_XDECREF(sink);
+    Py_DECREF(own->mark);
+    Py_DECREF(own->profiler);
+    PyMem_Free(own);
+    ext_compat_restore_error(error);
+}
+
+/* Gives a probe an object of the package's (python/cprofiling/devices/) that times the call on a device which is not CUDA's. It
+ * has the methods end(sink) and cancel(); the sink is to be called once. False with MemoryError. */
+static bool set_mark(cprof_probe *probe, ext_profiler *profiler, PyObject *mark)
+{
+    own_mark *own = PyMem_Malloc(sizeof *own);
+    if (own == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    *own = (own_mark){Py_NewRef(mark), (ext_profiler *)Py_NewRef((PyObject *)profiler)};
+    probe->mark = own;
+    probe->cause = CPROF_GPU_KNOWN;
+    probe->end_mark = end_own_mark;
+    return true;
+}
 
 /* ---- The device and the stream */
 
@@ -31,13 +227,13 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         return true;
     }
     if (!PyTuple_Check(answer)) {
-        return ext_device_mark_set(probe, profiler, answer);
+        return set_mark(probe, profiler, answer);
     }
     if (PyTuple_GET_SIZE(answer) == 2 && PyUnicode_Check(PyTuple_GET_ITEM(answer, 0))) {
-        probe->cause = ext_device_mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
+        probe->cause = mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
         return true;
     }
-    if (convert_place(answer, &probe->place) && ext_launches_see_cuda(profiler)) {
+    if (convert_place(answer, &probe->place) && ext_probe_see_cuda(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
     }
     return !PyErr_Occurred();
@@ -106,7 +302,7 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
         profiler->rest = profiler->state->no_other_device = (cprof_probe_rest){0}; /* there is one */
-    } else if (known && ext_launches_see_cuda(profiler)) {
+    } else if (known && ext_probe_see_cuda(profiler)) {
         probe->memory = whole_device();
         probe->resets_peak = false;
     }
@@ -180,8 +376,8 @@ cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint6
         cprof_probe_begin_capture(probe);
         Py_END_ALLOW_THREADS
     }
-    if (profiler->seeks_cuda && ext_launches_see_cuda(profiler)) {
-        ext_launches_want(profiler, true);
+    if (profiler->seeks_cuda && ext_probe_see_cuda(profiler)) {
+        ext_probe_want_launches(profiler, true);
     }
     if (profiler->launches != EXT_LAUNCHES_ON) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES);

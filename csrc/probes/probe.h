@@ -30,4 +30,11 @@ void ext_probe_wait(ext_state *state, cprof_probe *probe, int device);
  * code of the user's in between. */
 void ext_probe_end(ext_state *state, cprof_span *span);
 
+/* Becomes, and ceases to be, one of CUPTI's users for a Profiler; a Profiler that wants to, but found no CUDA, tries again when
+ * its calls find some. */
+void ext_probe_want_launches(ext_profiler *profiler, bool wanted);
+
+/* Whether the process has loaded CUDA. Found out with the GIL released, and seldom while it has not. */
+bool ext_probe_see_cuda(ext_profiler *profiler);
+
 #endif

@@ -1,7 +1,6 @@
 #include "csrc/probes/shape.h"
 
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/weak.h"
 
 #include <string.h>
@@ -45,8 +44,9 @@ static PyObject *ask(PyObject *object, PyObject *name)
 
 /* ---- Types */
 
-static void free_type(shape_type *known)
+static void free_type(void *data)
 {
+    shape_type *known = data;
     ext_weak_forget(&known->watch);
     Py_CLEAR(known->fields);
     PyMem_Free(known);
@@ -69,20 +69,13 @@ static PyObject *ask_class(PyTypeObject *type, PyObject *name)
     return value;
 }
 
-static bool class_has(PyTypeObject *type, PyObject *name)
-{
-    PyObject *value = ask_class(type, name);
-    Py_XDECREF(value);
-    return value != NULL;
-}
-
 /* By the instance's own attributes only where to ask for them runs no code. */
 static bool has(PyObject *object, PyObject *name)
 {
-    if (class_has(Py_TYPE(object), name)) {
-        return true;
+    PyObject *value = ask_class(Py_TYPE(object), name);
+    if (value == NULL && Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr) {
+        value = ask(object, name);
     }
-    PyObject *value = Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr ? ask(object, name) : NULL;
     Py_XDECREF(value);
     return value != NULL;
 }
@@ -150,19 +143,12 @@ static shape_kind kind_of(ext_state *state, PyObject *object, PyObject **fields)
 
 /* ---- Dtypes */
 
-static void free_dtype(shape_dtype *known)
+static void free_dtype(void *data)
 {
+    shape_dtype *known = data;
     Py_XDECREF(known->dtype);
     Py_XDECREF(known->owner);
     PyMem_Free(known);
-}
-
-static void forget_dtypes(ext_state *state)
-{
-    shape_dtype *known;
-    while ((known = ext_ptrmap_take_any(&state->shape_dtypes)) != NULL) {
-        free_dtype(known);
-    }
 }
 
 /* The part behind the last dot, of "torch.float32" for instance. */
@@ -220,7 +206,7 @@ static const shape_dtype *dtype_of(ext_state *state, PyObject *dtype)
     fresh->dtype = Py_NewRef(dtype);
     describe_dtype(state, fresh);
     if (state->shape_dtypes.count >= MOST_DTYPES) {
-        forget_dtypes(state);
+        ext_ptrmap_clear(&state->shape_dtypes, free_dtype);
     }
     known = ext_ptrmap_get(&state->shape_dtypes, dtype); /* others may have run */
     if (known == NULL && state->serial != 0 && ext_ptrmap_add(&state->shape_dtypes, dtype, fresh)) {
@@ -424,13 +410,8 @@ void ext_shape_look(ext_state *state, cprof_probe *probe, PyObject *const *args,
 
 void ext_shape_forget(ext_state *state)
 {
-    shape_type *known;
-    while ((known = ext_ptrmap_take_any(&state->shape_types)) != NULL) {
-        free_type(known);
-    }
-    ext_ptrmap_dispose(&state->shape_types);
-    forget_dtypes(state);
-    ext_ptrmap_dispose(&state->shape_dtypes);
+    ext_ptrmap_clear(&state->shape_types, free_type);
+    ext_ptrmap_clear(&state->shape_dtypes, free_dtype);
 }
 
 int ext_shape_traverse(ext_state *state, visitproc visit, void *arg)

@@ -1,22 +1,12 @@
 #include "csrc/probes/sync.h"
 
 #include "csrc/convert.h"
-#include "csrc/probes/callbacks.h"
 
 #include "cprofiling/devices/wait.h"
 
 _Static_assert((int)EXT_SYNC_CURRENT == CPROF_GPU_CURRENT_DEVICE, "the core's word for the current device");
 
 enum { MOST_DEVICES = 1 << 16 };
-
-static bool cuda_is_in_use(void)
-{
-    bool in_use;
-    Py_BEGIN_ALLOW_THREADS
-    in_use = cprof_wait_probe();
-    Py_END_ALLOW_THREADS
-    return in_use;
-}
 
 /* What a finder of devices answers about a call, a new reference; NULL with an exception. */
 static PyObject *ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
@@ -31,7 +21,14 @@ static PyObject *ask_finder(PyObject *finder, PyObject *const *args, size_t narg
 
 static int cuda_device(ext_state *state, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
-    if (state->device_finder == NULL || !cuda_is_in_use()) {
+    bool in_use;
+    if (state->device_finder == NULL) {
+        return EXT_SYNC_NONE;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    in_use = cprof_wait_probe();
+    Py_END_ALLOW_THREADS
+    if (!in_use) {
         return EXT_SYNC_NONE;
     }
     PyObject *answer = ask_finder(state->device_finder, args, nargs, kwnames);

@@ -161,6 +161,7 @@ static bool add(cprof_arrow_columns *columns, PyObject *given_columns, Py_ssize_
     return fine;
 }
 
+/* Each column is a tuple (name, format, list of values): "u" str, "l" int, "g" float; None: none. All have the same length. */
 PyObject *ext_arrow_stream(PyObject *Py_UNUSED(module), PyObject *columns)
 {
     if (!PyTuple_Check(columns)) {

@@ -1,7 +1,6 @@
 #include "csrc/types.h"
 
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/recordings/recording.h"
 
 #include "cprofiling/trace/recording.h"
@@ -179,15 +178,13 @@ static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
 static void recorder_dealloc(PyObject *object)
 {
     recorder_object *self = (recorder_object *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->session != NULL) {
         cprof_status status;
         end(self, NULL, &status);
     }
     ext_state_release(self->state);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 static PyMethodDef recorder_methods[] = {

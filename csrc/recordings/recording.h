@@ -49,21 +49,6 @@ PyObject *ext_recording_name_thread(PyObject *object, PyObject *args);
 /* _renumber(pids): a process's number for each track; nothing can be found by its numbers any more. */
 PyObject *ext_recording_renumber(PyObject *object, PyObject *pids);
 
-/* column(name), none(name), args(row) */
-PyObject *ext_recording_column(PyObject *object, PyObject *name);
-PyObject *ext_recording_none(PyObject *object, PyObject *name);
-PyObject *ext_recording_args(PyObject *object, PyObject *row);
-
-/* Attributes: strings, tracks, flows, facts, column_names. */
-PyObject *ext_recording_strings(PyObject *object, void *unused);
-PyObject *ext_recording_tracks(PyObject *object, void *unused);
-PyObject *ext_recording_flows(PyObject *object, void *unused);
-PyObject *ext_recording_facts(PyObject *object, void *unused);
-PyObject *ext_recording_column_names(PyObject *object, void *unused);
-
-/* The buffer of the column that is being exported; BufferError when none is. */
-int ext_recording_get_buffer(PyObject *object, Py_buffer *view, int flags);
-
 /* write_chrome(write), _write_events(write, base_ns, is_first), _chrome_base */
 PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write);
 PyObject *ext_recording_write_events(PyObject *object, PyObject *args);

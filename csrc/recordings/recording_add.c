@@ -99,35 +99,13 @@ static bool take_args(ext_recording *self, PyObject *value, cprof_row *row)
 
 static bool parse(PyObject *args, PyObject *kwargs, row_objects *objects, cprof_row *row)
 {
-    static char *keywords[] = {"name",
-                               "kind",
-                               "start_ns",
-                               "end_ns",
-                               "pid",
-                               "tid",
-                               "cat",
-                               "stage",
-                               "trace_high",
-                               "trace_low",
-                               "span",
-                               "parent_span",
-                               "outcome",
-                               "flags",
-                               "device",
-                               "stream",
-                               "correlation",
-                               "external_id",
-                               "bytes",
-                               "shapes",
-                               "types",
-                               "stack",
-                               "memory_change",
-                               "memory_peak",
-                               "device_memory_change",
-                               "device_memory_peak",
-                               "suspended_ns",
-                               "args",
-                               NULL};
+    /* clang-format off */
+    static char *keywords[] = {
+        "name", "kind", "start_ns", "end_ns", "pid", "tid", "cat", "stage", "trace_high", "trace_low", "span", "parent_span",
+        "outcome", "flags", "device", "stream", "correlation", "external_id", "bytes", "shapes", "types", "stack",
+        "memory_change", "memory_peak", "device_memory_change", "device_memory_peak", "suspended_ns", "args", NULL
+    };
+    /* clang-format on */
     return PyArg_ParseTupleAndKeywords(args, kwargs, "ObLLOO|$OOKKKKbbiLLLLOOOLLLLLO:_add", keywords, &objects->name,
                                        &row->kind, &row->start_ns, &row->end_ns, &objects->pid, &objects->tid, &objects->cat,
                                        &objects->stage, &row->trace_high, &row->trace_low, &row->span, &row->parent_span,

@@ -3,7 +3,6 @@
 #include "csrc/convert.h"
 #include "csrc/statistics/cost.h"
 #include "csrc/profiler.h"
-#include "csrc/statistics/snapshot.h"
 
 #include "cprofiling/base/checksum.h"
 #include "cprofiling/files/live.h"
@@ -90,7 +89,7 @@ static PyObject *live_add(PyObject *object, PyObject *args)
         return NULL;
     }
     ext_profiler *added = profiler_of(object, profiler);
-    cprof_name *names = added != NULL ? ext_snapshot_notes(notes) : NULL;
+    cprof_name *names = added != NULL ? ext_convert_notes(notes) : NULL;
     if (names == NULL) {
         return NULL;
     }
@@ -164,11 +163,9 @@ static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
 
 static void live_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(live_close(object, NULL));
     ext_state_release(((live_object *)object)->state);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 PyObject *ext_live_checksum(PyObject *Py_UNUSED(module), PyObject *bytes)

@@ -3,11 +3,9 @@
 #include "csrc/types.h"
 #include "csrc/calls/view.h"
 #include "csrc/convert.h"
-#include "csrc/fault.h"
 #include "csrc/calls/key.h"
-#include "csrc/probes/launches.h"
+#include "csrc/probes/probe.h"
 #include "csrc/calls/stage.h"
-#include "csrc/statistics/settings.h"
 #include "csrc/statistics/summary.h"
 
 #include "cprofiling/devices/nvtx.h"
@@ -52,8 +50,138 @@ static uint64_t generation_of(const ext_profiler *self)
     return cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
 }
 
+/* ---- set_profiling() */
+
+/* The arguments of set_profiling(). */
+typedef struct {
+    unsigned flags; /* of the registry's word; 0: off */
+    bool resets;
+    uint64_t skips;
+    uint32_t probing;     /* bits of counters, CPROF_REGISTRY_RESETS_PEAK */
+    PyObject *gpu_stream; /* owned, or NULL, in any case */
+    PyObject *live;       /* borrowed from the arguments */
+} settings;
+
+/* Adds a flag that is switched on: by bool, numpy's bool, numbers; no str, whose truth would be a surprise, and not None. */
+static bool add_flag(PyObject *value, const char *parameter, unsigned flag, unsigned *flags)
+{
+    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
+        ext_convert_refuse_type(parameter, "a bool", value);
+        return false;
+    }
+    bool is_on;
+    bool converted = ext_convert_bool(value, &is_on);
+    *flags |= is_on ? flag : 0;
+    return converted;
+}
+
+/* What only the package can check. */
+static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *memory, PyObject *counters, settings *asked)
+{
+    PyObject *check = ext_callback_get(state, EXT_CALLBACK_OPTIONS);
+    if (check == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the package is not set up");
+        return false;
+    }
+    PyObject *answer = PyObject_CallFunctionObjArgs(check, gpu_stream, memory, counters, NULL);
+    PyObject *stream;
+    int looks, resets;
+    unsigned mask;
+    bool converted = answer != NULL && PyArg_ParseTuple(answer, "OppI", &stream, &looks, &resets, &mask);
+    if (converted) {
+        asked->gpu_stream = stream != Py_None ? Py_NewRef(stream) : NULL;
+        asked->probing = mask | (resets ? CPROF_REGISTRY_RESETS_PEAK : 0);
+        asked->flags |= (looks ? CPROF_FLAG_MEMORY : 0U) | ((mask & CPROF_COUNTER_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
+    }
+    Py_XDECREF(answer);
+    return converted;
+}
+
+/* The usual case, which needs no code of the package's: at the end of the interpreter there may be none. */
+static bool is_nothing(PyObject *counters)
+{
+    return counters == Py_None || (PyTuple_CheckExact(counters) && PyTuple_GET_SIZE(counters) == 0);
+}
+
+/* Checks the arguments. False with TypeError or ValueError naming the parameter. */
+static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
+{
+    static char *keywords[] = {"enabled", "synchronize_cuda", "reset",    "skip_first_n", "gpu_time", "gpu_stream", "kernels",
+                               "nvtx",    "memory",           "counters", "live",         "by_shape", NULL};
+    PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL, *gpu_time = Py_False,
+                       *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None,
+                       *by_shape = Py_False;
+    unsigned resets = 0;
+    *asked = (settings){.live = Py_None};
+    bool is_right = PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOOOO:set_profiling", keywords, &enabled,
+                                                &synchronize_cuda, &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels,
+                                                &nvtx, &memory, &counters, &asked->live, &by_shape) &&
+                    add_flag(enabled, "enabled", CPROF_FLAG_STATS, &asked->flags) &&
+                    add_flag(synchronize_cuda, "synchronize_cuda", CPROF_FLAG_SYNC, &asked->flags) &&
+                    add_flag(reset, "reset", 1, &resets) &&
+                    (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
+                    add_flag(gpu_time, "gpu_time", CPROF_FLAG_GPU, &asked->flags) &&
+                    add_flag(kernels, "kernels", CPROF_FLAG_LAUNCHES, &asked->flags) &&
+                    add_flag(nvtx, "nvtx", CPROF_FLAG_NVTX, &asked->flags) &&
+                    add_flag(by_shape, "by_shape", CPROF_FLAG_SHAPES, &asked->flags);
+    bool is_usual = gpu_stream == Py_None && memory == Py_False && is_nothing(counters) &&
+                    (asked->flags & (CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_SHAPES)) == 0;
+    is_right = is_right && (is_usual || convert_options(state, gpu_stream, memory, counters, asked));
+    asked->resets = resets != 0;
+    asked->flags = (asked->flags & CPROF_FLAG_STATS) != 0 ? asked->flags : 0;
+    return is_right;
+}
+
+static cprof_status end_visit(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                              const uint64_t *counts)
+{
+    (void)names;
+    (void)order;
+    (void)figures;
+    (void)counts;
+    *(bool *)context = true;
+    return CPROF_ABSENT;
+}
+
+/* Whether there is anything that enabling with another skip_first_n would discard, without being asked to. */
+static bool discards_silently(const ext_profiler *self, const settings *asked, uint64_t skips)
+{
+    bool gathered = false;
+    if (asked->flags != 0 && !asked->resets && asked->skips != skips) {
+        cprof_generation epoch;
+        Py_BEGIN_ALLOW_THREADS(void)
+        cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
+        Py_END_ALLOW_THREADS
+    }
+    return gathered;
+}
+
+/* Warns where statistics will be discarded that nobody asked to discard. False with an exception: the warning is one. */
+static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
+{
+    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
+    if (!discards_silently(self, asked, skips)) {
+        return true;
+    }
+    PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
+    if (module == NULL) {
+        ext_fault_forget(); /* the interpreter is ending */
+        return true;
+    }
+    PyObject *message =
+        PyUnicode_FromFormat("skip_first_n changes from %llu to %llu: the statistics gathered so far are discarded; reset=True "
+                             "discards them without this warning",
+                             (unsigned long long)skips, (unsigned long long)asked->skips);
+    PyObject *done = message != NULL ? PyObject_CallMethod(module, "warn", "O", message) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(message);
+    Py_DECREF(module);
+    return done != NULL;
+}
+
 /* What the package does once this Profiler is switched, a new reference: a callable, or None. NULL with an exception. */
-static PyObject *prepare_live(ext_profiler *self, const ext_settings *asked)
+static PyObject *prepare_live(ext_profiler *self, const settings *asked)
 {
     ext_state *state = self->state;
     if (state->live_switch == NULL) {
@@ -80,8 +208,8 @@ static PyObject *finish_live(PyObject *prepared)
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
-    ext_settings asked;
-    bool is_right = ext_settings_parse(self->state, args, kwargs, &asked) && ext_settings_warn(self, &asked);
+    settings asked;
+    bool is_right = parse_settings(self->state, args, kwargs, &asked) && warn_of_discarding(self, &asked);
     PyObject *prepared = is_right ? prepare_live(self, &asked) : NULL;
     if (prepared == NULL) {
         Py_XDECREF(asked.gpu_stream);
@@ -103,7 +231,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
-    ext_launches_want(self, (asked.flags & CPROF_FLAG_LAUNCHES) != 0);
+    ext_probe_want_launches(self, (asked.flags & CPROF_FLAG_LAUNCHES) != 0);
     uint64_t generation = generation_of(self);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, asked.flags, asked.skips, asked.resets);
@@ -171,7 +299,7 @@ static PyObject *profiler_stop_launches(PyObject *object, PyObject *Py_UNUSED(un
 {
     ext_profiler *self = (ext_profiler *)object;
     if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
-        ext_launches_want(self, false);
+        ext_probe_want_launches(self, false);
     }
     Py_RETURN_NONE;
 }
@@ -260,23 +388,19 @@ static int profiler_clear(PyObject *object)
 static void profiler_dealloc(PyObject *object)
 {
     ext_profiler *self = (ext_profiler *)object;
-    PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (self->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(object);
-    }
+    PyObject_ClearWeakRefs(object);
     if (self->is_on) {
         set_on(self, false);
     }
-    ext_launches_want(self, false);
+    ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->entries);
     Py_CLEAR(self->device_note);
     Py_CLEAR(self->label);
     cprof_process_end_registry(self->registry);
     ext_state_release(self->state);
-    type->tp_free(object);
-    Py_DECREF(type);
+    ext_state_free(object);
 }
 
 PyDoc_STRVAR(set_profiling_doc,
@@ -320,11 +444,11 @@ PyDoc_STRVAR(record_doc, "record($self, /, stage, node_name, elapsed_ms)\n--\n\n
                          "was counted.");
 
 static PyMethodDef profiler_methods[] = {
-    {"set_profiling", (PyCFunction)(void (*)(void))profiler_set_profiling, METH_VARARGS | METH_KEYWORDS, set_profiling_doc},
+    {"set_profiling", EXT_METHOD(profiler_set_profiling), METH_VARARGS | METH_KEYWORDS, set_profiling_doc},
     {"reset_profiling", profiler_reset_profiling, METH_NOARGS,
      PyDoc_STR("reset_profiling($self, /)\n--\n\n"
                "Discards the statistics, skip counters included. What is switched on stays on, as configured.")},
-    {"record", (PyCFunction)(void (*)(void))profiler_record, METH_VARARGS | METH_KEYWORDS, record_doc},
+    {"record", EXT_METHOD(profiler_record), METH_VARARGS | METH_KEYWORDS, record_doc},
     {"_rows", ext_summary_rows, METH_O,
      PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
     {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
@@ -333,7 +457,7 @@ static PyMethodDef profiler_methods[] = {
     {"_keep_at_fork", profiler_keep_at_fork, METH_NOARGS,
      PyDoc_STR("Has forked children go on with the statistics instead of empty ones.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
-    {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
+    {"__exit__", EXT_METHOD(profiler_exit), METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,11 +1,7 @@
-#include "csrc/statistics/snapshot.h"
-
 #include "csrc/types.h"
 #include "csrc/convert.h"
-#include "csrc/statistics/buckets.h"
 #include "csrc/statistics/cost.h"
 #include "csrc/profiler.h"
-#include "csrc/statistics/rows.h"
 #include "csrc/statistics/summary.h"
 
 #include "cprofiling/files/snapshot.h"
@@ -50,44 +46,14 @@ static PyObject *snapshot_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyO
 
 static void snapshot_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     cprof_snapshot_destroy(((snapshot_object *)object)->snapshot);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-static bool are_bytes(PyObject *notes)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
-        if (!PyBytes_Check(PyTuple_GET_ITEM(notes, i))) {
-            PyErr_SetString(PyExc_TypeError, "notes must be bytes");
-            return false;
-        }
-    }
-    return true;
-}
-
-cprof_name *ext_snapshot_notes(PyObject *notes)
-{
-    if (!are_bytes(notes)) {
-        return NULL;
-    }
-    cprof_name *names = PyMem_Calloc((size_t)PyTuple_GET_SIZE(notes), sizeof *names);
-    if (names == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
-        PyObject *note = PyTuple_GET_ITEM(notes, i);
-        names[i] = (cprof_name){PyBytes_AS_STRING(note), (size_t)PyBytes_GET_SIZE(note)};
-    }
-    return names;
+    ext_state_free(object);
 }
 
 static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *cost, PyObject *notes)
 {
     ext_state *state = profiler->state;
-    cprof_name *names = ext_snapshot_notes(notes);
+    cprof_name *names = ext_convert_notes(notes);
     if (names == NULL) {
         return NULL;
     }
@@ -107,6 +73,7 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
 }
 
+/* take_snapshot(type, profiler, taken_ns, notes): taken_ns is the time of day since 1970, the notes are UTF-8. */
 PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
 {
     ext_state *state = ext_state_of_module(module);
@@ -332,56 +299,132 @@ static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
     return state != NULL ? ext_summary_snapshot_rows(state, core_of(object), stage) : NULL;
 }
 
-static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
+/* ---- Histograms, as coarse as a reader wants them */
+
+enum { KEYS_AT_A_TIME = 256 };
+
+typedef struct {
+    const cprof_snapshot *snapshot; /* borrowed */
+    bool is_grouped;                /* else each bucket is a group of its own */
+    size_t bound_count;
+    uint16_t bounds[CPROF_HISTOGRAM_BUCKETS];
+    uint16_t numbers[CPROF_HISTOGRAM_BUCKETS]; /* of the groups of one histogram, */
+    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];  /* and what they hold */
+} grouping;
+
+static bool set_bounds(grouping *all, PyObject *bounds)
 {
-    return ext_buckets_of_snapshot(core_of(object), bounds);
+    all->is_grouped = bounds != Py_None;
+    if (!all->is_grouped) {
+        return true;
+    }
+    Py_ssize_t count = PyTuple_Check(bounds) ? PyTuple_GET_SIZE(bounds) : -1;
+    if (count < 0) {
+        ext_convert_refuse_type("bounds", "a tuple or None", bounds);
+        return false;
+    }
+    long before = -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        long bound = PyLong_AsLong(PyTuple_GET_ITEM(bounds, i));
+        if (bound == -1 && PyErr_Occurred()) {
+            return false;
+        }
+        if (bound <= before || bound >= CPROF_HISTOGRAM_BUCKETS) {
+            PyErr_Format(PyExc_ValueError, "bounds must rise, from 0 to %d at most, got %ld after %ld",
+                         CPROF_HISTOGRAM_BUCKETS - 1, bound, before);
+            return false;
+        }
+        all->bounds[i] = (uint16_t)bound;
+        before = bound;
+    }
+    all->bound_count = (size_t)count;
+    return true;
 }
 
-static PyObject *notes_of(const cprof_snapshot *snapshot)
+static PyObject *nth_of_groups(const void *context, size_t place)
 {
-    PyObject *notes = PyTuple_New((Py_ssize_t)snapshot->note_count);
-    size_t at = 0;
-    for (size_t i = 0; notes != NULL && i < snapshot->note_count; i++) {
-        PyObject *note = ext_convert_to_str(cprof_snapshot_next_note(snapshot, &at));
-        if (note == NULL) {
-            Py_CLEAR(notes);
-            break;
-        }
-        PyTuple_SET_ITEM(notes, (Py_ssize_t)i, note);
-    }
-    return notes;
+    const cprof_buckets *groups = context;
+    return PyLong_FromUnsignedLongLong(place % 2 == 0 ? groups->indices[place / 2] : groups->counts[place / 2]);
 }
+
+static PyObject *grouped(grouping *all, size_t place, bool of_gpu)
+{
+    cprof_buckets groups = {all->counts, all->numbers, 0};
+    cprof_buckets buckets = cprof_snapshot_histogram(all->snapshot, place, of_gpu);
+    if (all->is_grouped) {
+        cprof_buckets_group(&buckets, all->bounds, all->bound_count, &groups);
+        return ext_convert_tuple(2 * groups.filled, nth_of_groups, &groups);
+    }
+    return ext_convert_tuple(2 * buckets.filled, nth_of_groups, &buckets);
+}
+
+static PyObject *list_of_keys(grouping *all)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t place = 0; list != NULL && place < all->snapshot->key_count; place++) {
+        if (place % KEYS_AT_A_TIME == KEYS_AT_A_TIME - 1) {
+            ext_convert_let_others_run();
+        }
+        PyObject *pair = Py_BuildValue("(NN)", grouped(all, place, false), grouped(all, place, true));
+        if (pair == NULL || PyList_Append(list, pair) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+/* For each key, in the summary's order, a pair: of its times, and of its GPU times, the groups of buckets that hold something,
+ * as a flat tuple (group, count, ...), ascending. Group i ends before bucket bounds[i], which rise; None: each bucket is one.
+ */
+static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
+{
+    grouping *all = PyMem_Malloc(sizeof *all);
+    if (all == NULL) {
+        return PyErr_NoMemory();
+    }
+    all->snapshot = core_of(object);
+    PyObject *list = set_bounds(all, bounds) ? list_of_keys(all) : NULL;
+    PyMem_Free(all);
+    return list;
+}
+
+/* ---- Facts */
 
 static PyObject *snapshot_facts(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     const ext_state *state = ext_state_of_type(Py_TYPE(object));
     const cprof_snapshot *snapshot = core_of(object);
-    PyObject *notes = state != NULL ? notes_of(snapshot) : NULL;
+    PyObject *notes = state != NULL ? PyList_New(0) : NULL;
+    size_t at = 0;
+    for (size_t i = 0; notes != NULL && i < snapshot->note_count; i++) {
+        PyObject *note = ext_convert_to_str(cprof_snapshot_next_note(snapshot, &at));
+        if (note == NULL || PyList_Append(notes, note) < 0) {
+            Py_CLEAR(notes);
+        }
+        Py_XDECREF(note);
+    }
     if (notes == NULL) {
         return NULL;
     }
     PyObject *values = Py_BuildValue("(nnNKKKdN)", (Py_ssize_t)snapshot->key_count, (Py_ssize_t)snapshot->source_count,
                                      PyBool_FromLong(snapshot->is_merged), (unsigned long long)snapshot->skip_least,
                                      (unsigned long long)snapshot->skip_most, (unsigned long long)snapshot->internal_errors,
-                                     snapshot->cost_ns, notes);
-    return ext_rows_of_tuple(state->facts_row, values);
+                                     snapshot->cost_ns, PyList_AsTuple(notes));
+    Py_DECREF(notes);
+    return ext_summary_row_of(state->facts_row, values);
+}
+
+static PyObject *nth_source(const void *sources, size_t place)
+{
+    const cprof_snapshot_source *source = (const cprof_snapshot_source *)sources + place;
+    return Py_BuildValue("(y#K)", (const char *)source->id, (Py_ssize_t)sizeof source->id,
+                         (unsigned long long)source->generation);
 }
 
 static PyObject *snapshot_sources(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    const cprof_snapshot *snapshot = core_of(object);
-    PyObject *sources = PyTuple_New((Py_ssize_t)snapshot->source_count);
-    for (size_t i = 0; sources != NULL && i < snapshot->source_count; i++) {
-        const cprof_snapshot_source *source = &snapshot->sources[i];
-        PyObject *pair = Py_BuildValue("(y#K)", (const char *)source->id, (Py_ssize_t)sizeof source->id,
-                                       (unsigned long long)source->generation);
-        if (pair == NULL) {
-            Py_CLEAR(sources);
-            break;
-        }
-        PyTuple_SET_ITEM(sources, (Py_ssize_t)i, pair);
-    }
-    return sources;
+    return ext_convert_tuple(core_of(object)->source_count, nth_source, core_of(object)->sources);
 }
 
 PyDoc_STRVAR(merge_doc, "merge($type, /, snapshots)\n--\n\n"
@@ -410,8 +453,8 @@ PyDoc_STRVAR(from_bytes_doc, "from_bytes($type, /, data)\n--\n\n"
                              "TypeError for what is not bytes-like.");
 
 static PyMethodDef snapshot_methods[] = {
-    {"merge", (PyCFunction)(void (*)(void))snapshot_merge, METH_VARARGS | METH_KEYWORDS | METH_CLASS, merge_doc},
-    {"from_bytes", (PyCFunction)(void (*)(void))snapshot_from_bytes, METH_VARARGS | METH_KEYWORDS | METH_CLASS, from_bytes_doc},
+    {"merge", EXT_METHOD(snapshot_merge), METH_VARARGS | METH_KEYWORDS | METH_CLASS, merge_doc},
+    {"from_bytes", EXT_METHOD(snapshot_from_bytes), METH_VARARGS | METH_KEYWORDS | METH_CLASS, from_bytes_doc},
     {"to_bytes", snapshot_to_bytes, METH_NOARGS,
      PyDoc_STR(
          "to_bytes($self, /)\n--\n\n"

@@ -1,11 +1,155 @@
 #include "csrc/statistics/summary.h"
 
 #include "csrc/convert.h"
-#include "csrc/statistics/rows.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/stats/moments.h"
 
-enum { QUANTILES = 5, FIELDS = 23, ROWS_AT_A_TIME = 256 };
+/* ---- Rows: named tuples of figures */
+
+#define FIELD(name) {#name, NULL}
+#define FIELD_OF_LIST(name) FIELD(name),
+#define LAST {NULL, NULL}
+
+static PyStructSequence_Field summary_fields[] = {FIELD(rows),   FIELD(skip_first_n), FIELD(lost),
+                                                  FIELD(unread), FIELD(shapes),       LAST};
+
+/* The first are those of NodeProfilingStats, in its order. */
+static PyStructSequence_Field node_fields[] = {
+    FIELD(node_name),       FIELD(stage),           FIELD(count),         FIELD(mean_ms),
+    FIELD(median_ms),       FIELD(std_ms),          FIELD(min_ms),        FIELD(max_ms),
+    FIELD(total_ms),        FIELD(last_ms),         FIELD(p50_ms),        FIELD(p90_ms),
+    FIELD(p95_ms),          FIELD(p99_ms),          FIELD(p999_ms),       FIELD(error_count),
+    FIELD(cancelled_count), FIELD(skipped_count),   FIELD(dropped_count), FIELD(first_ms),
+    FIELD(self_total_ms),   FIELD(active_total_ms), FIELD(resources),     LAST};
+
+static PyStructSequence_Field resources_fields[] = {FIELD(asked),    FIELD(gpu),           FIELD(launches),
+                                                    FIELD(counters), FIELD(device_memory), FIELD(host_memory),
+                                                    FIELD(waits),    FIELD(wait_ms),       LAST};
+
+static PyStructSequence_Field gpu_fields[] = {FIELD(count),        FIELD(mean_ms),  FIELD(p50_ms),
+                                              FIELD(p99_ms),       FIELD(total_ms), FIELD(queue_delay_ms),
+                                              FIELD(multi_stream), FIELD(missed),   LAST};
+
+static PyStructSequence_Field launches_fields[] = {CPROF_LAUNCH_COUNTS(FIELD_OF_LIST) LAST};
+
+static PyStructSequence_Field counters_fields[] = {FIELD(asked), FIELD(counted), FIELD(totals), FIELD(estimated), LAST};
+
+static PyStructSequence_Field memory_fields[] = {FIELD(calls), FIELD(entry), FIELD(exit), FIELD(change), FIELD(peak), LAST};
+
+static PyStructSequence_Field shape_fields[] = {
+    FIELD(node_name),       FIELD(stage),    FIELD(signature), FIELD(count),   FIELD(error_count),
+    FIELD(cancelled_count), FIELD(mean_ms),  FIELD(p50_ms),    FIELD(p99_ms),  FIELD(min_ms),
+    FIELD(max_ms),          FIELD(total_ms), FIELD(tail),      FIELD(slowest), LAST};
+
+static PyStructSequence_Field facts_fields[] = {FIELD(key_count),  FIELD(source_count), FIELD(is_merged),
+                                                FIELD(skip_least), FIELD(skip_most),    FIELD(internal_errors),
+                                                FIELD(cost_ns),    FIELD(notes),        LAST};
+
+static PyTypeObject *make_type(const char *name, PyStructSequence_Field *fields)
+{
+    int count = 0;
+    while (fields[count].name != NULL) {
+        count++;
+    }
+    PyStructSequence_Desc description = {.name = name, .fields = fields, .n_in_sequence = count};
+    return PyStructSequence_NewType(&description);
+}
+
+bool ext_summary_add_rows(ext_state *state)
+{
+#define ADD(name) (state->name##_row = make_type("cprofiling._core." #name "_row", name##_fields)) != NULL &&
+    return EXT_STATE_ROWS(ADD) true;
+#undef ADD
+}
+
+PyObject *ext_summary_row_of(PyTypeObject *type, PyObject *values)
+{
+    if (values == NULL) {
+        return NULL;
+    }
+    PyObject *row = type != NULL ? PyStructSequence_New(type) : ext_state_ending();
+    for (Py_ssize_t i = 0; row != NULL && i < PyTuple_GET_SIZE(values); i++) {
+        PyStructSequence_SetItem(row, i, Py_NewRef(PyTuple_GET_ITEM(values, i)));
+    }
+    Py_DECREF(values);
+    return row;
+}
+
+/* Milliseconds as a float; negative stands for unknown, and becomes None. */
+static PyObject *ms_or_none(double milliseconds)
+{
+    return milliseconds < 0.0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(milliseconds);
+}
+
+static PyObject *nth_number(const void *values, size_t place)
+{
+    return PyLong_FromUnsignedLongLong(((const uint64_t *)values)[place]);
+}
+
+static PyObject *numbers(const uint64_t *values, size_t count)
+{
+    return ext_convert_tuple(count, nth_number, values);
+}
+
+/* A sum of 128 bits as an int of Python's. */
+static PyObject *nth_total(const void *sums, size_t place)
+{
+    char text[40];
+    cprof_u128 sum = ((const cprof_u128 *)sums)[place];
+    (void)snprintf(text, sizeof text, "%llx%016llx", (unsigned long long)(sum >> 64), (unsigned long long)sum);
+    return PyLong_FromString(text, NULL, 16);
+}
+
+static PyObject *gpu_row(const ext_state *state, const cprof_resources_figures *figures, const double gpu_ms[2])
+{
+    double total_ms = figures->gpu_count > 0 ? cprof_moments_ns_to_ms(figures->gpu_ns) : -1.0;
+    double mean_ms = cprof_resources_mean_ms(figures->gpu_ns, figures->gpu_count);
+    double delay_ms = cprof_resources_mean_ms(figures->queue_ns, figures->queue_count);
+    return ext_summary_row_of(
+        state->gpu_row, Py_BuildValue("(KNNNNNKN)", (unsigned long long)figures->gpu_count, ms_or_none(mean_ms),
+                                      ms_or_none(gpu_ms[0]), ms_or_none(gpu_ms[1]), ms_or_none(total_ms), ms_or_none(delay_ms),
+                                      (unsigned long long)figures->multi_stream, numbers(figures->missed, CPROF_GPU_CAUSES)));
+}
+
+static PyObject *launches_row(const ext_state *state, const cprof_launch_counts *all)
+{
+#define VALUE(name) all->name,
+    const uint64_t values[] = {CPROF_LAUNCH_COUNTS(VALUE)};
+#undef VALUE
+    return ext_summary_row_of(state->launches_row, numbers(values, sizeof values / sizeof values[0]));
+}
+
+static PyObject *counters_row(const ext_state *state, const cprof_resources_figures *figures)
+{
+    return ext_summary_row_of(state->counters_row,
+                              Py_BuildValue("(INNK)", figures->asked >> CPROF_RESOURCES_COUNTER_SHIFT,
+                                            numbers(figures->counted, CPROF_COUNTER_COUNT),
+                                            ext_convert_tuple(CPROF_COUNTER_COUNT, nth_total, figures->counters),
+                                            (unsigned long long)figures->estimated));
+}
+
+static PyObject *memory_row(const ext_state *state, const cprof_resources_memory *memory)
+{
+    return ext_summary_row_of(state->memory_row,
+                              Py_BuildValue("(KLLLL)", (unsigned long long)memory->calls, (long long)memory->entry,
+                                            (long long)memory->exit, (long long)memory->change, (long long)memory->peak));
+}
+
+/* `gpu_ms`: the 50th and the 99th percentile; negative: not known. */
+static PyObject *resources_row(const ext_state *state, const cprof_resources_figures *figures, const double gpu_ms[2])
+{
+    return ext_summary_row_of(state->resources_row,
+                              Py_BuildValue("(INNNNNKN)", figures->asked, gpu_row(state, figures, gpu_ms),
+                                            launches_row(state, &figures->launched), counters_row(state, figures),
+                                            memory_row(state, &figures->device_memory),
+                                            memory_row(state, &figures->host_memory), (unsigned long long)figures->waits,
+                                            PyFloat_FromDouble(cprof_moments_ns_to_ms(figures->wait_ns))));
+}
+
+/* ---- Copies of all keys */
+
+enum { QUANTILES = 5, ROWS_AT_A_TIME = 256 };
 
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
 static const double p50_p99[] = {0.5, 0.99};
@@ -99,12 +243,6 @@ static bool copy_shapes(const cprof_shapes_view *view, shape_rows **copy)
     return *copy != NULL;
 }
 
-static bool is_wanted(const collector *all, cprof_name stage)
-{
-    return all->stage == NULL ||
-           (all->stage->length == stage.length && memcmp(all->stage->bytes, stage.bytes, stage.length) == 0);
-}
-
 static bool make_room(collector *all)
 {
     if (all->count < all->capacity) {
@@ -125,7 +263,8 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
                             const uint64_t *counts)
 {
     collector *all = context;
-    if (!is_wanted(all, names.stage)) {
+    if (all->stage != NULL &&
+        (all->stage->length != names.stage.length || memcmp(all->stage->bytes, names.stage.bytes, names.stage.length) != 0)) {
         return CPROF_OK;
     }
     if (!make_room(all)) {
@@ -150,51 +289,26 @@ static int by_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void fill_times(PyObject **fields, const summary_row *row)
+static PyObject *make_row(const ext_state *state, const summary_row *row)
 {
     const cprof_figures *figures = &row->figures;
     bool any = figures->count > 0;
-    fields[3] = PyFloat_FromDouble(cprof_moments_mean_ms(&figures->moments, figures->count));
-    fields[4] = PyFloat_FromDouble(any ? figures->median_ms : 0.0);
-    fields[5] = PyFloat_FromDouble(cprof_figures_std_ms(figures));
-    fields[6] = PyFloat_FromDouble(any ? figures->min_ms : 0.0);
-    fields[7] = PyFloat_FromDouble(any ? figures->max_ms : 0.0);
-    fields[8] = PyFloat_FromDouble(cprof_moments_total_ms(&figures->moments));
-    fields[9] = PyFloat_FromDouble(any ? figures->last_ms : 0.0);
-    bool any_ranked = figures->count > figures->histogram_lost;
+    PyObject *ranked[QUANTILES];
     for (int i = 0; i < QUANTILES; i++) {
-        fields[10 + i] = ext_rows_ms(any_ranked ? row->quantiles_ms[i] : -1.0);
+        ranked[i] = ms_or_none(figures->count > figures->histogram_lost ? row->quantiles_ms[i] : -1.0);
     }
-    fields[19] = ext_rows_ms(figures->first_ms);
-    fields[20] = ext_rows_ms(cprof_figures_self_ms(figures));
-    fields[21] = ext_rows_ms(cprof_figures_active_ms(figures));
-}
-
-static void fill_counts(PyObject **fields, const cprof_figures *figures)
-{
-    fields[2] = PyLong_FromUnsignedLongLong(figures->count);
-    fields[15] = PyLong_FromUnsignedLongLong(figures->error_count);
-    fields[16] = PyLong_FromUnsignedLongLong(figures->cancelled_count);
-    fields[17] = PyLong_FromUnsignedLongLong(figures->skipped_count);
-    fields[18] = PyLong_FromUnsignedLongLong(figures->dropped_count);
-}
-
-static PyObject *make_row(const ext_state *state, const summary_row *row)
-{
-    PyObject *fields[FIELDS];
-    fields[0] = ext_convert_to_str(row->names.node);
-    fields[1] = ext_convert_to_str(row->names.stage);
-    fill_counts(fields, &row->figures);
-    fill_times(fields, row);
-    fields[22] =
-        row->extra != NULL ? ext_rows_of_resources(state, &row->extra->figures, row->extra->gpu_ms) : Py_NewRef(Py_None);
-    return ext_rows_new(state->node_row, fields, FIELDS);
-}
-
-static void let_others_run(void)
-{
-    Py_BEGIN_ALLOW_THREADS
-    Py_END_ALLOW_THREADS
+    return ext_summary_row_of(
+        state->node_row,
+        Py_BuildValue("(NNKdddddddNNNNNKKKKNNNN)", ext_convert_to_str(row->names.node), ext_convert_to_str(row->names.stage),
+                      (unsigned long long)figures->count, cprof_moments_mean_ms(&figures->moments, figures->count),
+                      any ? figures->median_ms : 0.0, cprof_figures_std_ms(figures), any ? figures->min_ms : 0.0,
+                      any ? figures->max_ms : 0.0, cprof_moments_total_ms(&figures->moments), any ? figures->last_ms : 0.0,
+                      ranked[0], ranked[1], ranked[2], ranked[3], ranked[4], (unsigned long long)figures->error_count,
+                      (unsigned long long)figures->cancelled_count, (unsigned long long)figures->skipped_count,
+                      (unsigned long long)figures->dropped_count, ms_or_none(figures->first_ms),
+                      ms_or_none(cprof_figures_self_ms(figures)), ms_or_none(cprof_figures_active_ms(figures)),
+                      row->extra != NULL ? resources_row(state, &row->extra->figures, row->extra->gpu_ms)
+                                         : Py_NewRef(Py_None)));
 }
 
 static PyObject *row_list(const ext_state *state, const collector *all, uint64_t *lost)
@@ -206,7 +320,7 @@ static PyObject *row_list(const ext_state *state, const collector *all, uint64_t
     PyObject_GC_UnTrack(list); /* others, who run meanwhile, must not find it half filled */
     for (size_t i = 0; i < all->count; i++) {
         if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
-            let_others_run();
+            ext_convert_let_others_run();
         }
         PyObject *row = make_row(state, &all->rows[i]);
         if (row == NULL) {
@@ -224,35 +338,29 @@ static PyObject *make_shape_row(const ext_state *state, cprof_names names, const
 {
     const cprof_shape_figures *figures = &row->figures;
     bool any = figures->count > 0;
-    return ext_rows_of_tuple(
+    return ext_summary_row_of(
         state->shape_row,
         Py_BuildValue("(NNNKKKdNNdddKK)", ext_convert_to_str(names.node), ext_convert_to_str(names.stage),
                       ext_convert_to_str(row->signature), (unsigned long long)figures->count,
                       (unsigned long long)figures->error_count, (unsigned long long)figures->cancelled_count,
-                      any ? cprof_resources_mean_ms(figures->total_ns, figures->count) : 0.0, ext_rows_ms(row->quantiles_ms[0]),
-                      ext_rows_ms(row->quantiles_ms[1]), cprof_moments_ns_to_ms(any ? figures->least_ns : 0),
+                      any ? cprof_resources_mean_ms(figures->total_ns, figures->count) : 0.0, ms_or_none(row->quantiles_ms[0]),
+                      ms_or_none(row->quantiles_ms[1]), cprof_moments_ns_to_ms(any ? figures->least_ns : 0),
                       cprof_moments_ns_to_ms(figures->most_ns), cprof_moments_ns_to_ms(figures->total_ns),
                       (unsigned long long)row->tail, (unsigned long long)slowest));
 }
 
-/* Appends the calls of a key by their signatures. False with an exception. */
-static bool append_shapes(const ext_state *state, PyObject *list, const summary_row *row)
-{
-    bool complete = true;
-    for (size_t i = 0; complete && row->shapes != NULL && i < row->shapes->count; i++) {
-        PyObject *shape = make_shape_row(state, row->names, &row->shapes->rows[i], row->shapes->slowest);
-        complete = shape != NULL && PyList_Append(list, shape) == 0;
-        Py_XDECREF(shape);
-    }
-    return complete;
-}
-
+/* The calls of all keys by their signatures. */
 static PyObject *shape_list(const ext_state *state, const collector *all)
 {
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; list != NULL && i < all->count; i++) {
-        if (!append_shapes(state, list, &all->rows[i])) {
-            Py_CLEAR(list);
+    for (size_t i = 0; i < all->count; i++) {
+        const shape_rows *shapes = all->rows[i].shapes;
+        for (size_t j = 0; list != NULL && shapes != NULL && j < shapes->count; j++) {
+            PyObject *shape = make_shape_row(state, all->rows[i].names, &shapes->rows[j], shapes->slowest);
+            if (shape == NULL || PyList_Append(list, shape) < 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(shape);
         }
     }
     return list;
@@ -274,34 +382,19 @@ static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *con
     return cprof_snapshot_visit(snapshot, visitor, context);
 }
 
-static void free_rows(collector *all)
-{
-    for (size_t i = 0; i < all->count; i++) {
-        cprof_alloc_release(all->rows[i].extra);
-        cprof_alloc_release(all->rows[i].shapes);
-    }
-    cprof_alloc_release(all->rows);
-}
-
-static cprof_status read_sorted(reader read, void *source, collector *all, cprof_generation *epoch)
-{
-    cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = read(source, collect, all, epoch);
-    if (all->count > 0) {
-        qsort(all->rows, all->count, sizeof *all->rows, by_order);
-    }
-    Py_END_ALLOW_THREADS
-    return status;
-}
-
 static PyObject *rows_of(const ext_state *state, reader read, void *source, const cprof_name *stage)
 {
     collector all = {.stage = stage};
     cprof_generation epoch;
     uint64_t lost = 0;
     PyObject *result = NULL;
-    cprof_status status = read_sorted(read, source, &all, &epoch);
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = read(source, collect, &all, &epoch);
+    if (all.count > 0) {
+        qsort(all.rows, all.count, sizeof *all.rows, by_order);
+    }
+    Py_END_ALLOW_THREADS
     if (status != CPROF_OK) {
         (void)ext_convert_status(status, "reading the statistics");
     } else {
@@ -310,9 +403,13 @@ static PyObject *rows_of(const ext_state *state, reader read, void *source, cons
             list != NULL ? Py_BuildValue("(NKKKN)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
                                          (unsigned long long)epoch.unread, shape_list(state, &all))
                          : NULL;
-        result = ext_rows_of_tuple(state->summary_row, values);
+        result = ext_summary_row_of(state->summary_row, values);
     }
-    free_rows(&all);
+    for (size_t i = 0; i < all.count; i++) {
+        cprof_alloc_release(all.rows[i].extra);
+        cprof_alloc_release(all.rows[i].shapes);
+    }
+    cprof_alloc_release(all.rows);
     return result;
 }
 

@@ -91,42 +91,29 @@ static PyObject *instruments_capture_report(PyObject *Py_UNUSED(module), PyObjec
     return ask(cprof_capture_report);
 }
 
-/* Tries none of them. */
+/* (name, unit), which tries none of them. */
+static PyObject *nth_unit(const void *Py_UNUSED(context), size_t place)
+{
+    return Py_BuildValue("(ss)", cprof_counter_name((cprof_counter)place), cprof_counter_unit((cprof_counter)place));
+}
+
 static PyObject *instruments_perf_units(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    PyObject *all = PyTuple_New(CPROF_COUNTER_COUNT);
-    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
-        cprof_counter counter = (cprof_counter)i;
-        PyObject *one = Py_BuildValue("(ss)", cprof_counter_name(counter), cprof_counter_unit(counter));
-        if (one == NULL) {
-            Py_CLEAR(all);
-        } else {
-            PyTuple_SET_ITEM(all, i, one);
-        }
-    }
-    return all;
+    return ext_convert_tuple(CPROF_COUNTER_COUNT, nth_unit, NULL);
 }
 
 /* (name, unit, why it has no value here, or None). */
-static PyObject *perf_status_of(cprof_counter counter)
+static PyObject *nth_status(const void *Py_UNUSED(context), size_t place)
 {
     char reason[TEXT_SIZE];
+    cprof_counter counter = (cprof_counter)place;
     bool any = cprof_counters_reason(counter, reason, sizeof reason);
     return Py_BuildValue("(ssz)", cprof_counter_name(counter), cprof_counter_unit(counter), any ? reason : NULL);
 }
 
 static PyObject *instruments_perf_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    PyObject *all = PyList_New(CPROF_COUNTER_COUNT);
-    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
-        PyObject *one = perf_status_of((cprof_counter)i);
-        if (one == NULL) {
-            Py_CLEAR(all);
-        } else {
-            PyList_SET_ITEM(all, i, one);
-        }
-    }
-    return all;
+    return ext_convert_list(CPROF_COUNTER_COUNT, nth_status, NULL);
 }
 
 static PyMethodDef functions[] = {

@@ -13,33 +13,18 @@ static void flush(const char *name)
     PyErr_Clear();
 }
 
-/* What the interpreter does when the code of a file has ended, before it shows an exception. */
-static void flush_output(void)
-{
-    ext_compat_error error = ext_compat_take_error();
-    flush("stderr");
-    flush("stdout");
-    ext_compat_restore_error(error);
-}
-
 static PyObject *run_code(PyObject *code)
 {
     PyObject *main = PyImport_AddModule("__main__"); /* borrowed */
     PyObject *globals = Py_XNewRef(main != NULL ? PyModule_GetDict(main) : NULL);
     PyObject *result = globals != NULL ? PyEval_EvalCode(code, globals, globals) : NULL;
     Py_XDECREF(globals);
-    flush_output();
+    /* As the interpreter does when the code of a file has ended, before it shows an exception. */
+    ext_compat_error error = ext_compat_take_error();
+    flush("stderr");
+    flush("stdout");
+    ext_compat_restore_error(error);
     return result;
-}
-
-/* The end of the process looks for a note that only code leaves which is compiled and run in one go, and dies of SIGINT. */
-static void note_interrupt(void)
-{
-    PyObject *globals = PyDict_New();
-    PyObject *result = globals != NULL ? PyRun_String("raise KeyboardInterrupt", Py_file_input, globals, globals) : NULL;
-    PyErr_Clear();
-    Py_XDECREF(result);
-    Py_XDECREF(globals);
 }
 
 /* Shows the exception of the program. Does not return from SystemExit. */
@@ -47,8 +32,12 @@ static void show_exception(void)
 {
     bool interrupted = PyErr_Occurred() == PyExc_KeyboardInterrupt;
     PyErr_Print();
-    if (interrupted) {
-        note_interrupt();
+    if (interrupted) { /* the process dies of SIGINT where code that is compiled and run in one go leaves this */
+        PyObject *globals = PyDict_New();
+        PyObject *result = globals != NULL ? PyRun_String("raise KeyboardInterrupt", Py_file_input, globals, globals) : NULL;
+        PyErr_Clear();
+        Py_XDECREF(result);
+        Py_XDECREF(globals);
     }
 }
 
@@ -90,6 +79,10 @@ static void keep_main(void)
     PyErr_Clear(); /* of the want of memory */
 }
 
+/* run_program(prepare, finish, *ignored) goes, with its first two arguments bound, into sys.excepthook, which the interpreter
+ * calls when all Python frames are gone. prepare() tells what to run: the path of a file, as bytes, which is run as `python
+ * path` does; a code object, which is run in __main__; or a callable. An exception of the program is shown as the interpreter
+ * shows it; SystemExit ends the process. Then finish(failed) is called, whose result or exception is passed on. */
 PyObject *ext_program_run(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs < 2) {

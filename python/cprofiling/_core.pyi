@@ -16,7 +16,7 @@ _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 _RecordingT = TypeVar("_RecordingT", bound=Recording)
 
 class _Shape(NamedTuple):
-    """A node's calls of one signature, a struct sequence. Is in csrc/statistics/rows.c."""
+    """A node's calls of one signature, a struct sequence. Is in csrc/statistics/summary.c."""
 
     node_name: str
     stage: str
@@ -34,7 +34,7 @@ class _Shape(NamedTuple):
     slowest: int  # the node's slowest calls
 
 class _Node(NamedTuple):
-    """NodeProfilingStats up to active_total_ms, and the resources asked for. Is in csrc/statistics/rows.c."""
+    """NodeProfilingStats up to active_total_ms, and the resources asked for. Is in csrc/statistics/summary.c."""
 
     node_name: str
     stage: str
@@ -61,7 +61,7 @@ class _Node(NamedTuple):
     resources: Any
 
 class _Summary(NamedTuple):
-    """The rows of a summary. Is in csrc/statistics/rows.c."""
+    """The rows of a summary. Is in csrc/statistics/summary.c."""
 
     rows: list[_Node]
     skip_first_n: int
@@ -70,7 +70,7 @@ class _Summary(NamedTuple):
     shapes: list[_Shape]
 
 class _Facts(NamedTuple):
-    """A snapshot as a whole. Is in csrc/statistics/rows.c."""
+    """A snapshot as a whole. Is in csrc/statistics/summary.c."""
 
     key_count: int
     source_count: int
@@ -221,7 +221,7 @@ class record:  # noqa: N801
 
 @disjoint_base
 class Recording:
-    """What happened, as a table of rows. Is in csrc/recordings/recording_type.c, _add.c, _read.c and _stream.c; the work, in cprofiling/trace/table.c, and in files/ chrome_write.c, chrome_read.c and arrow_table.c."""
+    """What happened, as a table of rows. Is in csrc/recordings/recording_type.c, _add.c and _stream.c; the work, in cprofiling/trace/table.c, and in files/ chrome_write.c, chrome_read.c and arrow_table.c."""
 
     # A column is None where all rows have its "none"; else a view of the recording's own memory, read-only.
     def column(self, name: str, /) -> memoryview[int] | None: ...
@@ -465,7 +465,7 @@ class Snapshot:
     # As Profiler._rows; is in csrc/statistics/summary.c.
     def _rows(self, stage: str | Enum | None, /) -> _Summary: ...
     # For each key, of its times and its GPU times, (group, count, group, count, ...) of those that hold something. A
-    # group ends before the bucket of the bound; the bounds rise; None: each bucket. Is in csrc/statistics/buckets.c.
+    # group ends before the bucket of the bound; the bounds rise; None: each bucket. Is in csrc/statistics/snapshot_type.c.
     def _groups(self, bounds: tuple[int, ...] | None, /) -> list[tuple[tuple[int, ...], tuple[int, ...]]]: ...
     def _facts(self) -> _Facts: ...
     # (id of the Profiler, generation), ascending
@@ -500,7 +500,7 @@ def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/calls/pipeline.c
 def profiler_of(candidate: object, /) -> Any: ...  # csrc/calls/pipeline.c
 def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/calls/pipeline.c
 def open_node() -> tuple[str, str] | None: ...  # csrc/calls/open_node.c
-def note_node(key: int, /) -> None: ...  # csrc/calls/noted_node.c
+def note_node(key: int, /) -> None: ...  # csrc/calls/open_node.c
 def has_noted_nodes() -> bool: ...
 def end_noted_node(profiler: Profiler, key: int, stage: Any, name: Any, /) -> None: ...
 def convert_name(name: str, /) -> str: ...  # csrc/convert.c

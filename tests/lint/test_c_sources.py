@@ -38,11 +38,9 @@ FLOATS = {
     "csrc/convert.c": "checks what record() is given",
     "csrc/convert.h": "checks what record() is given",
     "csrc/statistics/cost.c": "the profiler's own cost",
-    "csrc/probes/device_mark.c": "hands a framework's times on to the core",
+    "csrc/probes/probe.c": "hands a framework's times on to the core",
     "csrc/statistics/profiler_type.c": "hands record()'s value on to the core",
     "csrc/state.h": "the profiler's own cost",
-    "csrc/statistics/rows.c": "hands the core's figures on to Python",
-    "csrc/statistics/rows.h": "hands the core's figures on to Python",
     "csrc/statistics/summary.c": "hands the core's figures on to Python",
 }
 FLOATING = r"\b(float|double)\b"
