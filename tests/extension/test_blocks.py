@@ -640,7 +640,7 @@ def suspended(p: cp.Profiler, site: Any, rng: random.Random, openings: list[Open
         yield
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("switching", [False, True])
 def test_one_site_in_many_frames(p: cp.Profiler, seed: int, switching: bool) -> None:
     rng, site = random.Random(seed), p.profile_node("shared")
@@ -656,7 +656,7 @@ def test_one_site_in_many_frames(p: cp.Profiler, seed: int, switching: bool) -> 
     check_openings(p, openings)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("form", ["with", "async with", "stack"])
 def test_one_site_in_many_tasks(p: cp.Profiler, seed: int, form: str) -> None:
     rng = random.Random(seed)

@@ -10,13 +10,12 @@ import os
 import pickle
 from array import array
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import run_threads, run_unwatched
+from calls import run_threads
 from cprofiling import _core
 from forks import fork
 
@@ -660,136 +659,6 @@ def test_a_stream_outlives_its_recording() -> None:
     capsules = [made((str(i), i, i + 1)).__arrow_c_stream__() for i in range(20)]
     gc.collect()
     assert [frame_of(Stream(capsule))["name"] for capsule in capsules] == [[str(i)] for i in range(20)]
-
-
-# ---- without memory, and without leaks
-
-SCENARIOS = r"""
-import io
-from array import array
-
-import cprofiling as cp
-from cprofiling import _core
-
-
-ROWS = [
-    {
-        "name": f"\ud800{i}", "kind": 3, "start_ns": i, "end_ns": i + 10, "pid": 1, "tid": 2, "cat": "c", "span": i,
-        "bytes": i, "args": '{"a": 1}',
-    }
-    for i in range(20)
-]
-REFUSED = {**ROWS[0], "stage": 5}
-
-
-def build():
-    recording = _core.Recording.empty()
-    for row in ROWS:
-        recording._add(**row)
-    recording._set_fact("\ud800", "1")
-    recording._name_process(1, "\ud800p", "x", 1)
-    recording._name_thread(1, 2, "\ud800t", 1)
-    recording._finish()
-    return recording
-
-
-recording = build()
-chrome = []
-recording.write_chrome(chrome.append)
-text = b"".join(chrome)
-
-
-def write():
-    pieces = []
-    recording.write_chrome(pieces.append)
-    return b"".join(pieces) == text
-
-
-def load():
-    again = _core.Recording.empty()
-    again._load(io.BytesIO(text).read, 0)
-    again._finish()
-    return len(again) == 20
-
-
-def damaged():
-    try:
-        _core.Recording.empty()._load(io.BytesIO(text[:1000]).read, 0)
-    except cp.FormatError:
-        return True
-
-
-def refused():
-    try:
-        _core.Recording.empty()._add(**REFUSED)
-    except TypeError:
-        return True
-
-
-def raising():
-    try:
-        recording.write_chrome(None.missing)
-    except AttributeError:
-        return True
-
-
-SPANS = array("i", [0] * 20)
-OPERATIONS = {
-    "build": lambda: len(build()) == 20,
-    "column": lambda: recording.column("bytes")[5] == 5,
-    "names": lambda: len(recording.column_names) == 30,
-    "strings": lambda: len(build().strings) == 26,
-    "tracks": lambda: build().tracks[0][:9] == (1, 2, None, None, "\ud800p", "x", "\ud800t", 1, 1),
-    "facts": lambda: recording.facts == {"\ud800": "1"},
-    "args": lambda: recording.args(3) == '{"a": 1}',
-    "write": write,
-    "load": load,
-    "damaged": damaged,
-    "refused": refused,
-    "raising": raising,
-    "arrow": lambda: recording._arrow_stream(spans=SPANS) is not None,
-}
-"""
-
-WITHOUT_MEMORY = """
-import _testcapi
-for name, operation in OPERATIONS.items():
-    failures = 0
-    for n in range(200):
-        _testcapi.set_nomemory(n, n + 1)
-        try:
-            result = operation()
-        except MemoryError:
-            result = None
-            failures += 1
-        finally:
-            _testcapi.remove_mem_hooks()
-        assert result in (None, True), (name, n)
-    assert failures, name
-"""
-
-LEAKS = """
-from isolated import leaks_harness
-for name, operation in OPERATIONS.items():
-    assert operation(), name
-    leaked = leaks_harness.run(operation, 300)
-    assert not leaked, (name, leaked)
-"""
-
-
-def run_scenarios(script: str) -> None:
-    run = run_unwatched(f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{SCENARIOS}{script}")
-    assert run.returncode == 0, run.stderr
-
-
-def test_without_memory() -> None:
-    pytest.importorskip("_testcapi")
-    run_scenarios(WITHOUT_MEMORY)
-
-
-@pytest.mark.unsanitized
-def test_a_recording_gives_its_memory_back() -> None:
-    run_scenarios(LEAKS)
 
 
 def test_events_of_several_recordings_in_one_file() -> None:

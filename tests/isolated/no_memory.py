@@ -1,6 +1,6 @@
 """Runs one operation again and again, with the first, the second, the third ... allocation of Python failing (G7).
 
-    python no_memory.py OPERATION     (or `list`, which prints the names of all operations)
+    python no_memory.py OPERATION...     (or `3/8`: the third of eight parts of all operations)
 
 Each operation must give its result, or MemoryError with everything as it was; a node must give what the bare function
 gives, however little memory the profiler gets. All is done three times: what the failures leave behind must not grow.
@@ -19,6 +19,7 @@ import operator
 import sys
 import tempfile
 import types
+from array import array
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -645,6 +646,35 @@ def trace_of(recording: _core.Recording) -> bytes:
 WRITTEN = trace_of(RECORDING)
 
 
+ROWS: list[dict[str, Any]] = [
+    {
+        "name": f"{LABEL}{i}", "kind": 3, "start_ns": i, "end_ns": i + 10, "pid": 1, "tid": 2, "cat": "c", "span": i,
+        "bytes": i, "args": '{"a": 1}',
+    }
+    for i in range(20)
+]  # fmt: skip
+
+
+def build() -> _core.Recording:
+    recording = _core.Recording.empty()
+    for row in ROWS:
+        recording._add(**row)
+    recording._set_fact(LABEL, "1")
+    recording._name_process(1, f"{LABEL} process", "x", 1)
+    recording._name_thread(1, 2, f"{LABEL} thread", 1)
+    recording._finish()
+    return recording
+
+
+BUILT = build()
+SPANS = array("i", [0] * len(ROWS))
+
+
+def attribute(name: str) -> Callable[[], Callable[[], Any]]:
+    """Ask a new recording for an attribute."""
+    return lambda: functools.partial(getattr, build(), name)
+
+
 def writes() -> Round:
     written = io.BytesIO()
 
@@ -805,6 +835,20 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     "pause": pauses,
     "write_chrome": writes,
     "_load": reads,
+    "_load of a cut trace": gives(
+        cp.FormatError, lambda: functools.partial(_core.Recording.empty()._load, io.BytesIO(WRITTEN[:100]).read, 0)
+    ),
+    "_add": gives(_core.Recording, lambda: build),
+    "_add of what is refused": gives(
+        TypeError, lambda: functools.partial(_core.Recording.empty()._add, **ROWS[0], stage=5)
+    ),
+    "column": gives(memoryview, lambda: functools.partial(BUILT.column, "bytes")),
+    "column names": gives(tuple, attribute("column_names")),
+    "strings": gives(list, attribute("strings")),
+    "tracks": gives(list, attribute("tracks")),
+    "facts": gives(dict, attribute("facts")),
+    "args": gives(str, lambda: functools.partial(BUILT.args, 3)),
+    "Arrow": gives(object, lambda: functools.partial(BUILT._arrow_stream, spans=SPANS)),
 }
 # What is written in Python. There, Python itself leaks references when allocations fail; 3.10 ends some frames without
 # an exception, and versions after 3.11 crash when they cannot have a generator's frame.
@@ -841,12 +885,7 @@ def growth_in(run: Callable[[str], None], name: str) -> int:
     return blocks_after(run, name) - before
 
 
-def main(name: str) -> None:
-    if name == "list":
-        print("\n".join([*NODES, *RECORDED, *OPERATIONS]))
-        return
-    sys.setswitchinterval(1000)
-    cp.set_profiling(True)
+def try_operation(name: str) -> None:
     run = test_node if name in NODES else test_recorded if name in RECORDED else test_operation
     in_python = name in IN_PYTHON or name in RECORDED_IN_PYTHON
     if in_python:
@@ -856,9 +895,23 @@ def main(name: str) -> None:
         return
     growth = [growth_in(run, name)]
     while growth[-1] >= ENOUGH / 2:  # a cache that fills once is forgiven, a leak comes again
-        assert len(growth) < TRIES, f"{growth} blocks are left behind"
+        assert len(growth) < TRIES, f"{name}: {growth} blocks are left behind"
         growth.append(growth_in(run, name))
 
 
+def main(names: list[str]) -> None:
+    number, _, parts = names[0].partition("/")
+    if parts:
+        names = [*NODES, *RECORDED, *OPERATIONS][int(number) - 1 :: int(parts)]
+    sys.setswitchinterval(1000)
+    cp.set_profiling(True)
+    for name in names:
+        print(f"{name}...", end=" ", flush=True)
+        try_operation(name)
+        control.set_up_core()
+        sys.unraisablehook = sys.__unraisablehook__
+    print("done")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])
