@@ -17,7 +17,6 @@ from cprofiling.commands import main
 from cprofiling.layers.ranks import merge_traces as module
 from cprofiling.layers.ranks.merge import MergeError, merge_files
 from cprofiling.layers.ranks.merge_traces import ON_ONE_CLOCK, ON_SEVERAL, Trace, merge_traces, read_trace
-from cprofiling.recording import metadata
 from cprofiling.recording.result import Recording
 
 BASE = 1_700_000_000 * 10**9
@@ -67,7 +66,7 @@ def test_recordings_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setattr(os, "getpid", lambda rank=rank: 4000)
-        monkeypatch.setattr(metadata, "_monotonic_clock", lambda rank=rank: f"boot of {rank}")
+        monkeypatch.setattr(os, "readlink", lambda path, rank=rank: f"time namespace {rank}")
         paths.append(tmp_path / f"{rank}.json.gz")
         with cp.profile(file=paths[-1]), cp.record(f"block {rank}"), cp.profile_node(f"node {rank}"):
             pass

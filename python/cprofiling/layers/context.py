@@ -498,6 +498,6 @@ class AtExit:
 
 
 def gather_workers() -> None:
-    """Have the workers of this process, unless it is one, write their records for it."""
+    """Have later workers write records for this process, unless it is one."""
     if not workers.is_child():
         _registry.records.open()

@@ -1,4 +1,4 @@
-"""Recording of one use of a stage, its breakdown by kernels or operators, and its files."""
+"""Recording of one use of a stage, with its breakdown and its files."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class Registry:
         return not any(each.rows() or each.faults for each in (self._own, *self.records.processes()))
 
     def signatures(self) -> dict[str, StageIOSignature]:
-        """Return the signatures by stage, of this process before workers' of low ranks."""
+        """Return the signatures by stage, of this process or the lowest rank."""
         made: dict[str, StageIOSignature] = {}
         for each in reversed(self.records.processes()):
             made.update(each.signatures)
@@ -202,7 +202,7 @@ class Registry:
             return made
 
     def _stages(self) -> tuple[dict[str, dict[str, Any]], float]:
-        """Return the stages, with their slowest process's times, and workers' longest."""
+        """Return the stages by their slowest process, and workers' longest in ms."""
         workers = [(each.rank, each) for each in self.records.processes()]
         processes = [(uses, rank, uses.rows()) for rank, uses in ((process.rank(), self._own), *workers)]
         stages: dict[str, dict[str, Any]] = {}

@@ -79,7 +79,7 @@ class WorkerWriter:
             complain(f"[Profiler] The records of this worker are lost: cannot write to {folder!a}: {error.strerror}")
 
     def write(self, **record: Any) -> None:
-        """Write a record, which a main process adds to its own; a signature if it is another one than before."""
+        """Write a record for the main process, a signature only if it is new."""
         if "signature" in record:
             made = record["signature"]
             if self._signatures.get(made["stage_name"]) == made:

@@ -161,7 +161,7 @@ if __name__ == "__main__":
 
 @lru_cache(maxsize=1)
 def template() -> str:
-    """Return the program's text, with ``PLACES`` for what differs from stage to stage."""
+    """Return the program's text, with ``PLACES`` for the stage's constants."""
     shared = (signatures.is_tensor, signatures.element_size, signatures.escaped, signatures.unescaped)
     constants = f"NUMPY, TENSOR_KEYS = {signatures.NUMPY!r}, {signatures.TENSOR_KEYS!r}"
     functions = [inspect.getsource(each).rstrip() for each in shared]
@@ -170,7 +170,7 @@ def template() -> str:
 
 
 def _code_of(module: ModuleType) -> str:
-    """Return a module's text without docstring, type checking and imports of ours."""
+    """Return a module's text without docstring and our own imports."""
     source = inspect.getsource(module)
     lines = source.splitlines()
     for node in reversed(ast.parse(source).body):  # lines go from the end

@@ -78,7 +78,7 @@ def part_of_snapshot(
     digest: bytes | None = None,
     load: Callable[[], Snapshot] | None = None,
 ) -> Part:
-    """Return statistics as what may be merged, in memory unless they can be loaded."""
+    """Return statistics to be merged, in memory unless ``load`` is given."""
     snapshot = taken.snapshot
     calls = sum(
         stats.count + stats.error_count + stats.cancelled_count + stats.skipped_count + stats.dropped_count
@@ -90,7 +90,9 @@ def part_of_snapshot(
 
 
 def part_of_file(path: str) -> Part:
-    """Read a file of statistics. Those of a live file, which may change, stay in memory.
+    """Read a file of statistics.
+
+    Those of a live file, which may change, stay in memory.
 
     Raises OSError where it cannot be read, FormatError where it is damaged.
     """
@@ -125,7 +127,7 @@ def choose(
     name: Callable[[T], str],
     refusal: Callable[[T, T], str],
 ) -> tuple[list[T], dict[str, str]]:
-    """Return the parts that have no data of an earlier one, and why others have.
+    """Return the parts without data of earlier ones, and why others go.
 
     Args:
         parts: The best ones first.

@@ -238,7 +238,7 @@ class _Numbers:
 
 
 def _move_processes(recording: Recording, trace: Trace, place: int, numbers: _Numbers) -> None:
-    """Number the processes anew, and name them by rank, below those of earlier ranks."""
+    """Give processes new numbers, and names and places by rank."""
     whose = f"rank {trace.label}" if trace.label.isdecimal() else trace.label
     where = f" ({trace.where})" if trace.where else ""
     for pid, name, sort in dict.fromkeys(trace.tracks):
