@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from _typeshed import StrPath
 
-    from cprofiling.layers.memory import DevicePeak, StageMemory
+    from cprofiling.layers.memory import DevicePeak
     from cprofiling.layers.signatures import Inputs, StageIOSignature
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -241,7 +241,14 @@ def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseE
         if context.capture_memory:
             _checkpoint(f"after_{name}")
         if log.is_heard():
-            log.say(_line(name, end_ns - start_ns, memory, kind))
+            shown = name if name.isprintable() else ascii(name)[1:-1]
+            failed = "" if kind is None else f" ({kind.__name__})"
+            line = f"[Rank {process.rank()}] [Timing] {shown}: {(end_ns - start_ns) / 1e6:.2f} ms{failed}"
+            if memory is not None:
+                mb = memory.as_mb()
+                line += f", memory: {mb['allocated_mb']:.0f}/{mb['reserved_mb']:.0f} MB"
+                line += f" (peak: {mb['peak_allocated_mb']:.0f}/{mb['peak_reserved_mb']:.0f} MB)"
+            log.say(line)
     if parts.recording is not None:
         with _told(name):
             parts.recording.end(process.rank())
@@ -265,20 +272,6 @@ def _checkpoint(name: str) -> None:
     memory = _memory.read_anew()
     if memory is not None:
         _registry.add_checkpoint(name, memory)
-
-
-def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[BaseException] | None) -> str:
-    """Return the log line of a use, with the name escaped."""
-    shown = name if name.isprintable() else ascii(name)[1:-1]
-    failed = "" if kind is None else f" ({kind.__name__})"
-    line = f"[Rank {process.rank()}] [Timing] {shown}: {elapsed_ns / 1e6:.2f} ms{failed}"
-    if memory is None:
-        return line
-    mb = memory.as_mb()
-    return (
-        f"{line}, memory: {mb['allocated_mb']:.0f}/{mb['reserved_mb']:.0f} MB "
-        f"(peak: {mb['peak_allocated_mb']:.0f}/{mb['peak_reserved_mb']:.0f} MB)"
-    )
 
 
 def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:

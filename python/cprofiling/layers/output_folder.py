@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -45,7 +46,11 @@ def folder() -> Path:
         return path
     pipeline = file_name_of(environment.text(environment.PIPELINE) or environment.DEFAULT_PIPELINE)
     if pipeline not in _folders or not _folders[pipeline].is_dir():
-        _folders[pipeline] = _joined(pipeline) or _made(pipeline)
+        told = None  # by the run's main process, to its children
+        if not process.is_main():
+            with suppress(ValueError, KeyError, TypeError):
+                told = Path(json.loads(environment.text(_JOINED) or "{}")[pipeline])
+        _folders[pipeline] = told if told is not None and told.is_dir() else _made(pipeline)
     return _folders[pipeline]
 
 
@@ -66,17 +71,6 @@ def _made(pipeline: str) -> Path:
         known = json.loads(environment.text(_JOINED) or "{}")
         os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
     return made
-
-
-def _joined(pipeline: str) -> Path | None:
-    """Return the folder of the run's main process, in a child of it."""
-    if process.is_main():
-        return None
-    try:
-        told = Path(json.loads(environment.text(_JOINED) or "{}")[pipeline])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return told if told.is_dir() else None
 
 
 def _numbered(parent: Path, minute: str) -> Iterator[Path]:

@@ -127,25 +127,21 @@ def _member(value: dict[str, Any], where: str, key: str, kind: type, default: An
 
 def _check_value(value: Any, where: str, pointer: str, types: Mapping[str, Any]) -> None:
     if is_tensor(value) and pointer not in types:  # else a dataclass with fields of these names
-        _check_tensor(value, where)
+        schema("io_signature").check(value, where, "tensor")
+        size = element_size(value["dtype"])
+        for length in value["shape"]:
+            size *= max(length, 1)  # an empty tensor of an impossible size is none either
+        if size > MOST_TENSOR_BYTES:
+            raise Fault(f"{where}.shape", f"a tensor of more than {MOST_TENSOR_BYTES >> 40} TiB cannot be meant")
+        stride = value.get("stride")
+        if stride and len(stride) != len(value["shape"]):  # none: the elements are not laid out in strides
+            raise Fault(f"{where}.stride", f"it has {len(stride)} steps for {len(value['shape'])} dimensions")
     elif type(value) is dict:
         for key, each in value.items():
             _check_value(each, place_of(where, key), f"{pointer}/{escaped(key)}", types)
     elif type(value) is list:
         for place, each in enumerate(value):
             _check_value(each, f"{where}[{place}]", f"{pointer}/{place}", types)
-
-
-def _check_tensor(tensor: dict[str, Any], where: str) -> None:
-    schema("io_signature").check(tensor, where, "tensor")
-    size = element_size(tensor["dtype"])
-    for length in tensor["shape"]:
-        size *= max(length, 1)  # an empty tensor of an impossible size is none either
-    if size > MOST_TENSOR_BYTES:
-        raise Fault(f"{where}.shape", f"a tensor of more than {MOST_TENSOR_BYTES >> 40} TiB cannot be meant")
-    stride = tensor.get("stride")
-    if stride and len(stride) != len(tensor["shape"]):  # none: the elements are not laid out in strides
-        raise Fault(f"{where}.stride", f"it has {len(stride)} steps for {len(tensor['shape'])} dimensions")
 
 
 def _check_type(inputs: dict[str, Any], pointer: str, kind: Any, where: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -128,36 +129,32 @@ def _kind_of(path: str) -> str:
 
 
 def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[str, str]) -> Merged:
+    """Merge files of a kind and write the result."""
     data = None
     if kind == STATISTICS:
         statistics = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
         merged: Merged = statistics
-        if statistics.snapshot is not None:
-            data = statistics.snapshot.to_bytes()
+        data = None if statistics.snapshot is None else statistics.snapshot.to_bytes()
     elif kind == TIMING:
         merged = timing = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
         if timing.report is not None:
             data = json.dumps(timing.report, indent=2, allow_nan=False).encode("ascii") + b"\n"
     else:
-        return _merge_traces(list(_read(files, merge_traces.read_trace, refused)), target or "")
+        merged = MergedTraces()
+        traces = list(_read(files, merge_traces.read_trace, refused))
+        if traces and target is not None:
+            with ExitStack() as stack:
+                file = stack.enter_context(atomic_writer(target))
+                write: Callable[[bytes], object] = file.write
+                if target.endswith(".gz"):
+                    write = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)).write
+                merged = merge_traces.merge_traces(traces, write)
+                if not merged.labels:  # and no file
+                    raise MergeError(NOTHING, [_complaint(*each) for each in merged.refused.items()])
     if target is not None and data is not None:
         with atomic_writer(target) as file:
             file.write(data)
     return merged
-
-
-def _merge_traces(traces: Sequence[merge_traces.Trace], target: str) -> MergedTraces:
-    if not traces:
-        return MergedTraces()
-    with atomic_writer(target) as file:
-        if target.endswith(".gz"):
-            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                merged = merge_traces.merge_traces(traces, packed.write)
-        else:
-            merged = merge_traces.merge_traces(traces, file.write)
-        if not merged.labels:  # and no file
-            raise MergeError(NOTHING, [_complaint(path, reason) for path, reason in merged.refused.items()])
-        return merged
 
 
 def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:

@@ -92,7 +92,12 @@ def read_trace(path: str) -> Trace:
         raise FormatError("it is merged already: merge the traces that it is made of")
     process = _object(own, "process")
     distributed = _object(known, "distributedInfo")
-    rank = _rank(distributed, path)
+    told: Any = distributed.get("rank")
+    size: Any = distributed.get("world_size")
+    rank = int(told) if _is_index(told) else None
+    if rank is None or not _is_index(size) or size < 2:  # the name tells more than one process of one
+        named = rank_of_name(path)
+        rank = named if named is not None else rank or None
     clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
     if not (isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62):
         clock, since_epoch_ns = None, 0
@@ -126,16 +131,6 @@ def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _is_index(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _rank(distributed: dict[str, Any], path: str) -> int | None:
-    """Return the rank of a trace, from its facts or its name."""
-    rank: Any = distributed.get("rank")
-    size: Any = distributed.get("world_size")
-    if _is_index(rank) and _is_index(size) and size > 1:
-        return int(rank)
-    named = rank_of_name(path)
-    return named if named is not None or not _is_index(rank) or rank == 0 else int(rank)
 
 
 def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
