@@ -60,7 +60,7 @@ def test_each_command_makes_its_own_environment() -> None:
 def test_the_commands_do_what_is_said() -> None:
     demo, test = commands()
     assert demo.endswith("/bin/cprofiling demo\n")
-    assert test.endswith("/bin/python -m pytest tests\n")
+    assert test.endswith("/bin/python -m pytest tests -n 2\n")
     extras = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]\n")[2]
     for command in (demo, test):
         [extra] = re.findall(r'pip install --quiet "\.\[(\w+)\]"', command)
