@@ -302,7 +302,7 @@ NOT_INTEGERS = [True, False, 1.0, float("nan"), "3", b"3", [3], 2**0.5, object()
 @pytest.mark.parametrize("parameter", ["total_frames", "skip_first_n"])
 @pytest.mark.parametrize("stats", [[], [node()]], ids=["empty", "one"])
 class TestIntegerParameters:
-    @pytest.mark.parametrize("value", NOT_INTEGERS, ids=repr)
+    @pytest.mark.parametrize("value", NOT_INTEGERS)
     def test_what_is_no_integer_is_refused(
         self, stats: list[NodeProfilingStats], parameter: str, value: object
     ) -> None:

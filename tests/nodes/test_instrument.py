@@ -511,7 +511,6 @@ def test_what_cannot_be_instrumented_is_refused(
         {"stage": 5},
         {"profiler": 5},
     ],
-    ids=repr,
 )
 def test_wrong_arguments_leave_the_object_alone(arguments: dict[str, Any]) -> None:
     model = Model()
