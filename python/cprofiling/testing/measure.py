@@ -191,10 +191,9 @@ def measure(
     _check_synchronize(synchronize)
     cautions = _warm_up(fn, args, warmup)
     is_found = synchronize == "auto" or synchronize is True
+    wait = _find_device_wait(fn, args) if is_found else _Wait()
     if callable(synchronize):
         wait = _Wait(_name_of(synchronize), synchronize)
-    else:
-        wait = _find_device_wait(fn, args) if is_found else _Wait()
     if synchronize is True and wait.call is None and not wait.warnings:
         wait = _Wait(warnings=("synchronize=True, but no accelerator is in use: nothing was waited for",))
     collections_before = _collections()
