@@ -91,7 +91,7 @@ class DeviceMark:
         source = self._given_up()
         if source is None:
             return
-        _resolve_some()
+        _resolve_oldest(_SOME, stops=True)
         if len(_waiting) >= MOST_WAITING:
             _tell(sink, None, FULL)
             return
@@ -151,24 +151,21 @@ def begin(operations: DeviceOperations, index: int, stream: Any = None) -> Devic
 
 def poll() -> None:
     """Resolve the pairs that their devices have passed. Does not wait."""
-    for _ in range(len(_waiting)):
+    _resolve_oldest(len(_waiting), stops=False)
+
+
+def _resolve_oldest(most: int, *, stops: bool) -> None:
+    """Resolve pairs, up to the first that its device has not passed if ``stops``."""
+    for _ in range(most):
         try:
             pair = _waiting.popleft()
         except IndexError:  # another thread resolves, too
             return
         if not _resolve(pair):
+            if stops:
+                _waiting.appendleft(pair)
+                return
             _waiting.append(pair)
-
-
-def _resolve_some() -> None:
-    for _ in range(_SOME):
-        try:
-            pair = _waiting.popleft()
-        except IndexError:
-            return
-        if not _resolve(pair):
-            _waiting.appendleft(pair)
-            return
 
 
 def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
