@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import random
@@ -243,16 +242,17 @@ def test_a_turn_tells_of_the_call_and_its_nodes() -> None:
 
 
 def test_a_node_s_time_is_that_of_all_its_stages() -> None:
-    def run(*more: str) -> None:
-        for stage in ("train", *more):
+    def run() -> None:
+        for stage in ("train", "val", "test"):
             with cp.profile_node("node", stage=stage):
                 sum(range(200_000))
 
     timer = timed_call.Timer()
-    calls = (run, functools.partial(run, "val"))
-    one, both = (min(timer.time(call).rows["node"].cpu_ms or 0.0 for _ in range(5)) for call in calls)
+    times = timer.time(run).rows
     timer.close()
-    assert both > 1.3 * one
+    whole, node = times[timed_call.CALL], times["node"]
+    assert node.wall_ms <= whole.wall_ms
+    assert (node.cpu_ms or 0.0) > 0.75 * (whole.cpu_ms or 0.0)
 
 
 def test_a_node_without_a_name_is_not_taken_for_the_whole_call() -> None:
