@@ -152,6 +152,19 @@ static inline void check_join(pthread_t thread)
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+/* Runs `body` in `count` threads at once, with the arguments `first`, `first` + `step` and so on, in bytes. */
+static inline void check_threads(size_t count, void *(*body)(void *), void *first, size_t step)
+{
+    pthread_t threads[64];
+    CHECK(count <= COUNT_OF(threads));
+    for (size_t i = 0; i < count; i++) {
+        threads[i] = check_thread(body, (void *)((uintptr_t)first + i * step));
+    }
+    for (size_t i = 0; i < count; i++) {
+        check_join(threads[i]);
+    }
+}
+
 static inline void check_in_thread(void *(*body)(void *), void *argument)
 {
     check_join(check_thread(body, argument));

@@ -76,7 +76,7 @@ class Flavour(NamedTuple):
     def takes(self, program: str) -> bool:
         """Whether the program has something to show here."""
         if self.name == "tsan":
-            return "check_thread(" in text_of(program) or "check_in_thread(" in text_of(program)
+            return re.search(r"check_(?:in_)?threads?\(", text_of(program)) is not None
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
 
     @property

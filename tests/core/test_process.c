@@ -115,13 +115,7 @@ static void *draw_numbers(void *unused)
 
 TEST(numbers_are_unique)
 {
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(draw_numbers, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, draw_numbers, NULL, 0);
     CHECK_EQUAL(cprof_random_serial(), THREADS * NUMBERS + 1);
 }
 

@@ -404,14 +404,8 @@ static void *use_clock(void *unused)
 /* G4 */
 TEST(threads_start_it_together)
 {
-    pthread_t threads[THREADS];
     forget_choice(0);
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(use_clock, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, use_clock, NULL, 0);
 }
 
 static void *start_clock(void *unused)

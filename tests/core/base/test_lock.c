@@ -51,13 +51,7 @@ static void *take_turns(void *unused)
 
 TEST(one_thread_at_a_time)
 {
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(take_turns, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, take_turns, NULL, 0);
     CHECK_EQUAL(guarded[0], (uint64_t)THREADS * TURNS);
     CHECK_EQUAL(guarded[1], (uint64_t)THREADS * TURNS);
 }

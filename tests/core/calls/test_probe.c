@@ -317,12 +317,6 @@ static void check_work(int node, uint64_t samples, uint64_t work)
     CHECK_EQUAL(extra.counters[CPROF_COUNTER_CONTEXT_SWITCHES], 2 * work);
 }
 
-static void in_thread(void *(*body)(void *), void *argument)
-{
-    pthread_t started = check_thread(body, argument);
-    check_join(started);
-}
-
 static size_t spare_probes(void)
 {
     size_t count = 0;
@@ -752,7 +746,7 @@ TEST(end_in_another_thread)
     fake.is_heard = true;
     cprof_span *span = open_node(0);
     pass(9);
-    in_thread(close_elsewhere, span);
+    check_in_thread(close_elsewhere, span);
     check_work(0, 0, 0);
     check_time(0, 1, 9);
     check_notes("register a push0 ");
@@ -819,14 +813,14 @@ TEST(suspended_call_in_two_threads)
     cprof_call_resumable_suspend(&self.call, &chain, false);
     check_launching(NODES);
     worked += 1000;
-    in_thread(run_line, &self);
+    check_in_thread(run_line, &self);
     cprof_call_resumable_continue(&self.call, &chain);
     check_launching(0);
     worked += 300;
     cprof_call_resumable_suspend(&self.call, &chain, true);
     worked += 1000;
     self.ends = true;
-    in_thread(run_line, &self);
+    check_in_thread(run_line, &self);
     check_work(0, 1, 341);
     CHECK_EQUAL(atomic_load(&fake.pushed), 4);
     check_notes("register a push0 pop push1 pop push2 pop push3 pop ");
@@ -1104,7 +1098,7 @@ TEST(discarded_after_its_thread)
     cprof_span *span = NULL;
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
     fake.is_heard = true;
-    in_thread(leave_open, (void *)&span);
+    check_in_thread(leave_open, (void *)&span);
     check_notes("register a push0 ");
     cprof_call_discard(span);
     check_notes("");
@@ -1265,15 +1259,9 @@ static void *call_often(void *argument)
 
 TEST(threads)
 {
-    pthread_t started[THREADS];
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
     fake.is_heard = fake.is_quiet = true;
-    for (int i = 0; i < THREADS; i++) {
-        started[i] = check_thread(call_often, &marks[i]);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(started[i]);
-    }
+    check_threads(THREADS, call_often, marks, sizeof marks[0]);
     for (int i = 0; i < THREADS; i++) {
         cprof_resources_figures extra = extra_of(i);
         check_work(i, CALLS, (uint64_t)2 * CALLS);

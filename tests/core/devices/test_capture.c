@@ -219,14 +219,8 @@ static void *make_calls(void *captured)
 TEST(exactly_that_many_calls_of_all_threads)
 {
     static _Atomic int captured;
-    pthread_t threads[THREADS];
     set(SKIPPED, CAPTURED);
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(make_calls, &captured);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, make_calls, &captured, 0);
     CHECK_EQUAL(atomic_load(&captured), CAPTURED);
     CHECK_EQUAL(atomic_load(&driver.running), 0);
     CHECK(atomic_load(&driver.starts) == atomic_load(&driver.stops) && atomic_load(&driver.starts) <= CAPTURED);

@@ -743,16 +743,10 @@ static void *read_together(void *unused)
 
 TEST_IN_CHILD(threads_read_at_once)
 {
-    pthread_t threads[CROWD];
     kernel.refused[0] = ENOENT;
     size_t open_before = descriptors();
     CHECK(pthread_barrier_init(&gate, NULL, CROWD) == 0);
-    for (int i = 0; i < CROWD; i++) {
-        threads[i] = check_thread(read_together, NULL);
-    }
-    for (int i = 0; i < CROWD; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(CROWD, read_together, NULL, 0);
     CHECK_EQUAL(descriptors(), open_before);
     CHECK_EQUAL(known_in_another_thread(), (HARDWARE & ~CYCLES) | CPU_TIME);
     CHECK(pthread_barrier_destroy(&gate) == 0);

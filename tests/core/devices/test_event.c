@@ -980,17 +980,6 @@ TEST(fork_inside_a_call)
 
 /* Threads. */
 
-static void run_threads(int count, void *(*body)(void *))
-{
-    pthread_t threads[THREADS];
-    for (intptr_t i = 0; i < count; i++) {
-        threads[i] = check_thread(body, (void *)i);
-    }
-    for (int i = 0; i < count; i++) {
-        check_join(threads[i]);
-    }
-}
-
 static uint64_t shared_streams[THREADS];
 
 /* In a registry of its own, which goes while pairs of it still wait. */
@@ -1042,7 +1031,7 @@ static void work_together(void)
     for (int i = 0; i < THREADS; i++) {
         shared_streams[i] = fake.new_stream(i % 2, 1);
     }
-    run_threads(THREADS, work_in_rounds);
+    check_threads(THREADS, work_in_rounds, NULL, 1);
     fake.bind(0);
     advance_and_poll(INT64_C(100000) * MS);
     CHECK_EQUAL(cprof_event_pending(registry), 0);

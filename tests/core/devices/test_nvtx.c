@@ -185,14 +185,8 @@ static void test_ranges_are_of_their_thread(void)
 {
     open_tool();
     void *message = cprof_nvtx_register(cprof_name_of("node"));
-    pthread_t threads[THREADS];
     cprof_nvtx_push(message, 0);
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(push_and_pop, message);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, push_and_pop, message, 0);
     CHECK_EQUAL(tool.open(), 1);
     cprof_nvtx_pop();
     check_entry(2 + 2 * THREADS * RANGES + 1, tool.log(2 + 2 * THREADS * RANGES + 1));
@@ -211,14 +205,8 @@ static void test_many_threads_make_one_domain(void)
 {
     open_tool();
     pthread_barrier_t start;
-    pthread_t threads[RACERS];
     CHECK(pthread_barrier_init(&start, NULL, RACERS) == 0);
-    for (int i = 0; i < RACERS; i++) {
-        threads[i] = check_thread(ask, &start);
-    }
-    for (int i = 0; i < RACERS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(RACERS, ask, &start, 0);
     CHECK(pthread_barrier_destroy(&start) == 0);
     check_entry(0, "domain cprofiling");
     check_entry(1, NULL);

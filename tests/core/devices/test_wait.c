@@ -682,17 +682,6 @@ TEST(fork_during_a_search)
 
 /* Threads. */
 
-static void run_threads(int count, void *(*body)(void *))
-{
-    pthread_t threads[THREADS];
-    for (intptr_t i = 0; i < count; i++) {
-        threads[i] = check_thread(body, (void *)i);
-    }
-    for (int i = 0; i < count; i++) {
-        check_join(threads[i]);
-    }
-}
-
 static pthread_barrier_t barrier;
 
 static void *wait_at_once(void *unused)
@@ -709,7 +698,7 @@ TEST(threads_find_the_driver_together)
     for (int round = 0; round < 20; round++) {
         start_test();
         fake.activate(0);
-        run_threads(THREADS, wait_at_once);
+        check_threads(THREADS, wait_at_once, NULL, 1);
         check_counters(THREADS, 0, 0);
         CHECK(fake.references(0) == 1);
         check_rules();
@@ -788,7 +777,7 @@ static void check_rounds(void)
 TEST(threads_wait_together)
 {
     start_rounds();
-    run_threads(THREADS, wait_in_rounds);
+    check_threads(THREADS, wait_in_rounds, NULL, 1);
     CHECK(atomic_load(&outcomes[2]) == 0);
     CHECK(atomic_load(&outcomes[3]) == 0);
     check_no_reason();
@@ -801,7 +790,7 @@ TEST(threads_meet_errors)
         start_rounds();
         fake.fail("cuCtxSynchronize", 700, nth);
         fake.fail("cuDeviceGet", 700, nth * 10);
-        run_threads(THREADS, wait_in_rounds);
+        check_threads(THREADS, wait_in_rounds, NULL, 1);
         CHECK(atomic_load(&outcomes[2]) > 0);
         CHECK(atomic_load(&outcomes[3]) > 0);
         CHECK(!cprof_wait_probe());

@@ -849,13 +849,7 @@ static void *read_shared(void *argument)
 TEST(threads_that_read_one_snapshot)
 {
     shared all = {take_changed(1, NULL, 0), take_changed(2, NULL, 0)};
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(read_shared, &all);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, read_shared, &all, 0);
 }
 
 FAKE_ALLOC_MAIN(NULL, drop_all)

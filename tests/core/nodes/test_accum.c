@@ -391,14 +391,8 @@ static void *finish_many(void *unused)
 /* C1, E14: nothing is lost, and exactly n are skipped, under contention too. */
 TEST(threads)
 {
-    pthread_t threads[THREADS];
     skip_first(SKIPS);
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(finish_many, NULL);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(THREADS, finish_many, NULL, 0);
     cprof_figures figures = figures_now();
     CHECK_EQUAL(figures.skipped_count, SKIPS);
     CHECK_EQUAL(figures.error_count, THREADS * CALLS / 10);

@@ -538,13 +538,7 @@ static void *make_keys(void *registry)
 TEST(threads_make_the_same_keys)
 {
     cprof_registry *registry = cprof_registry_create(0);
-    pthread_t threads[8];
-    for (int i = 0; i < 8; i++) {
-        threads[i] = check_thread(make_keys, registry);
-    }
-    for (int i = 0; i < 8; i++) {
-        check_join(threads[i]);
-    }
+    check_threads(8, make_keys, registry, 0);
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, 300);
     CHECK_EQUAL(met.samples, 8 * 3 * 300);
