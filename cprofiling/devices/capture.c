@@ -104,27 +104,22 @@ static void say_passed_lock_held(char *buffer, size_t size)
     }
 }
 
-static void report_lock_held(char *buffer, size_t size)
-{
-    char passed[96] = "";
-    char answer[64] = "";
-    say_passed_lock_held(passed, sizeof passed);
-    if (cprof_capture.refusal > 0) {
-        (void)snprintf(answer, sizeof answer, "; %s answered %d", cprof_capture.refused, cprof_capture.refusal);
-    } else if (cprof_capture.refusal < 0) {
-        (void)snprintf(answer, sizeof answer, "; %s was left out: there was no driver", cprof_capture.refused);
-    }
-    (void)snprintf(buffer, size, "%" PRIu64 " of %" PRIu64 " calls captured%s%s", cprof_capture.begun, cprof_capture.count,
-                   passed, answer);
-}
-
 bool cprof_capture_report(char *buffer, size_t size)
 {
     (void)pthread_mutex_lock(&cprof_capture.lock);
     int phase = atomic_load(&cprof_capture.phase);
     bool any = phase == CPROF_CAPTURE_SET || phase == CPROF_CAPTURE_OVER;
     if (any) {
-        report_lock_held(buffer, size);
+        char passed[96] = "";
+        char answer[64] = "";
+        say_passed_lock_held(passed, sizeof passed);
+        if (cprof_capture.refusal > 0) {
+            (void)snprintf(answer, sizeof answer, "; %s answered %d", cprof_capture.refused, cprof_capture.refusal);
+        } else if (cprof_capture.refusal < 0) {
+            (void)snprintf(answer, sizeof answer, "; %s was left out: there was no driver", cprof_capture.refused);
+        }
+        (void)snprintf(buffer, size, "%" PRIu64 " of %" PRIu64 " calls captured%s%s", cprof_capture.begun, cprof_capture.count,
+                       passed, answer);
     } else {
         (void)snprintf(buffer, size, "%s", "");
     }

@@ -318,26 +318,21 @@ static uint64_t all_users_lock_held(void)
     return cupti.users[CPROF_CUPTI_COUNTS] + cupti.users[CPROF_CUPTI_TRACE];
 }
 
-static void begin_use_lock_held(cprof_cupti_use use)
-{
-    if (use == CPROF_CUPTI_COUNTS) {
-        atomic_store(&seen->is_counted, true);
-    } else if (cupti.users[use] == 0) {
-        if (all_users_lock_held() > 0) {
-            flush_lock_held(FLUSH_COMPLETE); /* what others did before is no part of it */
-        }
-        cupti.since_epoch = cprof_clock_since_epoch();
-        cupti.trace_begin = cprof_clock_read();
-        atomic_store(&seen->is_traced, true);
-    }
-}
-
 bool cprof_cupti_start(cprof_cupti_use use)
 {
     (void)pthread_mutex_lock(&cupti.lock);
     bool is_on = !cupti.is_forked && (all_users_lock_held() > 0 || open_lock_held());
     if (is_on) {
-        begin_use_lock_held(use);
+        if (use == CPROF_CUPTI_COUNTS) {
+            atomic_store(&seen->is_counted, true);
+        } else if (cupti.users[use] == 0) {
+            if (all_users_lock_held() > 0) {
+                flush_lock_held(FLUSH_COMPLETE); /* what others did before is no part of it */
+            }
+            cupti.since_epoch = cprof_clock_since_epoch();
+            cupti.trace_begin = cprof_clock_read();
+            atomic_store(&seen->is_traced, true);
+        }
         cupti.users[use]++;
     }
     (void)pthread_mutex_unlock(&cupti.lock);

@@ -302,20 +302,6 @@ static void count_copy(const cprof_cupti_record *record, cprof_launch_counts *co
     }
 }
 
-static void count_record(const cprof_cupti_record *record, cprof_ns duration_ns, uint32_t outer)
-{
-    cprof_launch_counts counts = {.launches = 0};
-    if (record->kind == CPROF_CUPTI_KERNEL) {
-        counts.kernels = 1;
-        counts.kernel_ns = (uint64_t)duration_ns;
-    } else if (record->kind == CPROF_CUPTI_MEMSET) {
-        counts.fills = 1;
-    } else {
-        count_copy(record, &counts);
-    }
-    cprof_cupti_launches_count(&seen->launches, outer, &counts);
-}
-
 /* What can be true of a record's times. */
 typedef enum {
     TIMES_NONE,     /* nothing; of damaged ones the rest is */
@@ -350,7 +336,16 @@ static void take_record(const cprof_cupti_record *record, const cprof_cupti_cloc
     count(&seen->untimed, times == TIMES_NONE);
     if (is_known) {
         cprof_ns duration_ns = cprof_cupti_clock_between(line, record->start, record->end);
-        count_record(record, times != TIMES_NONE ? duration_ns : 0, launch.outer);
+        cprof_launch_counts counts = {.launches = 0};
+        if (record->kind == CPROF_CUPTI_KERNEL) {
+            counts.kernels = 1;
+            counts.kernel_ns = (uint64_t)(times != TIMES_NONE ? duration_ns : 0);
+        } else if (record->kind == CPROF_CUPTI_MEMSET) {
+            counts.fills = 1;
+        } else {
+            count_copy(record, &counts);
+        }
+        cprof_cupti_launches_count(&seen->launches, launch.outer, &counts);
     }
     if (!atomic_load_explicit(&seen->is_traced, memory_order_relaxed)) {
         return;
@@ -359,24 +354,6 @@ static void take_record(const cprof_cupti_record *record, const cprof_cupti_cloc
         cprof_cupti_store_add_record(&seen->trace, record, launch.outer);
     } else {
         cprof_cupti_store_drop(&seen->trace, 1);
-    }
-}
-
-/* Reads a buffer up to its last complete record. */
-static void take_records(uint8_t *buffer, size_t valid_size)
-{
-    cprof_cupti_clock line = cprof_cupti_events_line();
-    cprof_cupti_result result;
-    void *bytes = NULL;
-    while ((result = seen->library.get_next_record(buffer, valid_size, &bytes)) == CPROF_CUPTI_SUCCESS && bytes != NULL) {
-        cprof_cupti_record record;
-        if (cprof_cupti_record_read(bytes, &record)) {
-            take_record(&record, &line);
-        }
-    }
-    if (result != CPROF_CUPTI_MAX_LIMIT_REACHED && result != CPROF_CUPTI_INVALID_KIND) {
-        int none = 0;
-        (void)atomic_compare_exchange_strong(&seen->decode_error, &none, result);
     }
 }
 
@@ -396,7 +373,20 @@ void cprof_cupti_events_complete(void *context, uint32_t stream, uint8_t *buffer
     (void)stream;
     (void)size;
     if (buffer != NULL && valid_size > 0 && atomic_load_explicit(&seen->session, memory_order_acquire) != 0) {
-        take_records(buffer, valid_size);
+        /* Reads a buffer up to its last complete record. */
+        cprof_cupti_clock line = cprof_cupti_events_line();
+        cprof_cupti_result result;
+        void *bytes = NULL;
+        while ((result = seen->library.get_next_record(buffer, valid_size, &bytes)) == CPROF_CUPTI_SUCCESS && bytes != NULL) {
+            cprof_cupti_record record;
+            if (cprof_cupti_record_read(bytes, &record)) {
+                take_record(&record, &line);
+            }
+        }
+        if (result != CPROF_CUPTI_MAX_LIMIT_REACHED && result != CPROF_CUPTI_INVALID_KIND) {
+            int none = 0;
+            (void)atomic_compare_exchange_strong(&seen->decode_error, &none, result);
+        }
     }
     uint8_t *none = NULL;
     if (buffer != NULL && !atomic_compare_exchange_strong(&seen->spare, &none, buffer)) {

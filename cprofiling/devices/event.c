@@ -281,20 +281,6 @@ static void resolve_one(cprof_gpu_context *context)
     cprof_lock_release(&stream->resolving);
 }
 
-static void resolve_all(cprof_gpu_context *context)
-{
-    size_t index = 0;
-    cprof_gpu_stream *stream = cprof_event_pool_stream(context, &index);
-    while (stream != NULL) {
-        cprof_lock_acquire(&stream->resolving);
-        while (resolve_oldest(context, stream)) {
-            continue;
-        }
-        cprof_lock_release(&stream->resolving);
-        stream = cprof_event_pool_stream(context, &index);
-    }
-}
-
 static void poll_context(cprof_gpu_context *context)
 {
     stay here = {.context = context};
@@ -307,7 +293,16 @@ static void poll_context(cprof_gpu_context *context)
     int mode;
     if (refuse_capture(context, NULL) == CPROF_GPU_KNOWN &&
         judge(context, cprof_context_visit_relax(&mode)) == CPROF_GPU_KNOWN) {
-        resolve_all(context);
+        size_t index = 0;
+        cprof_gpu_stream *stream = cprof_event_pool_stream(context, &index);
+        while (stream != NULL) {
+            cprof_lock_acquire(&stream->resolving);
+            while (resolve_oldest(context, stream)) {
+                continue;
+            }
+            cprof_lock_release(&stream->resolving);
+            stream = cprof_event_pool_stream(context, &index);
+        }
         (void)judge(context, cprof_context_visit_unrelax(&mode));
     }
     end_stay(&here);

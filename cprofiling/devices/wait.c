@@ -35,21 +35,6 @@ bool cprof_wait_probe(void)
     return cprof_driver_look() == CPROF_DRIVER_READY && waiting_is_on();
 }
 
-/* The one way to turn waiting off because of the driver: the first error wins. */
-static int fail(cprof_gpu_answer answer)
-{
-    int expected = WAITING_ON;
-    if (atomic_compare_exchange_strong(&gpu.state, &expected, WAITING_TURNING_OFF)) {
-        (void)snprintf(gpu.reason, sizeof gpu.reason, "%s (%d) from %s: " IS_OFF, cprof_driver_error_name(answer.code),
-                       answer.code, answer.function);
-        atomic_store_explicit(&gpu.state, WAITING_OFF, memory_order_release);
-    }
-    if (answer.code == CU_DEINITIALIZED) {
-        cprof_driver_has_shut_down();
-    }
-    return -answer.code;
-}
-
 /* 0 when the call succeeded. That there is no device or context (any more) is no error here. */
 static int check(cprof_gpu_answer answer)
 {
@@ -63,7 +48,17 @@ static int check(cprof_gpu_answer answer)
     case CU_CONTEXT_IS_DESTROYED:
         return CPROF_GPU_IDLE;
     default:
-        return fail(answer);
+        /* The one way to turn waiting off because of the driver: the first error wins. */
+        int expected = WAITING_ON;
+        if (atomic_compare_exchange_strong(&gpu.state, &expected, WAITING_TURNING_OFF)) {
+            (void)snprintf(gpu.reason, sizeof gpu.reason, "%s (%d) from %s: " IS_OFF, cprof_driver_error_name(answer.code),
+                           answer.code, answer.function);
+            atomic_store_explicit(&gpu.state, WAITING_OFF, memory_order_release);
+        }
+        if (answer.code == CU_DEINITIALIZED) {
+            cprof_driver_has_shut_down();
+        }
+        return -answer.code;
     }
 }
 

@@ -581,21 +581,6 @@ static int64_t integer_of(const cprof_json_value *value, int64_t none)
     return cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, none);
 }
 
-/* Where a row is on a device; if its args do not say, by its track, which is that of a stream. */
-static void set_place(const cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
-{
-    int64_t device = -1;
-    int64_t stream = -1;
-    if (row->kind == CPROF_KIND_DEVICE && find_own_kind(event) == OWN_KINDS) {
-        const cprof_track *track = &values->table->tracks[row->track];
-        device = track->pid_text == 0 && track->pid >= 0 && track->pid <= INT32_MAX ? track->pid : -1;
-        stream = track->tid_text == 0 ? track->tid : -1;
-    }
-    device = cprof_chrome_values_integer(VALUE(ELEMENT), INT32_MIN, INT32_MAX, device);
-    row->device = (int32_t)cprof_chrome_values_integer(VALUE(DEVICE), INT32_MIN, INT32_MAX, device);
-    row->stream = integer_of(VALUE(STREAM), stream);
-}
-
 static bool is_true(const cprof_json_value *value)
 {
     return value != NULL && value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 't';
@@ -629,7 +614,17 @@ static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_even
 
 cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row)
 {
-    set_place(values, event, row);
+    /* Where a row is on a device; if its args do not say, by its track, which is that of a stream. */
+    int64_t device = -1;
+    int64_t stream = -1;
+    if (row->kind == CPROF_KIND_DEVICE && find_own_kind(event) == OWN_KINDS) {
+        const cprof_track *track = &values->table->tracks[row->track];
+        device = track->pid_text == 0 && track->pid >= 0 && track->pid <= INT32_MAX ? track->pid : -1;
+        stream = track->tid_text == 0 ? track->tid : -1;
+    }
+    device = cprof_chrome_values_integer(VALUE(ELEMENT), INT32_MIN, INT32_MAX, device);
+    row->device = (int32_t)cprof_chrome_values_integer(VALUE(DEVICE), INT32_MIN, INT32_MAX, device);
+    row->stream = integer_of(VALUE(STREAM), stream);
     row->correlation = move_id(values, integer_of(VALUE(CORRELATION), -1));
     row->external_id = move_id(values, integer_of(VALUE(EXTERNAL_ID), -1));
     row->bytes = integer_of(VALUE(BYTES), CPROF_TABLE_UNKNOWN);

@@ -361,21 +361,6 @@ static void put_row(trace *t, size_t row)
     PUT(t, "}");
 }
 
-/* The first row that does not begin before a moment; the number of rows where there is none. */
-static size_t first_row_from(const cprof_table *table, cprof_ns at_ns)
-{
-    size_t low = 0;
-    for (size_t high = table->count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        if (table->start_ns[middle] < at_ns) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* The lane of the row at whose start an arrow begins or ends. */
 static unsigned lane_of(const cprof_table *table, const cprof_flow *flow)
 {
@@ -383,25 +368,21 @@ static unsigned lane_of(const cprof_table *table, const cprof_flow *flow)
     if (table->lane == NULL || table->tracks[flow->track].lanes == 0) {
         return 0;
     }
-    size_t row = first_row_from(table, flow->at_ns);
+    /* The first row that does not begin before a moment; the number of rows where there is none. */
+    size_t low = 0;
+    for (size_t high = table->count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (table->start_ns[middle] < flow->at_ns) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    size_t row = low;
     for (size_t i = 0; i < MOST_AT_ONCE && row < table->count && table->start_ns[row] == flow->at_ns; i++, row++) {
         lane = table->track[row] == flow->track ? table->lane[row] : lane;
     }
     return lane;
-}
-
-static void put_flow(trace *t, const cprof_flow *flow)
-{
-    begin_event(t, flow->phase);
-    put_cat_and_name(t, flow->cat, flow->name);
-    PUT(t, ",\"id\":");
-    t->json.at = cprof_json_write_unsigned(t->json.at, flow->id);
-    put_place(t, flow->track, lane_of(t->table, flow));
-    put_ts(t, flow->at_ns);
-    if (flow->binds_enclosing) {
-        PUT(t, ",\"bp\":\"e\"");
-    }
-    PUT(t, "}");
 }
 
 static bool ends_with(cprof_name string, const char *end)
@@ -564,7 +545,17 @@ static void put_events(trace *t)
         put_row(t, i);
     }
     for (size_t i = 0; i < table->flow_count && t->json.status == CPROF_OK; i++) {
-        put_flow(t, &table->flows[i]);
+        const cprof_flow *flow = &table->flows[i];
+        begin_event(t, flow->phase);
+        put_cat_and_name(t, flow->cat, flow->name);
+        PUT(t, ",\"id\":");
+        t->json.at = cprof_json_write_unsigned(t->json.at, flow->id);
+        put_place(t, flow->track, lane_of(t->table, flow));
+        put_ts(t, flow->at_ns);
+        if (flow->binds_enclosing) {
+            PUT(t, ",\"bp\":\"e\"");
+        }
+        PUT(t, "}");
     }
     if (table->flow_count == 0 && table->correlation != NULL) {
         put_arrows(t);

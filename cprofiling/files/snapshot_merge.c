@@ -324,23 +324,6 @@ static cprof_status merge_shape_tables(const cprof_snapshot_shapes *const *parts
     return status;
 }
 
-/* A copy of a key's. NULL without memory. */
-static cprof_snapshot_shapes *copy_of_shapes(const cprof_shapes_view *view)
-{
-    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
-    const cprof_shape_copy **items = cprof_snapshot_key_table(view->count, sizeof *items);
-    cprof_snapshot_shapes *table = NULL;
-    if (counts != NULL && items != NULL) {
-        for (size_t i = 0; i < view->count; i++) {
-            items[i] = &view->items[i];
-        }
-        (void)build(items, view->count, counts, &table); /* one part alone has no count that could grow */
-    }
-    cprof_alloc_release(items);
-    cprof_alloc_release(counts);
-    return table;
-}
-
 static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_copy *previous)
 {
     const cprof_shape_figures *f = &item->figures;
@@ -562,7 +545,19 @@ static bool set_shapes(cprof_snapshot_key *key, const cprof_shapes_view *shapes)
     if (shapes == NULL || shapes->count == 0) {
         return true;
     }
-    key->shapes = copy_of_shapes(shapes);
+    /* A copy of a key's. NULL without memory. */
+    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    const cprof_shape_copy **items = cprof_snapshot_key_table(shapes->count, sizeof *items);
+    cprof_snapshot_shapes *table = NULL;
+    if (counts != NULL && items != NULL) {
+        for (size_t i = 0; i < shapes->count; i++) {
+            items[i] = &shapes->items[i];
+        }
+        (void)build(items, shapes->count, counts, &table); /* one part alone has no count that could grow */
+    }
+    cprof_alloc_release(items);
+    cprof_alloc_release(counts);
+    key->shapes = table;
     return key->shapes != NULL;
 }
 

@@ -63,20 +63,6 @@ void cprof_registry_capture_owner(uint64_t owner, unsigned flags)
     add_flags(&capture, owner, flags);
 }
 
-static void take_out_of_list(cprof_registry *registry)
-{
-    cprof_lock_acquire(&list_lock);
-    if (registry->previous != NULL) {
-        registry->previous->next = registry->next;
-    } else {
-        first_registry = registry->next;
-    }
-    if (registry->next != NULL) {
-        registry->next->previous = registry->previous;
-    }
-    cprof_lock_release(&list_lock);
-}
-
 cprof_registry *cprof_registry_create(uint64_t owner)
 {
     cprof_registry *registry = cprof_alloc_zeroed(sizeof *registry);
@@ -107,7 +93,16 @@ void cprof_registry_destroy(cprof_registry *registry)
     if (registry == NULL) {
         return;
     }
-    take_out_of_list(registry);
+    cprof_lock_acquire(&list_lock);
+    if (registry->previous != NULL) {
+        registry->previous->next = registry->next;
+    } else {
+        first_registry = registry->next;
+    }
+    if (registry->next != NULL) {
+        registry->next->previous = registry->previous;
+    }
+    cprof_lock_release(&list_lock);
     for (size_t i = 0; i < registry->names.count; i++) {
         cprof_accum_dispose(accum_at(registry, i));
     }
