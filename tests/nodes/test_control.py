@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, counts, profiler_on, run_python
+from calls import NEVER, by_name, profiler_on, run_python
 from cprofiling import _core
 
 pytestmark = pytest.mark.native
@@ -140,24 +140,6 @@ def test_signatures_can_be_inspected() -> None:
         plain = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
         assert str(inspect.Signature(plain)) == expected
     assert list(inspect.signature(cp.Profiler().record).parameters) == ["stage", "node_name", "elapsed_ms"]
-
-
-def test_a_profiler_takes_no_arguments() -> None:
-    profiler: Any = cp.Profiler
-    for wrong in (lambda: profiler(1), lambda: profiler(enabled=True)):
-        with pytest.raises(TypeError, match="Profiler"):
-            wrong()
-
-
-def test_subclasses_of_profiler() -> None:
-    class Own(cp.Profiler):
-        def __init__(self) -> None:
-            self.mark = 5
-
-    own = Own()
-    own.set_profiling(True)
-    own.record("train", "n", 1.0)
-    assert (counts(own), own.mark) == ({"n": 1}, 5)
 
 
 # ---- full replacement, resets, skips -------------------------------------------------------------
@@ -546,35 +528,6 @@ def test_profilers_that_are_none(value: Any) -> None:
         with pytest.raises(TypeError, match=f"^profiler must be .*{type(value).__name__}"):
             take()
     assert vars(foreign) == {}
-
-
-# ---- the limit of keys (F5) ----------------------------------------------------------------------
-
-
-def use_late_keys(p: cp.Profiler) -> None:
-    for i in range(100):
-        with cp.stage("train"), p.profile_node(f"late {i}"):
-            pass
-        p.record("val", f"late {i}", 2.0)
-        p.record("train", f"late {i}", 3.0)
-
-
-def test_keys_beyond_the_limit_go_to_overflow_of_their_stage_with_one_warning() -> None:
-    p = profiler_on()
-    number = 65_536
-    for i in range(number):
-        p.record("train", f"n{i}", 1.0)
-    with pytest.warns(RuntimeWarning, match=r"65,?536") as caught:
-        use_late_keys(p)
-    assert len(caught) == 1
-    p.record("train", "n5", 4.0)
-    keys = {(stats.node_name, str(stats.stage)): stats.count for stats in p.get_profiling_summary()}
-    assert (keys[("__overflow__", "train")], keys[("__overflow__", "val")], keys[("n5", "train")]) == (200, 100, 2)
-    assert sum(keys.values()) == number + 301
-    assert len(keys) == number + 2
-    p.reset_profiling()
-    p.record("train", "after the reset", 1.0)
-    assert sum(counts(p).values()) == 1
 
 
 # ---- threads, finalizers, other ways in ----------------------------------------------------------

@@ -743,20 +743,6 @@ def test_an_instrumented_object_is_collected(p: cp.Profiler) -> None:
     assert counts(p) == {"n": 1}
 
 
-def test_a_removed_wrapper_leaves_no_cycle(p: cp.Profiler) -> None:
-    model = Model()
-    handle = p.instrument(model, "forward")
-    handle.remove()
-    reference = weakref.ref(model)
-    gc.disable()
-    try:
-        del model
-        assert reference() is None
-    finally:
-        gc.enable()
-    assert by_name(p) == {}
-
-
 class Attributes:
     """What lies in a class and is no method."""
 

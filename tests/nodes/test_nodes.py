@@ -226,30 +226,6 @@ def test_name_of_a_class_method_and_of_plain_arguments(p: cp.Profiler) -> None:
     assert counts(p) == {"of the class": 1, "of the subclass": 1, "-3": 2, "4": 1}
 
 
-def test_the_callable_for_the_name_may_ask_the_node_itself(p: cp.Profiler) -> None:
-    """Without end: it is stopped, and the calls that it made are none of the program's."""
-
-    class Asks:
-        @p.profile_node(name=lambda self: self.label().strip())
-        def label(self) -> str:
-            return " label "
-
-        @p.profile_node(name=lambda self: self.second())
-        def first(self) -> str:
-            return "first"
-
-        @p.profile_node(name=lambda self: self.first())
-        def second(self) -> str:
-            return "second"
-
-    asks = Asks()
-    assert [asks.label(), asks.label(), asks.first(), asks.second()] == [" label ", " label ", "first", "second"]
-    asks.label()
-    assert counts(p)["label"] == 3
-    assert set(counts(p)) == {"label", "first", "second"}
-    assert p.get_profiling_summary().internal_errors == 0
-
-
 @pytest.mark.parametrize(
     "form", ["function", "method", "bound", "partial", "object", "wrapped", "keyword only", "generator"]
 )

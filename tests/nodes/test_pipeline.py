@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, counts, in_new_thread, profiler_on, run_threads
+from calls import TICK, counts, in_new_thread, profiler_on
 
 pytestmark = pytest.mark.native
 
@@ -339,20 +339,6 @@ def test_copies_of_slotted_and_frozen_pipelines(duplicate: Any) -> None:
         assert other.name == "original"
         assert not other.profiling_enabled
     assert not dataclasses.replace(on(Frozen("x")), name="y").profiling_enabled
-
-
-def test_a_copied_or_pickled_profiler_is_new_and_off() -> None:
-    profiler = profiler_on(skip_first_n=3)
-    profiler.record("train", "n", 1.0)
-    for other in (
-        copy.copy(profiler),
-        copy.deepcopy(profiler),
-        *(pickle.loads(pickle.dumps(profiler, n)) for n in PROTOCOLS),
-    ):
-        assert type(other) is cp.Profiler
-        assert not other.profiling_enabled
-        assert other.get_profiling_summary() == []
-        assert other.get_profiling_summary().skip_first_n == 0
 
 
 # ---- forward and __call__ ------------------------------------------------------------------------
@@ -905,18 +891,6 @@ def test_rule_5_the_default_profiler(default: cp.Profiler) -> None:
     helper()
     assert cp.get_profiling_summary() == []
     assert not cp.profiling_enabled()
-
-
-def test_many_pipelines_in_many_threads(default: cp.Profiler) -> None:
-    pipelines = [on(Pipe(str(i))) for i in range(8)]
-
-    def work(start: int) -> None:
-        for i in range(200):
-            pipelines[(start + i) % 8].forward()
-
-    run_threads(*(functools.partial(work, i) for i in range(8)))
-    assert [piped(pipe) for pipe in pipelines] == [{"helper": 400, "Pipe.step": 200}] * 8
-    assert counts(default) == {}
 
 
 def test_a_pipeline_that_dies_while_it_runs() -> None:

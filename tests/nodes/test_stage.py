@@ -737,30 +737,6 @@ def test_a_default_changes_calls_of_a_node_that_ran_before(p: cp.Profiler) -> No
     assert seen(p) == [("inference", 2), ("train", 2)]
 
 
-def test_tasks_have_stages_of_their_own(p: cp.Profiler) -> None:
-    async def work(name: str) -> None:
-        for i in range(20):
-            with cp.stage(name):
-                await asyncio.sleep(0)
-                mark(p)
-                if i % 3 == 0:
-                    with cp.stage(f"{name} inner"):
-                        await asyncio.sleep(0)
-                        mark(p)
-            await asyncio.sleep(0)
-            mark(p, "outside")
-
-    async def main() -> None:
-        with cp.stage("main"):
-            await asyncio.gather(*(work(f"task {i}") for i in range(5)))
-
-    asyncio.run(main())
-    expected = {("outside", "main"): 100}
-    for i in range(5):
-        expected |= {("n", f"task {i}"): 20, ("n", f"task {i} inner"): 7}
-    assert stages(p) == expected
-
-
 @pytest.mark.parametrize("value", [None, "a text", (1, 2, 3, 4)])
 def test_whoever_sets_the_variable_of_stages_breaks_nothing(p: cp.Profiler, value: object) -> None:
     def run() -> None:

@@ -132,13 +132,9 @@ def _opened_directly(path: str) -> BinaryIO | None:
                 return io.BufferedWriter(_Patient(connection.detach(), "wb", path))
         if kind == stat.S_IFIFO:
             return io.BufferedWriter(_Patient(_opened_pipe(there), "wb", path))
-        return open(there, "wb", opener=_open_device)
+        return os.fdopen(os.open(there, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC), "wb")
     finally:
         os.close(held)
-
-
-def _open_device(path: str, _flags: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _opened_pipe(path: str) -> int:

@@ -525,7 +525,7 @@ def _replace(
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
     # Classes in C cannot be changed, nor can instances be told apart without weak references.
-    can_change = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__
+    can_change = cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls.__weakrefoffset__ != 0
     with _instrumenting:
         handle = Instrumentation(obj, attr)  # first: without memory for it nothing may be changed
         if attr in _own(obj) or found is None or not can_change:

@@ -27,20 +27,16 @@ def checked_edges(edges: object) -> tuple[Edge, ...]:
     for place, edge in enumerate(edges):
         if isinstance(edge, (str, bytes)) or not isinstance(edge, Sequence) or len(edge) != 2:
             raise TypeError(f"edges[{place}] must be a pair of node names, got {shown_value(edge)}")
-        before, after = (_checked_name(f"edges[{place}][{side}]", name) for side, name in enumerate(edge))
-        found[before, after] = None
+        names = [checked_text(f"edges[{place}][{side}]", name) for side, name in enumerate(edge)]
+        for side, name in enumerate(names):
+            if "\0" in name or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
+                raise ValueError(
+                    f"edges[{place}][{side}] must be a node's name, without NUL and of at most {_LONGEST_NAME} bytes, "
+                    f"got {shown_value(name)}"
+                )
+        found[names[0], names[1]] = None
     Graph(tuple(found))
     return tuple(found)
-
-
-def _checked_name(parameter: str, name: object) -> str:
-    text = checked_text(parameter, name)
-    if "\0" in text or len(text.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
-        raise ValueError(
-            f"{parameter} must be a node's name, without NUL and of at most {_LONGEST_NAME} bytes, "
-            f"got {shown_value(name)}"
-        )
-    return text
 
 
 class Graph:

@@ -6,7 +6,6 @@ import html
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
@@ -56,9 +55,9 @@ class Histogram:
         """
         wanted = arguments.number_between("fraction", fraction, 0.0, 1.0)
         rank = max(math.ceil(wanted * self.count), 1)
-        for (lower_ms, upper_ms, _), seen in zip(
-            self.buckets, accumulate(each[2] for each in self.buckets), strict=True
-        ):
+        seen = 0
+        for lower_ms, upper_ms, count in self.buckets:
+            seen += count
             if seen >= rank:
                 return (lower_ms + upper_ms) / 2
         return None
@@ -97,19 +96,15 @@ class Histogram:
         if not self.buckets:
             return f"{self.title()}: no samples"
         low, high = self.buckets[0][0], self.buckets[-1][1]
+        start = max(low, 1e-9)  # of a logarithmic axis
+        scale = _WIDTH / math.log(high / start)
         counts = [0] * _WIDTH
-        for place, (*_, count) in zip(self._places(low, high), self.buckets, strict=True):
-            counts[place] += count
+        for lower_ms, upper_ms, count in self.buckets:
+            place = int(math.log((lower_ms + upper_ms) / 2 / start) * scale)
+            counts[min(max(place, 0), _WIDTH - 1)] += count
         most = max(counts)
         strip = "".join(_BLOCKS[math.ceil(8 * count / most)] for count in counts)
         return f"{self.title()}: {self.count:,} samples\n{format_time(low)} |{strip}| {format_time(high)}"
-
-    def _places(self, low: float, high: float) -> Iterator[int]:
-        """Yield each bucket's place in the strip, on a logarithmic axis."""
-        start = max(low, 1e-9)
-        scale = _WIDTH / math.log(high / start)
-        for lower_ms, upper_ms, _ in self.buckets:
-            yield min(max(int(math.log((lower_ms + upper_ms) / 2 / start) * scale), 0), _WIDTH - 1)
 
 
 Histogram.__module__ = "cprofiling"

@@ -256,7 +256,12 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
     reason = "there is no commit in it"
     refused = None
     for _ in range(_TRIES):
-        commits = sorted(_commits(file), reverse=True)
+        commits = []
+        for place in (_PLACES, _PLACES + _PLACE):
+            data = os.pread(file.fileno(), _COMMIT.size, place)
+            if len(data) == _COMMIT.size and any(data[:8]) and _core.checksum(data[:-8]) == _COMMIT.unpack(data)[-1]:
+                commits.append(_COMMIT.unpack(data))
+        commits.sort(reverse=True)
         if commits and commits[0] == refused:
             break
         if commits:
@@ -268,15 +273,6 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
             refused = commits[0]
             reason = "cut or changed bytes: wrong checksum of its statistics"
     raise _core.FormatError(reason)
-
-
-def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
-    for place in range(2):
-        data = os.pread(file.fileno(), _COMMIT.size, _PLACES + place * _PLACE)
-        if len(data) == _COMMIT.size:
-            commit = _COMMIT.unpack(data)
-            if commit[0] and commit[-1] == _core.checksum(data[:-8]):
-                yield commit
 
 
 def _parts(data: bytes) -> Iterator[LivePart]:

@@ -19,31 +19,24 @@ _CALLS, _ROUNDS = 100, 21
 _DRIVER = "CPROFILING_LIBCUDA"
 
 
-def options() -> dict[str, dict[str, Any]]:
-    """Return the measured options as keywords of ``set_profiling`` by name.
-
-    Refused counters are left out, and so is CUPTI, which other tools may use. No device is used: ``gpu_time`` is the
-    cost without one.
-    """
-    counters = [name for name, _, reason in _core.perf_status() if reason is None]
-    return {
-        "gpu_time": {"gpu_time": True},
-        "memory": {"memory": True},
-        **{name: {"counters": (name,)} for name in counters},
-    }
-
-
 def own_costs_ns() -> dict[str, float]:
     """Return the cost per call in ns over an unprofiled call, by option.
 
     Each includes the cost of plain statistics. Figures are medians of short interleaved loops, with one Profiler per
-    option.
+    option. Refused counters are left out, and so is CUPTI, which other tools may use. No device is used: ``gpu_time``
+    is the cost without one.
     """
+    counters = [name for name, _, reason in _core.perf_status() if reason is None]
+    options: dict[str, dict[str, Any]] = {
+        "gpu_time": {"gpu_time": True},
+        "memory": {"memory": True},
+        **{name: {"counters": (name,)} for name in counters},
+    }
     nodes: dict[str, Callable[[], None]] = {}
     rounds: list[dict[str, float]] = []
     hidden = os.environ.pop(_DRIVER, None)  # so that no call loads the driver that the environment names
     try:
-        for name, keywords in options().items():
+        for name, keywords in options.items():
             profiler = Profiler()
             profiler.set_profiling(True, **keywords)
             nodes[name] = profiler.profile_node("nothing")(_nothing)

@@ -39,18 +39,11 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
     """
     global _is_any_asked  # noqa: PLW0603 of the process
     _is_any_asked = True
-    looks, resets = _checked_memory(memory)
-    return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
-
-
-def _checked_memory(memory: object) -> tuple[bool, bool]:
-    if isinstance(memory, str):
-        if memory != PEAK:
-            raise ValueError(f'memory must be a bool or "peak", got {shown_value(memory)}')
-        return True, True
-    if memory is not True and memory is not False:
-        raise TypeError(f'memory must be a bool or "peak", got {shown_value(memory)}')
-    return memory, False
+    if memory is not True and memory is not False and memory != PEAK:
+        error = ValueError if isinstance(memory, str) else TypeError
+        raise error(f'memory must be a bool or "peak", got {shown_value(memory)}')
+    asked = 0 if counters is None else checked_counters(counters)
+    return checked_stream(gpu_stream), memory is not False, memory == PEAK, asked
 
 
 def checked_counters(counters: Iterable[str]) -> int:

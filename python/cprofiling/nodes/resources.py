@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments
-from cprofiling._internal.text import checked_text, counted
+from cprofiling._internal.text import checked_text
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -212,11 +212,10 @@ def _counters(row: Any) -> NodeCounters:
 
 
 def _gpu_fields(gpu: Any) -> dict[str, Any]:
-    notes = [
-        f"{cause} ({counted(number, 'call')})" for cause, number in zip(_CAUSES, gpu.missed, strict=True) if number
-    ]
+    missed = zip(_CAUSES, gpu.missed, strict=True)
+    notes = [f"{cause} ({calls} call{'s' * (calls != 1)})" for cause, calls in missed if calls]
     if gpu.multi_stream:
-        notes.append(f"{counted(gpu.multi_stream, 'call')} began on one stream and ended on another")
+        notes.append(f"{gpu.multi_stream} call{'s' * (gpu.multi_stream != 1)} began on one stream and ended on another")
     if gpu.queue_delay_ms is None and gpu.count > gpu.multi_stream:
         notes.append(_NO_QUEUE)
     return {

@@ -67,8 +67,16 @@ def format_profiling_table(
     for row in rows:
         total_ms += row.total_ms
     total_line = f"{'TOTAL':<{len(header) - 11}} {total_ms / 1000:>10.3f}"
-    lines = [title, header, dashes, *map(_table_row, rows), dashes, total_line]
-    if not _is_one_after_the_other(rows):
+    shown = [
+        f"{shown_text('node_name', row.node_name):<40} {shown_text('stage', row.stage):<12} {row.count:>5} "
+        f"{row.mean_ms:>10.2f} {row.std_ms:>10.2f} {row.min_ms:>10.2f} {row.max_ms:>10.2f} {row.median_ms:>10.2f} "
+        f"{row.total_ms / 1000:>10.3f}"
+        for row in rows
+    ]
+    lines = [title, header, dashes, *shown, dashes, total_line]
+    is_own = all(isinstance(row, NodeProfilingStats) for row in rows)  # cuvis-ai-core prints its own with one line
+    has_inside = is_own and any(own_ms(row) < row.total_ms * (1 - _ROUNDING) for row in rows)
+    if has_inside or (is_own and len({(checked_text("stage", row.stage), row.count) for row in rows}) > 1):
         lines += frame_lines(rows, total_frames)
     elif rows[0].count > 0:
         frame_ms = total_ms / rows[0].count
@@ -87,14 +95,6 @@ def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
             told.append(f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {p50_ms:.2f} ms")
     more = f" and {len(told) - NAMED:,} more" if len(told) > NAMED else ""
     return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:NAMED])}{more}"] if told else []
-
-
-def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
-    """Return whether the totals over the first count are the frame time."""
-    if not all(isinstance(row, NodeProfilingStats) for row in rows):
-        return True  # as cuvis-ai-core prints its own
-    is_flat = all(row.self_total_ms is None or row.self_total_ms >= row.total_ms * (1 - _ROUNDING) for row in rows)
-    return is_flat and len({(checked_text("stage", row.stage), row.count) for row in rows}) == 1
 
 
 class FrameCount(NamedTuple):
@@ -244,14 +244,6 @@ def no_such_stage(stage: str, known: Iterable[str]) -> str:
 def frames_per_second(frame_ms: float) -> float:
     """Return the frames per second for a frame time in ms, 0.0 for 0."""
     return 1000.0 / frame_ms if frame_ms > 0 else 0.0
-
-
-def _table_row(row: NodeProfilingStats) -> str:
-    return (
-        f"{shown_text('node_name', row.node_name):<40} {shown_text('stage', row.stage):<12} {row.count:>5} "
-        f"{row.mean_ms:>10.2f} {row.std_ms:>10.2f} {row.min_ms:>10.2f} {row.max_ms:>10.2f} {row.median_ms:>10.2f} "
-        f"{row.total_ms / 1000:>10.3f}"
-    )
 
 
 def is_failures_only(row: NodeProfilingStats) -> bool:
