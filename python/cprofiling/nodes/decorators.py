@@ -379,7 +379,8 @@ class Instrumentation:
         if owner is None or wrapper is None:
             return
         wrapper.detach()
-        below = lowest = wrapper
+        below: Any = wrapper
+        lowest: Any = wrapper
         with _instrumenting:
             while isinstance(below, _core.Function) and below.detached:
                 below = below.__wrapped__

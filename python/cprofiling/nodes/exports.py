@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     import pandas as pd
     import polars as pl
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
-    from cprofiling.nodes.stats import ProfilingSummary
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
     from cprofiling.report.view import View
 
 
@@ -237,6 +239,15 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     from cprofiling.report import plots
 
     return plots.plot_histogram(histogram, ax)
+
+
+def shapes_from(rows: Sequence[Any], nodes: Sequence[NodeProfilingStats]) -> Sequence[ShapeStats]:
+    """Return the calls by input signature; none where the interpreter ends before any were read."""
+    with suppress(ImportError):
+        from cprofiling.nodes import input_shapes
+
+        return input_shapes.shapes_from(rows, nodes)
+    return ()
 
 
 def shapes_html(shapes: Sequence[ShapeStats]) -> str:
