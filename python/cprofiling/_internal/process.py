@@ -65,10 +65,7 @@ def host() -> str:
 
 
 def is_first_with(owner: str) -> bool:
-    """Return whether no parent process uses this variable.
-
-    One that does tells its children.
-    """
+    """Return whether no parent process uses this variable."""
     own = f"{os.getpid()}:{_start_time()}"
     return os.environ.setdefault(owner, own) == own
 

@@ -28,10 +28,7 @@ def number_of(elapsed_ns: int) -> int:
 
 
 def edge_ns(number: int) -> float:
-    """Return the exact lower edge of a bucket in ns.
-
-    The upper edge is the lower edge of ``number + 1``.
-    """
+    """Return the exact lower edge of a bucket in ns."""
     row, place = divmod(number, _ROW)
     edge = place if row == 0 else (_ROW + place) << (row - 1)
     return edge / _ROW

@@ -139,10 +139,7 @@ def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, 
 
 
 def bind_class(cls: type) -> bool:
-    """Wrap a class's forward and __call__, to own the calls inside; return whether there was any.
-
-    An inherited __call__ stays as it is if there is a forward, which it calls.
-    """
+    """Wrap a class's forward and __call__, to own the calls inside; return whether there was any."""
     has_changed = has_forward = False
     for attribute in ("forward", "__call__"):
         for owner in cls.__mro__:

@@ -59,10 +59,7 @@ class Graph:
             raise ValueError(f"edges must not go in circles, got {cycle}") from None
 
     def ends(self, times: Mapping[str, float]) -> dict[str, float]:
-        """Return the earliest end of each node from the first one's begin.
-
-        times: durations by node, 0 for missing ones.
-        """
+        """Return the earliest end of each node from the first one's begin."""
         ends: dict[str, float] = {}
         for node in self.nodes:
             start = max((ends[before] for before in self._before[node]), default=0)

@@ -40,10 +40,7 @@ def not_entered(stages: Iterable[str]) -> str:
 
 
 def reasons_beyond(rows: Iterable[Any], note: str | None) -> tuple[str, ...]:
-    """Return why resource figures are missing, one sentence each.
-
-    note: remark of a device on itself, or None.
-    """
+    """Return why resource figures are missing, one sentence each."""
     known = [row.resources for row in rows if row.resources is not None]
     asked = 0
     for each in known:

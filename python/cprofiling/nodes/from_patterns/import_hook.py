@@ -39,11 +39,7 @@ class NodeFinder:
     """
 
     def __init__(self, patterns: Patterns, main: str | None, prepared: Preparer | None = None) -> None:
-        """Have the patterns ready.
-
-        main: The module that is run as ``__main__``, if it is one that is imported.
-        prepared: Returns the loader that makes nodes, by default of source that it compiles itself.
-        """
+        """Take the patterns, the module run as ``__main__`` if it is imported, and what makes its loader."""
         self._patterns = patterns
         self._prepared = _prepared if prepared is None else prepared
         self._main = main
@@ -137,7 +133,6 @@ class LoaderThen:
     """Loader that calls another one, then acts on the loaded module."""
 
     def __init__(self, loader: Any, action: Action) -> None:
-        """Wrap ``loader`` and call ``action`` with the module."""
         self._loader = loader
         self._action = action
 

@@ -112,10 +112,7 @@ class Patterns:
         return Selection(found, is_default=not self.texts) if found else None
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
-        """Yield a hint for each pattern without a match.
-
-        modules: names of the imported modules.
-        """
+        """Yield a hint for each pattern without a match."""
         there = list(dict.fromkeys([MAIN, *modules]))
         for pattern in self._patterns if self.texts else ():
             if not pattern.is_met:

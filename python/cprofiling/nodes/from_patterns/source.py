@@ -37,10 +37,7 @@ _MARKING = "coroutine"  # types.coroutine marks the function itself; a node on t
 
 
 def as_node(function: Any, name: str | None = None) -> Any:
-    """Make a node of a function, or leave it as it is if that fails.
-
-    name: default is the qualified name.
-    """
+    """Make a node of a function, or leave it as it is if that fails."""
     try:
         node = wrap(function, name=function.__qualname__ if name is None else name, stage=None, profiler=PROFILER)
     except Exception:  # noqa: BLE001 the program goes on as without us
@@ -60,24 +57,14 @@ def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], c
     """Compile a module with the wanted functions as nodes, None without any.
 
     Nodes go below all decorators, but for some that need the plain function. Lines and columns match the source.
-
-    Args:
-        source: The text of the module; bytes are decoded as Python does.
-        path: Its name in tracebacks.
-        is_wanted: Whether the function of this qualified name is wanted; asked for each that is defined by ``def``.
-        compiler: Makes code of a syntax tree and the path.
-
-    Raises SyntaxError, ValueError (a NUL) or RecursionError for what Python does not compile either.
+    ``is_wanted`` is asked for the qualified name of each function defined by ``def``. Raises what Python does.
     """
     tree = ast.parse(source, path)
     return _with_decorators(compiler(tree, path)) if mark(tree, is_wanted) else None
 
 
 def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
-    """Decorate the wanted functions of a module (see ``MARKED``).
-
-    Returns whether there is any.
-    """
+    """Decorate the wanted functions of a module (see ``MARKED``)."""
     wanted = [(definition, in_class) for definition, name, in_class in _definitions(tree) if is_wanted(name)]
     for definition, in_class in wanted:
         _mark(definition, in_class)
@@ -85,10 +72,7 @@ def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
 
 
 def compiled_script(path: str, selection: Selection) -> CodeType | None:
-    """Compile a script like ``compiled``.
-
-    None also if it cannot be read or compiled, as Python itself reports that error.
-    """
+    """Compile a script like ``compiled``."""
     if not os.path.isfile(path):  # a pipe, which can be read once
         return None
     loader = SourceFileLoader("__main__", path)
