@@ -87,22 +87,18 @@ def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:
 
 
 def _node(place: int, step: Any) -> Any:
-    """Return a step that counts its calls and otherwise behaves the same."""
+    """Return a step that counts its calls and otherwise behaves the same.
+
+    Its node is called by its class, with those of filters fused in it.
+    """
     with contextlib.suppress(Exception):  # what cannot be counted runs all the same
-        name = f"{place} {_name_of(step)}"
+        name, filters = f"{place} {type(step).__name__}", getattr(step, "_filters", None)
+        if isinstance(filters, list):
+            parts = [type(each).__name__ for each in filters]
+            if len(", ".join(parts).encode()) > _LONGEST:
+                parts = [f"{len(parts)} filters"]
+            gain = getattr(step, "_gain", 1.0)
+            name += f"({', '.join(parts if gain == 1.0 else [*parts, f'gain {gain}'])})"
         for stage, profiler in tuple(_Patch.wanted):
             step = profile_node(step, name=name, stage=stage, profiler=profiler)
     return step
-
-
-def _name_of(step: Any) -> str:
-    """Return a step's class, with those of filters fused in it."""
-    filters = getattr(step, "_filters", None)
-    name = type(step).__name__
-    if not isinstance(filters, list):
-        return name
-    parts = [type(each).__name__ for each in filters]
-    if len(", ".join(parts).encode()) > _LONGEST:
-        parts = [f"{len(parts)} filters"]
-    gain = getattr(step, "_gain", 1.0)
-    return f"{name}({', '.join(parts if gain == 1.0 else [*parts, f'gain {gain}'])})"

@@ -173,7 +173,16 @@ def start(value: str, variable: str, default: Profiler) -> None:
     try:
         path = os.path.abspath(arguments.path(variable, value))
         output = OutputPath(path, is_first=is_first)
-        core = _opened_or_later(output)
+        core = None
+        if output.is_owner:
+            try:
+                core = _opened(output.path, say)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                output.is_owner = False  # a server has several workers, and knows nothing of this itself
+                say(f"{output.path!a} is another process's: statistics are kept in {output.wanted()!a}")
+        core = core or _later(output.wanted())
     except (OSError, ValueError, UnusablePathError) as error:
         if is_first:  # the others would repeat it
             say(f"{variable}={shown_path(value)} cannot be used, so no statistics are kept there: {reason(error)}")
@@ -192,19 +201,6 @@ def commit() -> None:
 
 
 # ---- How a file comes to be
-
-
-def _opened_or_later(output: OutputPath) -> _core.LiveFile:
-    """Return a new live file at its path, or beside a taken one."""
-    if output.is_owner:
-        try:
-            return _opened(output.path, say)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            output.is_owner = False  # a server has several workers, and knows nothing of this itself
-            say(f"{output.path!a} is another process's: statistics are kept in {output.wanted()!a}")
-    return _later(output.wanted())
 
 
 def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
