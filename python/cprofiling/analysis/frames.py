@@ -20,12 +20,11 @@ from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.inference_reports import INFERENCE
-from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.nodes.stats import ExecutionStage
 from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, drop_notes, grouped
-from cprofiling.recording.columns import column as column_of
+from cprofiling.recording.columns import Recording, column, drop_notes, grouped
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
@@ -79,18 +78,18 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
 class FrameFigures:
     """Frames of one stage, or one recording, and what they take."""
 
-    stage: str = column("Stage", tip="The execution stage.")
-    frames: int | None = column("Frames", "count", "How many frames; those that were skipped, or failed, included.")
-    basis: str = column("Known by", tip="How the number of frames is known, or why it is not.", whole=True)
-    wall_ms: float | None = column(
+    stage: str = figure("Stage", tip="The execution stage.")
+    frames: int | None = figure("Frames", "count", "How many frames; those that were skipped, or failed, included.")
+    basis: str = figure("Known by", tip="How the number of frames is known, or why it is not.", whole=True)
+    wall_ms: float | None = figure(
         "Wall", "ms", "From the first frame's begin to the last one's end, without other stages."
     )
-    fps: float | None = column("Frames per second", "per_second", "Frames that went through, by the wall clock.")
-    latency_ms: float | None = column("Latency", "ms", "Mean time of one frame from its begin to its end.")
-    p99_ms: float | None = column("p99", "ms", "99th percentile of it.")
-    nodes_ms: float | None = column("In nodes", "ms", "Time of all nodes for one frame, added up.")
-    serial_fps: float | None = column("One by one", "per_second", "Frames per second if they went through one by one.")
-    at_once: float | None = column("At once", "number", "How many frames were on their way at a time, on average.")
+    fps: float | None = figure("Frames per second", "per_second", "Frames that went through, by the wall clock.")
+    latency_ms: float | None = figure("Latency", "ms", "Mean time of one frame from its begin to its end.")
+    p99_ms: float | None = figure("p99", "ms", "99th percentile of it.")
+    nodes_ms: float | None = figure("In nodes", "ms", "Time of all nodes for one frame, added up.")
+    serial_fps: float | None = figure("One by one", "per_second", "Frames per second if they went through one by one.")
+    at_once: float | None = figure("At once", "number", "How many frames were on their way at a time, on average.")
 
 
 class FramesPerSecond(Insight[FrameFigures]):
@@ -158,7 +157,7 @@ class RecordedFrames:
                 raise ValueError(
                     f"frame must be the name of a node, a labelled block or a step, got {shown_value(name)}"
                 )
-        flags, outcomes = column_of(recording, "flags"), column_of(recording, "outcome")
+        flags, outcomes = column(recording, "flags"), column(recording, "outcome")
         whole = [row for row in found if not outcomes[row] and not flags[row] & (UNFINISHED | CUT)]
         self.rows = whole[skip:]
         self.left_out, self.skipped = len(found) - len(whole), len(whole) - len(self.rows)
@@ -220,7 +219,7 @@ class RecordedFrames:
     def stages(self) -> list[str]:
         """The stage of each frame, or of the nodes in it."""
         evidence = self.evidence
-        numbers = column_of(evidence.recording, "stage")
+        numbers = column(evidence.recording, "stage")
         inside: list[set[str]] = [set() for _ in self.rows]
         for row, place in self.places.items():
             inside[place].add(evidence.strings[numbers[row]])
@@ -232,7 +231,7 @@ class RecordedFrames:
 
     def stages_of_nodes(self) -> dict[int, str]:
         """Return the stages of all calls of nodes."""
-        numbers = column_of(self.evidence.recording, "stage")
+        numbers = column(self.evidence.recording, "stage")
         return {row: self.evidence.strings[numbers[row]] for row in self.evidence.nodes}
 
     def notes(self) -> list[str]:

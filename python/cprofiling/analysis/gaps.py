@@ -12,10 +12,9 @@ from cprofiling._internal.row_kinds import SUSPENDABLE
 from cprofiling._internal.text import counted
 from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.frames import RecordedFrames
-from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, grouped
-from cprofiling.recording.columns import column as column_of
+from cprofiling.recording.columns import Recording, column, grouped
 from cprofiling.recording.tree import nodes_around
 
 
@@ -27,17 +26,17 @@ class GapFigures:
         row: The row after which the longest gap is: of the node before it, else of the frame.
     """
 
-    previous: str | None = column("After", tip="The node that ended last before the gap.", absent="(begin)")
-    next: str | None = column("Before", tip="The node that began after the gap.", absent="(end)")
-    count: int = column("Gaps", "count", "How many there are.")
-    total_ms: float = column("Total", "ms", "Their time.")
-    p50_ms: float = column("p50", "ms", "Their median.")
-    max_ms: float = column("Longest", "ms", "The longest.")
-    share: float = column("Share", "share", "Their part of the time of all frames.")
-    elsewhere_ms: float | None = column(
+    previous: str | None = figure("After", tip="The node that ended last before the gap.", absent="(begin)")
+    next: str | None = figure("Before", tip="The node that began after the gap.", absent="(end)")
+    count: int = figure("Gaps", "count", "How many there are.")
+    total_ms: float = figure("Total", "ms", "Their time.")
+    p50_ms: float = figure("p50", "ms", "Their median.")
+    max_ms: float = figure("Longest", "ms", "The longest.")
+    share: float = figure("Share", "share", "Their part of the time of all frames.")
+    elsewhere_ms: float | None = figure(
         "Nodes elsewhere", "ms", "The part of it in which nodes ran on other threads, if any did."
     )
-    threads: int = column("Threads", "count", "On how many threads they are.")
+    threads: int = figure("Threads", "count", "On how many threads they are.")
     row: int = -1
 
 
@@ -160,6 +159,6 @@ def _notes(found: RecordedFrames, whole: int, share: float | None) -> list[str]:
             f"In {share:.1%} of the {milliseconds} between the first and the last node of each thread no node ran.",
             f"What is between frames is in it, as frames are not known: {found.basis}.",
         ]
-    if any(flag & SUSPENDABLE for flag in column_of(found.evidence.recording, "flags")):
+    if any(flag & SUSPENDABLE for flag in column(found.evidence.recording, "flags")):
         notes.append("Coroutines and generators count as running while they are suspended.")
     return [*notes, *found.notes()]

@@ -40,7 +40,7 @@ class Insight(Figures[_T]):
     def __init__(self, kind: type[_T], title: str, figures: Iterable[_T] = (), notes: Iterable[str] = ()) -> None:
         """Make a list of ``figures``, values of the dataclass ``kind``.
 
-        Its fields that are made by ``column`` are columns; others are values only.
+        Its fields that are made by ``figure`` are columns; others are values only.
         """
         super().__init__(kind, figures, notes)
         self.title = title
@@ -77,7 +77,7 @@ class Insight(Figures[_T]):
         return Table([each.name for each in used], shown, self.notes)
 
 
-def column(
+def figure(
     title: str,
     unit: str = "text",
     tip: str = "",

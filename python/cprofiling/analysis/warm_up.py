@@ -17,10 +17,9 @@ from cprofiling._internal.row_kinds import CUT, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed
 from cprofiling.analysis import steady_state
 from cprofiling.analysis.evidence import NS_PER_MS, Evidence
-from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.analysis.steady_state import Level, steadiness
-from cprofiling.recording.columns import column as column_of
-from cprofiling.recording.columns import drop_notes, grouped
+from cprofiling.recording.columns import column, drop_notes, grouped
 
 if TYPE_CHECKING:
     from cprofiling.nodes.buckets import Bucket
@@ -50,17 +49,17 @@ class WarmUpFigures:
         rows: The rows of the recording that are its cold calls.
     """
 
-    node: str = column("Node", tip="The node.")
-    stage: str = column("Stage", tip="Its execution stage.")
-    count: int = column("Calls", "count", "Calls that succeeded; others use up no skip.")
-    state: str = column("State", tip="What the series of its times does, or its first call.")
-    cold: int | None = column("Cold calls", "count", "First calls that are slower than steady ones.", default=None)
-    first_ms: float | None = column("First", "ms", "The first call.", default=None)
-    cold_ms: float | None = column("Cold mean", "ms", "Mean of the cold calls.", default=None)
-    warm_ms: float | None = column("Warm median", "ms", "Median of the others.", default=None)
-    excess_ms: float | None = column("Cost", "ms", "What the cold calls take beyond warm ones.", default=None)
-    own_excess_ms: float | None = column("Own cost", "ms", "The part of it in no node called inside.", default=None)
-    p_value: float | None = column("p", "number", "How likely steady calls are to begin so slowly.", default=None)
+    node: str = figure("Node", tip="The node.")
+    stage: str = figure("Stage", tip="Its execution stage.")
+    count: int = figure("Calls", "count", "Calls that succeeded; others use up no skip.")
+    state: str = figure("State", tip="What the series of its times does, or its first call.")
+    cold: int | None = figure("Cold calls", "count", "First calls that are slower than steady ones.", default=None)
+    first_ms: float | None = figure("First", "ms", "The first call.", default=None)
+    cold_ms: float | None = figure("Cold mean", "ms", "Mean of the cold calls.", default=None)
+    warm_ms: float | None = figure("Warm median", "ms", "Median of the others.", default=None)
+    excess_ms: float | None = figure("Cost", "ms", "What the cold calls take beyond warm ones.", default=None)
+    own_excess_ms: float | None = figure("Own cost", "ms", "The part of it in no node called inside.", default=None)
+    p_value: float | None = figure("p", "number", "How likely steady calls are to begin so slowly.", default=None)
     warm_mean_ms: float | None = None
     levels: tuple[Level, ...] = ()
     rows: tuple[int, ...] = ()
@@ -88,7 +87,7 @@ def of_recording(evidence: Evidence) -> WarmUp:
     """Return the warm-up of each node, from its calls by their ends."""
     recording = evidence.recording
     outcomes, flags, names, stages, starts, ends = (
-        column_of(recording, name) for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
+        column(recording, name) for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
     )
     strings = recording.strings
     ended = sorted(evidence.nodes, key=ends.__getitem__)

@@ -19,7 +19,7 @@ from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import NS_PER_MS, Evidence
 from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of
-from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.nodes.summary_table import by_stage, calls_of, frames_of_stage, own_ms
 from cprofiling.recording.columns import Recording, grouped
@@ -41,20 +41,20 @@ class WhatIfFigures:
     Where frames are not known, what the whole run would take: ``per`` tells.
     """
 
-    node: str = column("Node", tip="The node; several, if they are faster together.")
-    stage: str = column("Stage", tip="Its execution stage.")
-    per: str = column("Per", tip="What the figures are of: one frame, or the whole run if frames are not known.")
-    factor: float | None = column("Factor", "number", "How many times as fast; none for several nodes.")
-    calls: float = column("Calls", "number", "Calls in it.")
-    own_ms: float = column("Own time", "ms", "The node's time in it, without nodes called inside.")
-    share: float = column("Share", "share", "That as a part of the whole.")
-    after_ms: float = column("Then", "ms", "Mean time of a frame, or that of the run, with the faster node.")
-    gain_ms: float = column("Gain", "ms", "How much less that is than now.")
-    speedup: float = column("Speed-up", "number", "How many times as many frames in the same time.")
-    most: float = column("At most", "number", "The speed-up if it took no time at all.")
-    p99_after_ms: float | None = column("p99 then", "ms", "99th percentile of frames with it; of recordings.")
-    critical: float | None = column("Critical", "share", "In which part of the frames it is on the critical path.")
-    slack_ms: float | None = column("Slack", "ms", "How much longer it could take for nothing.")
+    node: str = figure("Node", tip="The node; several, if they are faster together.")
+    stage: str = figure("Stage", tip="Its execution stage.")
+    per: str = figure("Per", tip="What the figures are of: one frame, or the whole run if frames are not known.")
+    factor: float | None = figure("Factor", "number", "How many times as fast; none for several nodes.")
+    calls: float = figure("Calls", "number", "Calls in it.")
+    own_ms: float = figure("Own time", "ms", "The node's time in it, without nodes called inside.")
+    share: float = figure("Share", "share", "That as a part of the whole.")
+    after_ms: float = figure("Then", "ms", "Mean time of a frame, or that of the run, with the faster node.")
+    gain_ms: float = figure("Gain", "ms", "How much less that is than now.")
+    speedup: float = figure("Speed-up", "number", "How many times as many frames in the same time.")
+    most: float = figure("At most", "number", "The speed-up if it took no time at all.")
+    p99_after_ms: float | None = figure("p99 then", "ms", "99th percentile of frames with it; of recordings.")
+    critical: float | None = figure("Critical", "share", "In which part of the frames it is on the critical path.")
+    slack_ms: float | None = figure("Slack", "ms", "How much longer it could take for nothing.")
 
 
 class WhatIf(Insight[WhatIfFigures]):
