@@ -21,7 +21,7 @@ from calls import NEVER
 from cprofiling.export import frame_columns
 from cprofiling.recording.result import Event
 from cprofiling.recording.torch_operators import collect
-from recorded import names
+from recorded import check_nesting, names
 
 torch: Any = pytest.importorskip("torch")
 
@@ -71,15 +71,6 @@ def ancestors(events: dict[int, Event], event: Event) -> list[str]:
     return found
 
 
-def check_containment(events: dict[int, Event]) -> None:
-    for event in events.values():
-        assert event.start <= event.end
-        if event.parent is not None:
-            parent = events[event.parent]
-            assert parent.start <= event.start <= event.end <= parent.end
-            assert parent.thread_id == event.thread_id
-
-
 def test_operators_are_children_of_the_nodes_that_ran_them() -> None:
     with cp.profile() as prof:
         NET(X)
@@ -90,7 +81,7 @@ def test_operators_are_children_of_the_nodes_that_ran_them() -> None:
             torch.mm(X, X.t())
         torch.atan(X)
     events = {event.row: event for event in prof.events()}
-    check_containment(events)
+    check_nesting([*events.values()])
     found = [(event.name, event.thread_name, ancestors(events, event)) for event in events.values()]
     for thread in ("MainThread", "worker"):
         here = [(name, around) for name, where, around in found if where == thread]
@@ -111,7 +102,7 @@ def test_short_nodes_contain_their_operators() -> None:
         for _ in range(2000):
             neg(X)
     events = {event.row: event for event in prof.events()}
-    check_containment(events)
+    check_nesting([*events.values()])
     of_operators = [ancestors(events, event) for event in events.values() if event.name == "aten::neg"]
     assert of_operators == [["neg"]] * 2000
 
@@ -211,7 +202,7 @@ def test_stacks_have_the_user_s_frames_only(tmp_path: Path) -> None:
         step()
         step()
     events = {event.row: event for event in prof.events()}
-    check_containment(events)
+    check_nesting([*events.values()])
     own = str(Path(cp.__file__).parent)
     for event in events.values():
         for frame in (event.name, *(event.stack.split("\n") if event.stack else ())):
@@ -273,7 +264,7 @@ def test_nothing_of_a_pause_remains() -> None:
         prof.pause()
         torch.neg(X)
     events = {event.row: event for event in prof.events()}
-    check_containment(events)
+    check_nesting([*events.values()])
     assert names(prof) == ["aten::atan", "block", "aten::cos", "aten::sin"]
     assert [ancestors(events, event) for event in events.values()] == [[], [], ["block"], ["block"]]
 

@@ -22,8 +22,8 @@ import pytest
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on, run_python
 from cprofiling import _core
-from cprofiling.recording.result import Event, Recording
-from recorded import inner, names, outer
+from cprofiling.recording.result import Recording
+from recorded import check_nesting, inner, names, outer
 
 pytestmark = pytest.mark.native
 
@@ -35,19 +35,6 @@ def tree(prof: cp.profile | Recording) -> list[tuple[str, str | None]]:
     events = prof.events()
     by_row = {event.row: event.name for event in events}
     return [(event.name, None if event.parent is None else by_row[event.parent]) for event in events]
-
-
-def check_nesting(events: list[Event]) -> None:
-    """Parents contain children, and share the trace."""
-    by_span = {event.span_id: event for event in events}
-    for event in events:
-        assert event.start <= event.end
-        if event.parent_span_id is not None and event.parent_span_id in by_span:
-            parent = by_span[event.parent_span_id]
-            assert parent.start <= event.start
-            assert event.end <= parent.end
-            assert parent.trace_id == event.trace_id
-            assert event.parent == parent.row
 
 
 def test_nodes_and_labels_are_recorded_with_their_parents() -> None:

@@ -24,7 +24,7 @@ import pytest
 import cprofiling as cp
 from calls import NEVER, in_new_thread, profiler_on, resident_bytes, run_python, run_threads
 from cprofiling.recording.result import Event
-from recorded import inner, names, outer, profile
+from recorded import check_nesting, inner, names, outer, profile
 
 pytestmark = pytest.mark.native
 
@@ -37,20 +37,6 @@ def parents(prof: cp.profile) -> Counter[tuple[str, str | None]]:
     events = prof.events()
     by_span = {event.span_id: event.name for event in events}
     return Counter((event.name, by_span[event.parent_span_id] if event.parent_span_id else None) for event in events)
-
-
-def check_rows(events: list[Event]) -> None:
-    """Each row is whole: its parent, if it was kept, is of the same thread and trace, and contains it."""
-    by_span = {event.span_id: event for event in events}
-    assert len(by_span) == len(events)
-    for event in events:
-        assert event.start <= event.end
-        parent = by_span.get(event.parent_span_id) if event.parent_span_id is not None else None
-        if parent is not None:
-            assert (parent.trace_id, parent.thread_id) == (event.trace_id, event.thread_id)
-            assert parent.start <= event.start
-            assert event.end <= parent.end
-            assert event.parent == parent.row
 
 
 # ---- Nothing is lost
@@ -70,7 +56,7 @@ def test_what_is_kept_and_what_is_dropped_is_what_was_made(capacity: int, when_f
     events = prof.events()
     assert len(events) + prof.dropped == THREADS * calls * 4
     assert min(THREADS * calls * 4, capacity) <= len(events) <= THREADS * capacity
-    check_rows(events)
+    check_nesting(events)
     assert {event.name for event in events} <= {"outer", "inner", "label"}
 
 
@@ -105,7 +91,7 @@ class Numbering:
         assert len(set(labels)) == len(labels)
         assert self.seen.isdisjoint(labels)
         self.seen.update(labels)
-        check_rows(events)
+        check_nesting(events)
 
 
 def test_recordings_begin_and_end_while_threads_are_inside_nodes() -> None:
@@ -181,7 +167,7 @@ def test_short_lived_threads_take_no_memory_of_their_own() -> None:
         assert len(prof._names) <= 2800 + 8
     assert after - before < 2400 * 1024
     assert len(prof.events()) + prof.dropped == 2800 * 4
-    check_rows(prof.events())
+    check_nesting(prof.events())
 
 
 def test_many_recordings_leave_nothing_behind() -> None:
@@ -493,49 +479,36 @@ def test_describing_a_call_describes_none_that_it_makes() -> None:
     ]
 
 
-def test_a_block_that_is_left_by_what_is_asked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["block", "generator"])
+def test_what_is_asked_at_an_end_may_end_the_same_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from cprofiling.recording import call_details
 
     block = cp.profile_node("block")
-    left: list[bool] = []
+    ends: list[Callable[[], object]] = []
 
-    def find() -> tuple[int, int]:
-        if left:
-            left.pop()
-            block.__exit__(None, None, None)
-        return 1, 1
-
-    monkeypatch.setattr(call_details, "device_memory_finder", lambda: find)
-    with profile(profile_memory=True) as prof:
-        with block:
-            left.append(True)
-        with block:
-            inner()
-    assert parents(prof) == {("block", None): 2, ("inner", "block"): 1}
-
-
-def test_a_generator_that_is_resumed_by_what_is_asked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.recording import call_details
-
-    @cp.profile_node("numbers")
-    def numbers() -> Iterator[int]:
+    @cp.profile_node("generator")
+    def generator() -> Iterator[int]:
         yield 1
 
-    running: list[Iterator[int]] = []
-
     def find() -> tuple[int, int]:
-        if running:
-            assert [*running.pop()] == []
+        if ends:
+            ends.pop()()
         return 1, 1
 
     monkeypatch.setattr(call_details, "device_memory_finder", lambda: find)
     with profile(profile_memory=True) as prof:
-        generator = numbers()
-        next(generator)
-        running.append(generator)
-        assert [*generator] == []
-        inner()
-    assert parents(prof) == {("numbers", None): 1, ("inner", None): 1}
+        if way == "block":
+            with block:
+                ends.append(lambda: block.__exit__(None, None, None))
+        else:
+            running = generator()
+            next(running)
+            ends.append(lambda: [*running])
+            assert [*running] == []
+        with block:
+            inner()
+    assert sorted(names(prof)) == sorted([way, "block", "inner"])
+    assert parents(prof)["inner", "block"] == 1
 
 
 # ---- Exceptions and interrupts

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cprofiling as cp
+from cprofiling.recording.result import Event
 
 
 def profile(**options: Any) -> cp.profile:
@@ -28,6 +29,25 @@ def outer() -> None:
 
 def names(recording: cp.profile | cp.Recording) -> list[str]:
     return [event.name for event in recording.events()]
+
+
+def check_nesting(events: list[Event]) -> None:
+    """Each event is there once, and inside its parent, if that was kept, on the same thread."""
+    spans = {event.span_id: event for event in events if event.span_id is not None}
+    assert len(spans) == sum(event.span_id is not None for event in events)
+    by_row = {event.row: event for event in events}
+    for event in events:
+        assert event.start <= event.end
+        if event.parent_span_id in spans:
+            assert event.parent == spans[event.parent_span_id].row
+        parent = None if event.parent is None else by_row.get(event.parent)
+        if parent is not None:
+            assert (parent.thread_id, parent.start <= event.start, event.end <= parent.end) == (
+                event.thread_id,
+                True,
+                True,
+            )
+            assert event.trace_id is None or parent.trace_id == event.trace_id
 
 
 def names_in_file(trace: Path) -> list[str]:
