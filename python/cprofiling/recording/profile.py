@@ -7,6 +7,7 @@ import os
 import sys
 import weakref
 from _thread import RLock
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
@@ -487,7 +488,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         memory_finder = call_details.device_memory_finder() if self._memory else None
         for source in self._sources if not self._paused else ():
             source.start()
-        _core.configure(thread_namer=_weakly(self._note_thread))
+        _core.configure(thread_namer=partial(_note_thread, weakref.ref(self)))
         self._recorder = _core.Recorder(
             self._capacity,
             self._when_full == "drop_newest",
@@ -591,15 +592,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             if thread.native_id is not None:
                 self._names[thread.native_id] = thread.name
 
-    def _note_thread(self) -> None:
-        """Note a new thread's name, as it may be gone at the end."""
-        threading = sys.modules["threading"]
-        thread = threading._active.get(threading.get_ident())
-        if thread is not None and thread.native_id is not None:
-            self._names[thread.native_id] = thread.name
-        if len(self._names) > _MOST_NAMES:
-            self._names.pop(next(iter(self._names)), None)
-
     def _unrecorded(self) -> str | None:
         """Return planned recording that a run ending now leaves out, or None."""
         if self._schedule is None:
@@ -630,16 +622,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self.export_chrome_trace(file=self._file)
 
 
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """A method of an object that it does not keep alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        alive = reference()
-        if alive is not None:
-            alive()
-
-    return call
+def _note_thread(of: weakref.ref[profile]) -> None:
+    """Note a new thread's name, as it may be gone at the end."""
+    prof, threading = of(), sys.modules["threading"]
+    thread = threading._active.get(threading.get_ident())
+    if prof is not None and thread is not None and thread.native_id is not None:
+        prof._names[thread.native_id] = thread.name
+        if len(prof._names) > _MOST_NAMES:
+            prof._names.pop(next(iter(prof._names)), None)
 
 
 def _checked_file(file: Any, form: RecordFormat) -> Any:
