@@ -173,9 +173,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._shapes = bool(record_shapes)
         self._memory = bool(profile_memory)
         self._stack = bool(with_stack)
-        if not isinstance(operators, bool) and operators != "auto":
-            refusal: type[Exception] = ValueError if isinstance(operators, str) else TypeError  # type: ignore[redundant-expr]
-            raise refusal(f'operators must be True, False or "auto", got {shown_value(operators)}')
+        wanted: Any = operators
+        if not isinstance(wanted, bool) and wanted != "auto":
+            raise (ValueError if isinstance(wanted, str) else TypeError)(
+                f'operators must be True, False or "auto", got {shown_value(operators)}'
+            )
         self._wants_operators = operators
         self._resource = checks.member("resource", resource, Resource)
         self._file = _checked_file(file, checks.member("format", format, RecordFormat))
