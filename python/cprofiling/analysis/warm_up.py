@@ -171,13 +171,14 @@ def of_summary(summary: ProfilingSummary) -> WarmUp:
     if any(of.state == COLD_FIRST for of in figures):
         rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
         find = getattr(summary, "_find_histograms", None)
-        buckets = find() if find is not None else {}
-        figures = [
-            WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
-            if of.state == COLD_FIRST and _is_reached(rows[of.node, of.stage], buckets)
-            else of
-            for of in figures
-        ]
+        buckets: Mapping[tuple[str, str], Sequence[Bucket]] = find() if find is not None else {}
+        for at, of in enumerate(figures):
+            row, first_ms = rows[of.node, of.stage], of.first_ms or 0.0
+            known = () if row.skipped_count else buckets.get((of.node, of.stage), ())
+            long = sum(count for lower, _, count in known if lower >= _AS_LONG * first_ms)
+            is_reached = row.max_ms >= _AS_LONG * first_ms if row.skipped_count else row.max_ms > first_ms or long > 1
+            if of.state == COLD_FIRST and is_reached:  # a later call took about as long as the first
+                figures[at] = WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
     cold = [of for of in figures if of.state == COLD_FIRST]
     notes = []
     skip = None
@@ -205,15 +206,6 @@ _DOUBTS = {
     DIFFERING: "calls have several input signatures; which one the first had is not known, so that it is not judged.",
     REACHED: "later calls took about as long as the first, which may be one of them as well as a cold one.",
 }  # fmt: skip
-
-
-def _is_reached(row: NodeProfilingStats, buckets: Mapping[tuple[str, str], Sequence[Bucket]]) -> bool:
-    """Tell whether a later call took about as long as the first."""
-    least_ms = _AS_LONG * (row.first_ms or 0.0)
-    if row.skipped_count:
-        return row.max_ms >= least_ms
-    known = buckets.get((row.node_name, checked_text("stage", row.stage)), ())
-    return row.max_ms > (row.first_ms or 0.0) or sum(count for lower, _, count in known if lower >= least_ms) > 1
 
 
 def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -> WarmUpFigures:
