@@ -79,7 +79,13 @@ def examine() -> dict[str, Any]:
         ("perf events", perf_rows),
         ("torch", torch_rows),
     ]
-    rows = [row for name, section in sections for row in guarded(name, section)]
+    rows: list[Row] = []
+    for name, section in sections:
+        try:
+            rows += list(section())
+        except Exception as error:  # noqa: BLE001 of whatever kind
+            rows.append(Row(name, None, "", f"it could not be found out: {type(error).__name__}: {error}"))
+    clock = clock_facts()
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -87,18 +93,14 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "container": in_container(),
-        "clock": clock_facts(),
-        "cost": cost_facts(),
+        "clock": clock,
+        "cost": {
+            "call_ns": round(_core.cost_ns(None), 1),
+            "floor_ns": 2 * clock["read_ns"],
+            "options_ns": own_costs_ns(),
+        },
         "checks": [row._asdict() for row in rows],
     }
-
-
-def guarded(name: str, section: Callable[[], Iterable[Row]]) -> list[Row]:
-    """Return a section's rows, or a fault as its row."""
-    try:
-        return list(section())
-    except Exception as error:  # noqa: BLE001 of whatever kind
-        return [Row(name, None, "", f"it could not be found out: {type(error).__name__}: {error}")]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -134,21 +136,17 @@ def page(facts: dict[str, Any]) -> str:
         *(Row(**check) for check in facts["checks"]),
     ]
     lines = [title + (", in a container" if facts["container"] else ""), ""]
-    return "\n".join(lines + [line for row in rows for line in _lines_of(row)])
-
-
-def _lines_of(row: Row) -> Iterable[str]:
-    texts = [row.detail, row.why and f"why: {row.why}", row.what_to_do and f"do: {row.what_to_do}"]
-    lines = [
-        line
-        for text in texts
-        if text
-        for line in textwrap.wrap(shown_text("text", text), WIDTH - INDENT, break_on_hyphens=False)
-    ]
-    label = f"{shown_text('name', row.name):<{INDENT - 4}}{_MARKS[row.works]:<4}"
-    yield f"{label}{lines[0] if lines else ''}".rstrip()
-    for line in lines[1:]:
-        yield " " * INDENT + line
+    for row in rows:
+        texts = [row.detail, row.why and f"why: {row.why}", row.what_to_do and f"do: {row.what_to_do}"]
+        told = [
+            line
+            for text in filter(None, texts)
+            for line in textwrap.wrap(shown_text("text", text), WIDTH - INDENT, break_on_hyphens=False)
+        ]
+        label = f"{shown_text('name', row.name):<{INDENT - 4}}{_MARKS[row.works]:<4}"
+        lines.append((label + "".join(told[:1])).rstrip())
+        lines += [" " * INDENT + line for line in told[1:]]
+    return "\n".join(lines)
 
 
 # ---- The profiler itself
@@ -159,15 +157,6 @@ def clock_facts() -> dict[str, Any]:
     step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
     name, reason = _core.clock()
     return {"name": name, "reason": reason, "resolution_ns": step_ps / 1000, "read_ns": read_ps / 1000}
-
-
-def cost_facts() -> dict[str, Any]:
-    """Return the costs of a profiled call by option, and of reading the clock."""
-    return {
-        "call_ns": round(_core.cost_ns(None), 1),
-        "floor_ns": 2 * clock_facts()["read_ns"],
-        "options_ns": own_costs_ns(),
-    }
 
 
 # ---- CUDA
@@ -275,24 +264,21 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
     name, cupti = "CUPTI", answers.get("cupti")
     if cupti is None:
         yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
-        return
-    if "path" not in cupti:
+    elif "path" not in cupti:
         advice = "pip install nvidia-cuda-cupti (for CUDA 12: nvidia-cuda-cupti-cu12), or install the CUDA toolkit"
         yield Row(name, False, "", cupti.get("error", "there is no libcupti"), advice)
-        return
-    if "error" in cupti:
+    elif "error" in cupti:
         yield Row(name, False, cupti["path"], cupti["error"], "install CUPTI anew, or take this one away")
-        return
-    if "code" not in cupti:
+    elif "code" not in cupti:
         yield Row(name, False, cupti["path"], "it needs the CUDA driver", "get the CUDA driver to work first")
-        return
-    detail = f"version {cupti['version']}, {cupti['path']}"
-    why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
-    works = cupti["code"] == 0
-    advice = "take a CUPTI that is not newer than the driver"
-    if cupti["code"] == _MULTIPLE_SUBSCRIBERS:
-        advice = "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
-    yield Row(name, works, detail, "" if works else why, "" if works else advice)
+    elif cupti["code"] == 0:
+        yield Row(name, True, f"version {cupti['version']}, {cupti['path']}")
+    else:
+        why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
+        advice = "take a CUPTI that is not newer than the driver"
+        if cupti["code"] == _MULTIPLE_SUBSCRIBERS:
+            advice = "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
+        yield Row(name, False, f"version {cupti['version']}, {cupti['path']}", why, advice)
 
 
 def nvtx_rows() -> Iterable[Row]:

@@ -67,13 +67,14 @@ def run(options: argparse.Namespace) -> str | None:
         against = None if other is None else View(other.of, source=options.against, facts=other.facts)
         view = View(loaded.of, against=against, source=options.file, facts=loaded.facts)
         options.status = 0 if against is None else view.comparison.exit_status
-        if kind == "text":
-            text = _text(options, view)
-        elif options.output is not None:
-            view.write(options.output, kind)
-            return compared(None, options.status)
+        text: str | None = None
+        if options.output is None:
+            text = (_text(options, view) if kind == "text" else view.render(kind)).rstrip("\n")
+        elif kind == "text":
+            with atomic_writer(options.output) as file:
+                file.write(_text(options, view).encode("utf-8", "backslashreplace"))
         else:
-            text = view.render(kind)
+            view.write(options.output, kind)
     except (ValueError, ImportError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     except (OverflowError, RecursionError) as error:  # of figures that a file made elsewhere may have
@@ -81,15 +82,9 @@ def run(options: argparse.Namespace) -> str | None:
     except MemoryError:
         raise CommandError(f"cannot show {shown_text('path', options.file)}: there is not enough memory") from None
     except OSError as error:
-        raise _cannot_write(options, error) from None
-    if options.output is None:
-        return compared(text.rstrip("\n"), options.status)
-    try:
-        with atomic_writer(options.output) as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise _cannot_write(options, error) from None
-    return compared(None, options.status)
+        name = shown_text("output", options.output or options.file)
+        raise CommandError(f"cannot write {name}: {error.strerror or error}") from None
+    return compared(text, options.status)
 
 
 def _format(options: argparse.Namespace) -> str:
@@ -139,11 +134,6 @@ def _text(options: argparse.Namespace, view: View) -> str:
     except ValueError as error:
         raise CommandError(f"--sort-by: {error}") from None
     return f"{_described(name, recording)}\n\n{text}"
-
-
-def _cannot_write(options: argparse.Namespace, error: OSError) -> CommandError:
-    name = shown_text("output", options.output or options.file)
-    return CommandError(f"cannot write {name}: {error.strerror or error}")
 
 
 def _described(name: str, recording: Recording) -> str:
