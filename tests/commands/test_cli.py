@@ -1,4 +1,4 @@
-"""The command: its output, its exit status, what it says when something fails, and the demo that it runs."""
+"""The command: its output and help, its exit status, what it says when something fails, and the demo that it runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from itertools import islice
@@ -20,10 +21,14 @@ import cprofiling
 from command import COMMAND
 from cprofiling import NodeProfilingStats, ProfilingSummary
 from cprofiling.commands import main
+from cprofiling.commands.completion import commands_of
 from cprofiling.commands.demo import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
+LINES, COLUMNS = 24, 80
+COMMANDS = ("", *main.COMMANDS)
+HAVE_A_PROGRAM = ("run", "serve", "ncu", "nsys")
 SMALL = ("demo", "--frames", "50", "--batch-size", "8", "--seed", "1")
 STAGES = ("train", "val", "inference")
 
@@ -84,6 +89,9 @@ def report(demo: ModuleType) -> str:
         (["report", "x", "--limit", "many"], "expected a whole number of at least 1, got 'many'"),
         (["demo", "--seed", str(2**32)], "from 0 to 4294967295"),
         (["demo", "--seed"], "expected one argument"),
+        (["report", "x", "--unknown"], "unrecognized arguments: --unknown"),
+        (["run", "--unknown", "app.py"], "unrecognized arguments: --unknown"),
+        (["report", "x", "--limit"], "expected one argument"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +100,9 @@ def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.Ca
     printed = capsys.readouterr()
     assert exit_.value.code == 2
     assert printed.out == ""
-    assert printed.err.startswith("usage: cprofiling")
+    own = f"cprofiling {arguments[0]}" if arguments and arguments[0] in main.COMMANDS else "cprofiling"
+    assert printed.err.startswith(f"usage: {own} ")
+    assert printed.err.splitlines()[-1].startswith(f"{own}: error: ")
     assert complaint in printed.err
 
 
@@ -103,17 +113,6 @@ def test_the_help_of_run_says_what_it_leaves_out(capsys: pytest.CaptureFixture[s
     assert "PyTorch's operators are not recorded" in printed
     assert "loaded before the program begins" in printed
     assert "is meant by its exact name only" in printed
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main.main(arguments)
-    printed = capsys.readouterr()
-    assert exit_.value.code == 0
-    assert printed.err == ""
-    options = ("--frames", "--batch-size", "--skip-first-n", "--seed") if "demo" in arguments else ("--version", "demo")
-    assert all(option in printed.out for option in options)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,25 +131,62 @@ def test_the_module_runs_the_command(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out.startswith("usage: cprofiling ")
 
 
-def test_the_console_script_runs_the_command() -> None:
-    assert '\ncprofiling = "cprofiling.commands.main:main"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+@pytest.fixture(params=COMMANDS, ids=lambda name: name or "cprofiling")
+def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of each command, with a terminal of the usual size; "" is the command of all of them."""
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    name: str = request.param
+    return name
 
 
-def test_the_package_does_not_import_the_command() -> None:
-    code = (
-        "import sys, cprofiling; print(*sorted({'argparse', 'cprofiling.commands.main', 'numpy'} & set(sys.modules)))"
-    )
+def help_of(command: str) -> str:
+    return (commands_of(main.parser())[command] if command else main.parser()).format_help()
+
+
+def test_help_fits_a_screen(command: str) -> None:
+    lines = help_of(command).splitlines()
+    assert len(lines) <= LINES
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
+def test_help_names_each_option_once_with_its_value(command: str) -> None:
+    assert "FILE, --" not in help_of(command)
+
+
+def test_help_ends_with_an_example_that_the_command_takes(command: str) -> None:
+    *_, example = help_of(command).splitlines()
+    words, _, _ = example.removeprefix("example: ").partition(" && ")
+    program, *arguments = shlex.split(words)
+    assert example.startswith("example: ")
+    assert program == "cprofiling"
+    options = main.parser().parse_args(arguments)
+    assert options.command == (command or "run")
+    assert bool(options.program) == (options.command in HAVE_A_PROGRAM)
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_printed(option: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main.main([*filter(None, [command]), option])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == help_of(command)
+
+
+def imported(code: str) -> list[str]:
+    """The modules of this package that a program has imported at its end."""
+    code = f"import sys\n{code}\nprint(*sorted(name for name in sys.modules if name.startswith('cprofiling.')))"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
+    return [name.removeprefix("cprofiling.") for name in done.stdout.splitlines()[-1].split()]
 
 
-def test_the_command_imports_nothing_for_the_demo_before_it_runs() -> None:
-    code = (
-        "import sys, cprofiling.commands.main\n"
-        "print(*sorted({'cprofiling.commands.digits', 'numpy', 'sklearn'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
+@pytest.mark.parametrize(
+    ("arguments", "own"), [(["--help"], set()), (["doctor", "--help"], {"doctor"}), (["demo", "--help"], {"demo"})]
+)
+def test_only_the_command_that_is_wanted_is_imported(arguments: list[str], own: set[str]) -> None:
+    assert not any(name.startswith("commands") for name in imported("import cprofiling"))
+    code = f"from cprofiling.commands import main\ntry: main.main({arguments})\nexcept SystemExit: pass"
+    loaded = {name.removeprefix("commands.") for name in imported(code) if name.startswith("commands.")}
+    assert loaded == {"main", "parsing", *own}
 
 
 @pytest.mark.parametrize("missing", PACKAGES)
@@ -396,23 +432,3 @@ def test_a_pipe_that_is_closed_ends_the_command(monkeypatch: pytest.MonkeyPatch)
             main.main(["--version"])
         assert exit_.value.code == 1
         stream.write("to nowhere, by now")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["report", "x", "--unknown"], "report"),
-        (["run", "--unknown", "app.py"], "run"),
-        (["doctor", "extra"], "doctor"),
-        (["report", "x", "--limit"], "report"),
-    ],
-)
-def test_wrong_options_of_a_command_show_its_own_usage(
-    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main.main(arguments)
-    assert exit_.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"usage: cprofiling {command} ")
-    assert error.splitlines()[-1].startswith(f"cprofiling {command}: error: ")
