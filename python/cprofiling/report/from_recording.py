@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
@@ -87,17 +87,15 @@ def with_pictures(document: Document, reports: Reports) -> Document:
     return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 
+@dataclass
 class _Calls:
     """The calls of one node."""
 
-    __slots__ = ("active_ns", "outcomes", "self_ns", "skipped", "times_ns")
-
-    def __init__(self) -> None:
-        self.times_ns: list[int] = []
-        self.outcomes = [0, 0, 0]
-        self.skipped = 0
-        self.self_ns = 0
-        self.active_ns: int | None = None
+    times_ns: list[int] = field(default_factory=list)
+    outcomes: list[int] = field(default_factory=lambda: [0, 0, 0])
+    skipped: int = 0
+    self_ns: int = 0
+    active_ns: int | None = None
 
 
 def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNFINISHED
 from cprofiling.recording.columns import Recording, column, texts_of, thread_number
@@ -83,7 +83,14 @@ def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
         return Timeline(0, 0, (), (), 0)
     start_ns = rows.starts[rows.spans[0]]
     duration_ns = max(rows.ends[row] for row in rows.spans) - start_ns
-    shown = _in_order(recording, (track for track, _ in rows.busy.most_common(MOST_TRACKS)))
+    known, last = recording.tracks, float("inf")
+
+    def in_order(track: int) -> tuple[float, int, float, int]:
+        """Return the place of a track in trace viewers."""
+        pid, tid, *_, process_sort, thread_sort, _ = known[track]
+        return last if process_sort is None else process_sort, pid, last if thread_sort is None else thread_sort, tid
+
+    shown = sorted((track for track, _ in rows.busy.most_common(MOST_TRACKS)), key=in_order)
     places = {track: place for place, track in enumerate(shown)}
     drawn = [row for row in rows.spans if rows.depths[row] >= 0 and rows.tracks[row] in places]
     step_ns = _step(rows, drawn, duration_ns, most)
@@ -94,20 +101,6 @@ def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
     rank = _rank(recording)
     tracks = tuple(_track(recording, track, devices.get(track), rank) for track in shown)
     return Timeline(start_ns, duration_ns, tracks, tuple(spans), len(rows.spans), step_ns)
-
-
-def _in_order(recording: Recording, tracks: Iterable[int]) -> list[int]:
-    """Return tracks in the order of trace viewers."""
-    known = recording.tracks
-
-    def key(track: int) -> tuple[float, int, float, int]:
-        pid, tid, *_, process_sort, thread_sort, _ = known[track]
-        last = float("inf")
-        return (
-            last if process_sort is None else process_sort, pid, last if thread_sort is None else thread_sort, tid,
-        )  # fmt: skip
-
-    return sorted(tracks, key=key)
 
 
 def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int:

@@ -53,15 +53,13 @@ class CellPatterns(Patterns):
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
         """Say of each unmatched pattern what it may have been meant for."""
         own = vars(sys.modules[MAIN])
-        for pattern, complaint in zip(self._unmet(), super().complaints(modules), strict=True):
+        unmet = [pattern for pattern in self._patterns if not pattern.is_met]
+        for pattern, complaint in zip(unmet, super().complaints(modules), strict=True):
             if ":" not in pattern.text and callable(own.get(pattern.text)):
                 own_name = f":{pattern.text}"
                 yield f"-n {pattern.text!r} matched nothing: a function of the notebook is named by {own_name!r}"
             else:
                 yield complaint
-
-    def _unmet(self) -> list[Pattern]:
-        return [pattern for pattern in self._patterns if not pattern.is_met]
 
 
 def _may_take(pattern: Pattern, name: str) -> bool:
@@ -90,11 +88,8 @@ class CellNodes:
         if not self.patterns.texts:
             return
         for name, module in list(sys.modules.items()):
-            selection = (
-                None
-                if (name.partition(".")[0] == __name__.partition(".")[0])
-                else self.patterns.selection_of_loaded(name)
-            )
+            is_own = name.partition(".")[0] == __name__.partition(".")[0]
+            selection = None if is_own else self.patterns.selection_of_loaded(name)
             if selection is not None:
                 self._wrap(module, selection)
         self._replace({id(member): node for _, _, member, node in self._replaced})
@@ -130,28 +125,18 @@ class CellNodes:
 
     def _replace(self, others: dict[int, Any]) -> None:
         """Replace functions wherever the notebook or their packages name them."""
-        packages = {
-            MAIN,
-            *(str(getattr(member, "__module__", MAIN)).partition(".")[0] for _, _, member, _ in self._replaced),
-        }
-        for name, module in list(sys.modules.items()):
-            if name.partition(".")[0] in packages:
-                _replace_in(module, others)
-                if name == MAIN:
-                    for kind in [
-                        each
-                        for each in list(vars(module).values())
-                        if (isinstance(each, type) and each.__module__ == name)
-                    ]:
-                        _replace_in(kind, others)
-
-
-def _replace_in(owner: Any, others: dict[int, Any]) -> None:
-    for name, value in list(vars(owner).items()):
-        function = getattr(value, "__func__", value) if isinstance(value, (staticmethod, classmethod)) else value
-        if id(function) in others:
-            other = others[id(function)]
-            setattr(owner, name, other if function is value else type(value)(other))
+        packages = {str(getattr(member, "__module__", MAIN)).partition(".")[0] for _, _, member, _ in self._replaced}
+        owners: list[Any] = [
+            module for name, module in list(sys.modules.items()) if name.partition(".")[0] in {MAIN, *packages}
+        ]
+        own = list(vars(sys.modules[MAIN]).values())
+        owners += [each for each in own if isinstance(each, type) and each.__module__ == MAIN]
+        for owner in owners:
+            for name, value in list(vars(owner).items()):
+                function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+                if id(function) in others:
+                    other = others[id(function)]
+                    setattr(owner, name, other if function is value else type(value)(other))
 
 
 def decorator(mark: str, number: int) -> Callable[[Any], Any]:
