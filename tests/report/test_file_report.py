@@ -1,7 +1,8 @@
-"""``cprofiling report`` of all kinds of files in every format; the text of traces is in test_trace_report."""
+"""``cprofiling report`` of all kinds of files in every format."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from cprofiling.report.formats import FORMATS
 from cprofiling.testing.gates import baseline
 from cprofiling.views import FORMATS as ALL_FORMATS
 from hostile_names import NAMES
+from recorded import inner
 
 
 @pytest.fixture(scope="module")
@@ -349,28 +351,25 @@ def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     nobody.close()
 
 
-def test_memory_that_is_not_there(
-    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def render(self: object, kind: str) -> str:
-        raise MemoryError
-
-    monkeypatch.setattr("cprofiling.report.view.View.render", render)
-    assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
-
-
-@pytest.mark.parametrize("error", [OverflowError("too large"), RecursionError("too deep")])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OverflowError("too large"), "too large"),
+        (RecursionError("too deep"), "too deep"),
+        (MemoryError(), "there is not enough memory"),
+    ],
+)
 def test_figures_that_cannot_be_shown(
-    error: Exception, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, told: str, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
         patch.setattr("cprofiling.report.view.View.render", fail)
-        assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
+        assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {told}"
     monkeypatch.setattr("cprofiling.commands.report.load", fail)
-    assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
+    assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {told}"
 
 
 def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -392,3 +391,93 @@ def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> N
             main.main(["report", *arguments])
         assert ended.value.code == 2
     assert "expected a text that is not empty" in capsys.readouterr().err
+
+
+# ---- Text of traces
+
+DEVICE_TRACE = """{"displayTimeUnit": "ms", "traceEvents": [
+{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 40},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 15, "dur": 5,
+ "args": {"correlation": 7}},
+{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 30, "dur": 2000000,
+ "args": {"correlation": 7, "device": 0, "stream": 7}}]}"""
+
+
+@cp.profile_node("outer")
+def outer() -> None:
+    inner()
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces") / "tra\nce.json.gz"
+    with cp.profile(file=path, capacity=4):
+        outer()
+        inner()
+        inner()
+        inner()
+    return path
+
+
+def rows(text: str) -> list[str]:
+    """The names of the rows of the table of averages."""
+    lines = text[text.index("Averages, by") :].split("\n\n", maxsplit=1)[0].splitlines()
+    rules = [number for number, line in enumerate(lines) if line.startswith("---")]
+    return [line.split()[0] for line in lines[rules[1] + 1 : rules[2]]]
+
+
+def test_the_report_says_what_the_file_is_and_what_it_shows(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, str(trace))
+    first, blank, second = text.splitlines()[:3]
+    assert first.startswith(str(trace).replace("\n", "\\n") + ": ")
+    assert first.endswith("; 1 more event was dropped")
+    assert (blank, second) == ("", "Recording of 4 events on 1 thread")
+    assert "Averages, by self_cpu_time_total\n" in text
+    assert sorted(rows(text)) == ["inner", "outer"]
+    places = [text.index(title) for title in ("Averages, by", "Inference Results Summary", "Findings")]
+    assert places == sorted(places)
+    assert "Device operators" not in text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+def test_options_of_the_report(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, str(trace), "--sort-by", "count", "--limit", "1")
+    assert "Averages, by count\n" in text
+    assert rows(text) == ["inner"]
+    assert len(rows(report(capsys, str(trace), "--group-by-node"))) >= 2
+
+
+def test_the_report_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kineto.json").write_text(DEVICE_TRACE)
+    text = report(capsys, str(tmp_path / "kineto.json"))
+    assert text.startswith(f"{tmp_path}/kineto.json: 2.000 s\n")
+    assert "Averages, by self_device_time_total\n" in text
+    assert "Device operators\n" in text
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    assert report(capsys, str(tmp_path / "empty.json")).startswith(f"{tmp_path}/empty.json: 0.000 us\n")
+
+
+def test_what_cannot_be_reported_on_is_one_line(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failure(capsys, "/nowhere/t.json") == "cannot read /nowhere/t.json: No such file or directory"
+    assert failure(capsys, str(tmp_path)) == f"cannot read {tmp_path}: Is a directory"
+    assert failure(capsys, "a\0b").startswith("cannot read a\\x00b: ")
+    damaged = tmp_path / "dam\naged.json"
+    damaged.write_text('{"traceEvents": [{"ph": "X", "ts": 1, oops}]}')
+    assert failure(capsys, str(damaged)).startswith(f"{tmp_path}/dam\\naged.json: ")
+    assert "38" in failure(capsys, str(damaged))  # where it is broken
+    damaged.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
+    assert "ends in the middle" in failure(capsys, str(damaged))
+    assert failure(capsys, str(trace), "--sort-by", "beauty").startswith("--sort-by: ")
+
+
+def test_the_report_where_output_takes_ascii_only(tmp_path: Path) -> None:
+    (tmp_path / "kineto.json").write_text(DEVICE_TRACE)
+    variables = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONIOENCODING": "ascii"}
+    command = [*COMMAND, "report", str(tmp_path / "kineto.json")]
+    done = subprocess.run(command, env=variables, capture_output=True, check=True)
+    assert done.stderr == b""
+    assert b"gemm" in done.stdout
+    assert done.stdout.isascii()
