@@ -385,12 +385,6 @@ def test_nothing_at_all_is_a_page_as_well() -> None:
     assert "timeline" not in Page(prof.to_html()).data["runs"][0]
 
 
-@pytest.mark.parametrize(("arguments", "parameter"), [((None,), "document"), ((document(), {}), "against")])
-def test_what_is_no_document_is_refused(arguments: tuple[Any, ...], parameter: str) -> None:
-    with pytest.raises(TypeError, match=f"{parameter} must be a Document, got"):
-        render(*arguments)
-
-
 def test_without_jinja2_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from cprofiling.report.html import render as html
 

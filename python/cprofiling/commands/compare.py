@@ -1,4 +1,4 @@
-"""Command ``compare``, what is slower or faster in one run than in another."""
+"""Command ``compare``, for changes between runs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,10 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def commands_of(parser: argparse.ArgumentParser, words: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return the parsers of all commands, or of those among some words, prepared, by name."""
+    """Return the parsers of commands by name.
+
+    words: only those among these; None for all.
+    """
     [choices] = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     found = {name: made for name, made in choices.items() if words is None or name in words}
     for made in found.values():

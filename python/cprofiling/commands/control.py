@@ -1,4 +1,4 @@
-"""Command ``control``, and the options of all who talk to a server, with tokens and certificates."""
+"""Command ``control``, and the options of all clients of a server."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def add_token(parser: argparse.ArgumentParser, which: str) -> None:
 
 
 def endpoint(options: argparse.Namespace, address: str) -> Endpoint:
-    """Return the server of ``add_client``'s options. CommandError if a file cannot be read, or without gRPC."""
+    """Return the server of ``add_client``'s options.
+
+    Raises CommandError if a file cannot be read, or without gRPC.
+    """
     import_grpc()
     from cprofiling.monitoring.top.from_server import Endpoint
 

@@ -77,7 +77,7 @@ def stages_in(path: str) -> str:
 
 
 def run(options: argparse.Namespace) -> str:
-    """Run a stage alone and return its time and files, or list a file's stages.
+    """Run a stage and return its time and files, or list a file's stages.
 
     Raises CommandError for the file, the factory or the stage.
     """

@@ -1,4 +1,4 @@
-"""Command ``ncu``, NVIDIA Nsight Compute for one node, and what ``nsys`` shares with it."""
+"""Command ``ncu``, NVIDIA Nsight Compute for one node."""
 
 from __future__ import annotations
 

@@ -70,7 +70,9 @@ class CannotRunError(Exception):
 
 
 def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command's arguments from the program, ``-m`` with a module or a script, and its arguments.
+    """Split a command's arguments from the program and its arguments.
+
+    The program is ``-m`` with a module, or a script.
 
     with_value: options of the command that take a value.
     """

@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 
 def serve(options: argparse.Namespace, wanted: str | None) -> list[str]:
-    """Start the server, and return lines with its address, and who can control it without a token.
+    """Start the server, and return lines on its address and its clients.
 
     wanted: the token, unless ``--no-token`` is given.
 

@@ -44,7 +44,7 @@ def icicle(recording: Recording) -> tuple[IcicleNode, ...]:
 
 
 def _merged(recording: Recording) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Return names, parents, self times in ns and counts, a place for each name below the same callers."""
+    """Return names, parents, self times in ns and counts of merged calls."""
     host = host_tree(recording)
     times, names = self_times(recording, host), column(recording, "name")
     shown: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])

@@ -12,7 +12,7 @@ from typing import Any
 import cprofiling
 from cprofiling._internal.formats import Format
 from cprofiling._internal.optional import imported
-from cprofiling._internal.text import format_time, shown_text, shown_value
+from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.document import Document, Measurement
 from cprofiling.report.html import figures, page
@@ -48,13 +48,8 @@ def render(document: Document, against: Document | None = None) -> str:
         against: Another run, which is shown beside it: the differences of each node, both timelines, and how both were
             measured.
 
-    Raises:
-        TypeError: ``document`` or ``against`` is no document.
-        ImportError: Jinja2 is not installed; the message names the extra.
+    Raises ImportError, naming the extra, without Jinja2.
     """
-    for parameter, value in (("document", document), ("against", against)):
-        if not isinstance(value, Document) and (parameter == "document" or value is not None):
-            raise TypeError(f"{parameter} must be a Document, got {shown_value(value)}")
     runs = [document] if against is None else [document, against]
     titles, tables = _titles(runs), {"nodes": figures.node_table(document)}
     if against is not None:

@@ -150,7 +150,7 @@ def shapes_html(shapes: Sequence[ShapeStats]) -> str:
 def _table(
     title: str, heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], notes: list[str], last: str = ""
 ) -> str:
-    """Return a page of a table, given headings with tips, escaped cells, and what the last heading has."""
+    """Return HTML of headings with tips, escaped cells, and notes."""
     cells = [f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads]
     cells[-1] = cells[-1].replace("title=", f"{last}title=", 1)
     return "\n".join([
