@@ -380,27 +380,19 @@ def test_forks_while_foreign_threads_start_and_end(profiler: cp.Profiler) -> Non
     assert counts(profiler.get_profiling_summary()) == {"node": called[0]}
 
 
-def test_a_child_of_a_process_that_measured_nothing() -> None:
-    script = """
-        import os, sys
-        import cprofiling as cp
+WAIT = """
+if pid:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+SCRIPTS = {
+    "of a process that measured nothing": """
         pid = os.fork()
         cp.set_profiling(True)
         cp.profile_node(lambda: None, name="node")()
         assert [stats.count for stats in cp.get_profiling_summary()] == [1]
-        if pid:
-            sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=HANGS_AFTER_S, check=False)
-    assert done.returncode == 0
-
-
-def test_a_fork_while_another_thread_calibrates_the_clock() -> None:
-    script = """
-        import os, sys, threading
-        import cprofiling as cp
-        thread = threading.Thread(target=cp.set_profiling, args=(True,))
-        thread.start()
+    """,
+    "while another thread calibrates the clock": """
+        threading.Thread(target=cp.set_profiling, args=(True,)).start()
         pid = os.fork()
         cp.set_profiling(True)
         node = cp.profile_node(lambda: None, name="node")
@@ -408,29 +400,23 @@ def test_a_fork_while_another_thread_calibrates_the_clock() -> None:
             node()
         (stats,) = cp.get_profiling_summary()
         assert stats.count == 10 and 0 <= stats.min_ms <= stats.max_ms < 60_000, stats
-        if pid:
-            thread.join()
-            sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    """
-    for _ in range(5):
-        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-        assert subprocess.run(command, timeout=HANGS_AFTER_S, check=False).returncode == 0
-
-
-def test_nodes_run_in_fork_hooks() -> None:
-    script = """
-        import os, sys
-        import cprofiling as cp
+    """,
+    "with nodes in the hooks": """
         cp.set_profiling(True)
         node = cp.profile_node(lambda: None, name="node")
         os.register_at_fork(before=node, after_in_parent=node, after_in_child=node)
         pid = os.fork()
         assert [stats.count for stats in cp.get_profiling_summary()] == [2 if pid else 1]
-        if pid:
-            sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=HANGS_AFTER_S, check=False)
-    assert done.returncode == 0
+    """,
+}
+
+
+@pytest.mark.parametrize("scenario", SCRIPTS)
+def test_a_fork_of_a_fresh_process(scenario: str) -> None:
+    script = f"import os, sys, threading\nimport cprofiling as cp\n{textwrap.dedent(SCRIPTS[scenario])}{WAIT}"
+    for _ in range(5 if "clock" in scenario else 1):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=HANGS_AFTER_S, check=False)
+        assert done.returncode == 0
 
 
 def test_the_open_block_of_a_parent_can_be_left_in_the_child(profiler: cp.Profiler) -> None:

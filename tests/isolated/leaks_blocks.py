@@ -8,11 +8,12 @@ import contextvars
 import copy
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 
 import cprofiling as cp
 from isolated import leaks_harness
+from isolated.leaks_harness import refused
 
 profiler = cp.Profiler()
 profiler.set_profiling(True)
@@ -30,17 +31,6 @@ class Stage(Enum):
 
     TRAIN = "train"
     WRONG = 3
-
-
-def refused(call: Callable[[], object], error: type[BaseException]) -> leaks_harness.Scenario:
-    def scenario() -> None:
-        try:
-            call()
-        except error:
-            return
-        raise AssertionError(call)
-
-    return scenario
 
 
 def leave(manager: object) -> None:

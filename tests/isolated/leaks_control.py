@@ -6,12 +6,12 @@ import copy
 import inspect
 import pickle
 import weakref
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import cprofiling as cp
 from isolated import leaks_harness
+from isolated.leaks_harness import refused
 
 profiler = cp.Profiler()
 profiler.set_profiling(True)
@@ -37,17 +37,6 @@ class Fails:
 
     def __bool__(self) -> bool:
         raise ZeroDivisionError
-
-
-def refused(call: Callable[[], object], error: type[BaseException]) -> leaks_harness.Scenario:
-    def scenario() -> None:
-        try:
-            call()
-        except error:
-            return
-        raise AssertionError(call)
-
-    return scenario
 
 
 def create_and_drop() -> None:

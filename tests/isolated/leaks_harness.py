@@ -113,6 +113,19 @@ class Planted:
     """A type of which a reference is leaked on purpose."""
 
 
+def refused(call: Callable[[], object], *errors: type[BaseException]) -> Scenario:
+    """A call that raises one of these errors."""
+
+    def scenario() -> None:
+        try:
+            call()
+        except errors:
+            return
+        raise AssertionError(call)
+
+    return scenario
+
+
 def planted(kind: str) -> Scenario:
     """Return a scenario that leaves one thing behind each time."""
     kept: list[object] = []

@@ -17,6 +17,7 @@ from typing import Any
 import cprofiling as cp
 from cprofiling import _core
 from isolated import leaks_harness
+from isolated.leaks_harness import refused
 
 IN_MEMORY = "/dev/shm"
 FOLDER = tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None)
@@ -51,17 +52,6 @@ def path_of(name: str) -> str:
 
 def raises(*arguments: object) -> Any:
     raise PlannedError
-
-
-def refused(call: Callable[[], object], *errors: type[BaseException]) -> leaks_harness.Scenario:
-    def scenario() -> None:
-        try:
-            call()
-        except errors:
-            return
-        raise AssertionError(call)
-
-    return scenario
 
 
 def profile(**options: Any) -> cp.profile:
