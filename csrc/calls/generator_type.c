@@ -141,25 +141,44 @@ PyType_Spec ext_generator_spec = {
     .slots = generator_slots,
 };
 
+/* What an awaitable holds. */
 typedef struct {
     PyObject_HEAD
-    PyObject *coroutine; /* a wrapper; owned */
-} await_object;
+    PyObject *held; /* owned; NULL once it was given */
+} holder;
+
+/* Takes `held` over. NULL with an exception. */
+static PyObject *new_holder(PyTypeObject *type, PyObject *held)
+{
+    holder *made = type != NULL ? PyObject_GC_New(holder, type) : (holder *)ext_state_ending();
+    if (made == NULL) {
+        Py_DECREF(held);
+        return NULL;
+    }
+    made->held = held;
+    PyObject_GC_Track(made);
+    return (PyObject *)made;
+}
+
+static int holder_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((holder *)object)->held);
+    return 0;
+}
+
+static void holder_dealloc(PyObject *object)
+{
+    PyObject_GC_UnTrack(object);
+    Py_CLEAR(((holder *)object)->held);
+    ext_state_free(object);
+}
 
 /* Python's own coroutines cannot be iterated: what their __await__() returns can. The interpreter takes the slot and needs none
  * of this. */
 static PyObject *coroutine_await(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    PyTypeObject *type = ((ext_suspendable *)object)->function->node.state->await_type;
-    await_object *made = type != NULL ? PyObject_GC_New(await_object, type) : NULL;
-    if (type == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
-    }
-    if (made != NULL) {
-        made->coroutine = Py_NewRef(object);
-        PyObject_GC_Track(made);
-    }
-    return (PyObject *)made;
+    return new_holder(((ext_suspendable *)object)->function->node.state->await_type, Py_NewRef(object));
 }
 
 /* Generators of types.coroutine() may `yield from` a coroutine, as from any of Python's; nobody else may iterate it. */
@@ -204,41 +223,27 @@ PyType_Spec ext_coroutine_spec = {
 
 static PyObject *await_next(PyObject *object)
 {
-    return resumable_next(((await_object *)object)->coroutine);
+    return resumable_next(((holder *)object)->held);
 }
 
 static PyObject *await_send(PyObject *object, PyObject *argument)
 {
-    return resumable_send(((await_object *)object)->coroutine, argument);
+    return resumable_send(((holder *)object)->held, argument);
 }
 
 static PySendResult await_am_send(PyObject *object, PyObject *argument, PyObject **result)
 {
-    return resumable_am_send(((await_object *)object)->coroutine, argument, result);
+    return resumable_am_send(((holder *)object)->held, argument, result);
 }
 
 static PyObject *await_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
-    return resumable_throw(((await_object *)object)->coroutine, args, nargs);
+    return resumable_throw(((holder *)object)->held, args, nargs);
 }
 
 static PyObject *await_close(PyObject *object, PyObject *unused)
 {
-    return resumable_close(((await_object *)object)->coroutine, unused);
-}
-
-static int await_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(((await_object *)object)->coroutine);
-    return 0;
-}
-
-static void await_dealloc(PyObject *object)
-{
-    PyObject_GC_UnTrack(object);
-    Py_CLEAR(((await_object *)object)->coroutine);
-    ext_state_free(object);
+    return resumable_close(((holder *)object)->held, unused);
 }
 
 static PyMethodDef await_methods[] = {
@@ -249,8 +254,8 @@ static PyMethodDef await_methods[] = {
 };
 
 static PyType_Slot await_slots[] = {
-    {Py_tp_traverse, await_traverse},
-    {Py_tp_dealloc, await_dealloc},
+    {Py_tp_traverse, holder_traverse},
+    {Py_tp_dealloc, holder_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, await_next},
     {Py_am_send, await_am_send},
@@ -261,9 +266,47 @@ static PyType_Slot await_slots[] = {
 
 PyType_Spec ext_await_spec = {
     .name = "cprofiling._core.ProfiledAwait",
-    .basicsize = sizeof(await_object),
+    .basicsize = sizeof(holder),
     .flags = EXT_SUSPENDABLE_FLAGS,
     .slots = await_slots,
+};
+
+PyObject *ext_ready_new(ext_state *state, PyObject *value)
+{
+    return value != NULL ? new_holder(state->ready_type, value) : NULL;
+}
+
+static PySendResult ready_send(PyObject *object, PyObject *Py_UNUSED(argument), PyObject **result)
+{
+    holder *self = (holder *)object;
+    *result = self->held != NULL ? self->held : Py_NewRef(Py_None);
+    self->held = NULL;
+    return PYGEN_RETURN;
+}
+
+static PyObject *ready_next(PyObject *object)
+{
+    PyObject *value;
+    PySendResult sent = ready_send(object, Py_None, &value);
+    return ext_suspendable_as_method_result(sent, value);
+}
+
+static PyType_Slot ready_slots[] = {
+    {Py_tp_traverse, holder_traverse},
+    {Py_tp_dealloc, holder_dealloc},
+    {Py_am_await, PyObject_SelfIter},
+    {Py_am_send, ready_send},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, ready_next},
+    {Py_tp_doc, (void *)"An awaitable that is ready at once."},
+    {0, NULL},
+};
+
+PyType_Spec ext_ready_spec = {
+    .name = "cprofiling._core.Ready",
+    .basicsize = sizeof(holder),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = ready_slots,
 };
 
 bool ext_generator_prepare(PyTypeObject *generator, PyTypeObject *coroutine)

@@ -4,7 +4,6 @@
 #include "csrc/recordings/recording.h"
 
 #include "cprofiling/devices/cupti.h"
-#include "cprofiling/devices/wait.h"
 
 static PyObject *start_trace(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
@@ -77,39 +76,6 @@ static PyObject *set_folders(PyObject *Py_UNUSED(module), PyObject *folders)
     return is_set ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
-static PyObject *reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    char text[512];
-    bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = cprof_cupti_reason(text, sizeof text);
-    Py_END_ALLOW_THREADS
-    if (!any) {
-        Py_RETURN_NONE;
-    }
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-}
-
-static PyObject *status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    cprof_cupti_state now;
-    bool has_cuda;
-    Py_BEGIN_ALLOW_THREADS
-    has_cuda = cprof_wait_probe();
-    cprof_cupti_get_state(&now);
-    Py_END_ALLOW_THREADS
-    PyObject *path = now.path[0] != '\0' ? PyUnicode_DecodeFSDefault(now.path) : Py_NewRef(Py_None);
-    if (path == NULL) {
-        return NULL;
-    }
-#define COUNTER(name) #name, (unsigned long long)now.name
-    return Py_BuildValue("{sOsNsIsKsKsKsKsKsKsKsKsK}", "cuda", has_cuda ? Py_True : Py_False, "library", path, "version",
-                         (unsigned)now.version, "counting", (unsigned long long)now.users[CPROF_CUPTI_COUNTS], "recording",
-                         (unsigned long long)now.users[CPROF_CUPTI_TRACE], COUNTER(launched), COUNTER(outside),
-                         COUNTER(unknown_node), COUNTER(records), COUNTER(unknown_launch), COUNTER(untimed), COUNTER(dropped));
-#undef COUNTER
-}
-
 static PyMethodDef functions[] = {
     {"cupti_start_trace", start_trace, METH_NOARGS,
      PyDoc_STR("Begins to record what devices do. False: it cannot be, cupti_reason() says why.")},
@@ -117,8 +83,6 @@ static PyMethodDef functions[] = {
     {"cupti_add_trace", add_trace, METH_O,
      PyDoc_STR("Adds what was recorded up to the last stop to an unfinished Recording, and forgets it; None: only forgets.")},
     {"cupti_set_folders", set_folders, METH_O, PyDoc_STR("Sets where an installed CUPTI is looked for: at most 32 bytes.")},
-    {"cupti_reason", reason, METH_NOARGS, PyDoc_STR("Why CUPTI is off, or what was lost; or None.")},
-    {"cupti_status", status, METH_NOARGS, PyDoc_STR("What is known of CUPTI: a dict of the library and of counters.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,7 +7,7 @@
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/nvtx.h"
 
-enum { TEXT_SIZE = 256 };
+enum { TEXT_SIZE = 512 };
 
 /* A text of the core's, or None; asked for without the GIL, as loaders and drivers may have to be waited for. */
 typedef bool (*teller)(char *text, size_t size);
@@ -116,6 +116,31 @@ static PyObject *instruments_perf_status(PyObject *Py_UNUSED(module), PyObject *
     return ext_convert_list(CPROF_COUNTER_COUNT, nth_status, NULL);
 }
 
+static PyObject *instruments_cupti_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return ask(cprof_cupti_reason);
+}
+
+static PyObject *instruments_cupti_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    cprof_cupti_state now;
+    bool has_cuda;
+    Py_BEGIN_ALLOW_THREADS
+    has_cuda = cprof_wait_probe();
+    cprof_cupti_get_state(&now);
+    Py_END_ALLOW_THREADS
+    PyObject *path = now.path[0] != '\0' ? PyUnicode_DecodeFSDefault(now.path) : Py_NewRef(Py_None);
+    if (path == NULL) {
+        return NULL;
+    }
+#define COUNTER(name) #name, (unsigned long long)now.name
+    return Py_BuildValue("{sOsNsIsKsKsKsKsKsKsKsKsK}", "cuda", has_cuda ? Py_True : Py_False, "library", path, "version",
+                         (unsigned)now.version, "counting", (unsigned long long)now.users[CPROF_CUPTI_COUNTS], "recording",
+                         (unsigned long long)now.users[CPROF_CUPTI_TRACE], COUNTER(launched), COUNTER(outside),
+                         COUNTER(unknown_node), COUNTER(records), COUNTER(unknown_launch), COUNTER(untimed), COUNTER(dropped));
+#undef COUNTER
+}
+
 static PyMethodDef functions[] = {
     {"poll_devices", instruments_poll_devices, METH_NOARGS,
      PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
@@ -130,6 +155,9 @@ static PyMethodDef functions[] = {
     {"perf_units", instruments_perf_units, METH_NOARGS, PyDoc_STR("Of each counter: its name and its unit.")},
     {"perf_status", instruments_perf_status, METH_NOARGS,
      PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
+    {"cupti_reason", instruments_cupti_reason, METH_NOARGS, PyDoc_STR("Why CUPTI is off, or what was lost; or None.")},
+    {"cupti_status", instruments_cupti_status, METH_NOARGS,
+     PyDoc_STR("What is known of CUPTI: a dict of the library and of counters.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -416,7 +416,7 @@ class ProfiledStep(Awaitable[Any], Iterator[Any]):
 
 @final
 class Ready(Awaitable[Any], Iterator[Any]):
-    """What entering and leaving a Block asynchronously returns. Is in csrc/calls/ready_type.c."""
+    """What entering and leaving a Block asynchronously returns. Is in csrc/calls/generator_type.c."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...  # itself, in fact
     def __iter__(self) -> Self: ...
@@ -519,7 +519,7 @@ def capture_report() -> str | None: ...
 def perf_units() -> tuple[tuple[str, str], ...]: ...  # perf.c: of each counter its name and its unit
 def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
 
-# Of CUPTI; are in csrc/recordings/device_activity.c.
+# Of CUPTI; are in csrc/recordings/device_activity.c, and what is known of it in csrc/tools/instruments.c.
 def cupti_start_trace() -> bool: ...
 def cupti_stop_trace() -> None: ...
 def cupti_add_trace(recording: Recording | None, /) -> None: ...
