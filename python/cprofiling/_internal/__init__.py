@@ -1,1 +1,1 @@
-"""Small tools that every room may use: text, tables, arguments, files, processes."""
+"""Tools for every room, such as text, tables, arguments and files."""

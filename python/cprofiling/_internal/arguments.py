@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value as it is used, or raises, naming parameter, value and limit."""
+"""Check arguments and name parameter, value and limit in errors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def index(parameter: str, value: Any) -> int:
-    """Return an integer, which may be of any type that has ``__index__``, but no bool. TypeError for what is none."""
+    """Return an integer of any type with ``__index__`` but bool, or TypeError."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
     return operator.index(value)
 
 
 def index_between(parameter: str, value: Any, least: int, most: int | None = None, unit: str = "") -> int:
-    """Return an integer (see ``index``) within limits, which belong to them; ``unit``: a word for what is counted.
+    """Return an integer within limits, which belong to them.
 
     ValueError for one that is not; without ``most`` there is no upper limit.
     """
@@ -38,7 +38,7 @@ def index_between(parameter: str, value: Any, least: int, most: int | None = Non
 
 
 def index_or_none(parameter: str, value: Any, least: int | None = None) -> int | None:
-    """Return an integer (see ``index``) that is at least as large as ``least``, if that is given; or None."""
+    """Return None, or an integer that is not below ``least``."""
     if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
         raise TypeError(f"{parameter} must be an integer or None, got {shown_value(value)}")
     return (
@@ -47,7 +47,7 @@ def index_or_none(parameter: str, value: Any, least: int | None = None) -> int |
 
 
 def number_between(parameter: str, value: Any, least: float, most: float) -> float:
-    """Return an int or float, but no bool, within limits, which belong to them. TypeError or ValueError otherwise."""
+    """Return an int or float within limits, or TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{parameter} must be a number, got {shown_value(value)}")
     if not least <= value <= most:
@@ -56,7 +56,7 @@ def number_between(parameter: str, value: Any, least: float, most: float) -> flo
 
 
 def path(parameter: str, value: Any) -> str:
-    """Return a path as a str: a str, bytes, or a PathLike of either. An int, which ``open`` takes, is none.
+    """Return a path, given as str, bytes or PathLike, as a str.
 
     TypeError for what is no path, ValueError for an empty one, and one that has a NUL.
     """
@@ -76,7 +76,7 @@ def member(parameter: str, value: Any, kind: type[T]) -> T:
 
 
 def choice(parameter: str, value: Any, choices: Sequence[str]) -> str:
-    """Return that one of the texts that a value equals. ValueError for another one; it lists them."""
+    """Return the text that a value equals. ValueError lists the choices."""
     for each in choices:
         if value == each:
             return each
@@ -91,12 +91,12 @@ def callable_or_none(parameter: str, value: Any) -> Any:
 
 
 def _shown(number: int) -> str:
-    """Return an integer as text, only its size if Python refuses to convert it."""
+    """Return an integer as text, a huge one by its size."""
     return str(number) if number.bit_length() <= 128 else f"an integer of {number.bit_length()} bits"
 
 
 def checked_count(parameter: str, value: object) -> int:
-    """Return an integer (see ``index``) from 0 to 2^63-1. ValueError for another one."""
+    """Return an integer from 0 to 2^63-1. ValueError for another one."""
     count = index_between(parameter, value, 0)
     if count >= 2**63:
         raise ValueError(f"{parameter} must be <= {2**63 - 1}, got {_shown(count)}")

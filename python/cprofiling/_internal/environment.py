@@ -27,18 +27,18 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def given(variable: str) -> str | None:
-    """Return a variable as it is now; None where it is not set, or the environment is not trusted."""
+    """Return a variable, None if it is not set or not to be trusted."""
     value = os.environ.get(variable)
     return value if value is not None and _core.environment_is_trusted() else None
 
 
 def is_set_in_vain(variable: str) -> bool:
-    """Return whether a variable is set, and not empty, in an environment that is not trusted."""
+    """Return whether a variable is set in an untrusted environment."""
     return bool(os.environ.get(variable)) and not _core.environment_is_trusted()
 
 
 def boolean(variable: str, default: bool) -> bool:
-    """Return what a variable says; the default where it is not set or empty, or, with a warning, says else."""
+    """Return a switch, or the default, with a warning for another word."""
     variable = _that_is_set(variable)
     value = given(variable) or ""
     word = value.strip().lower()
@@ -53,12 +53,12 @@ def boolean(variable: str, default: bool) -> bool:
 
 
 def text(variable: str) -> str | None:
-    """Return what a variable says now; None where it is not set or empty."""
+    """Return a variable as text, None where it is not set or empty."""
     return given(_that_is_set(variable)) or None
 
 
 def also(variable: str, *others: str) -> None:
-    """Have other variables, such as those of a program that this package stands in for, be looked at before one."""
+    """Have other variables, as of another profiler, looked at before one."""
     _others[variable] = others
 
 

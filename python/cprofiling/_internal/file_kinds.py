@@ -1,4 +1,4 @@
-"""Which kind of file one is by its first bytes: what a message says of a file that belongs to another command."""
+"""Tell kinds of files by their first bytes, for messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPORT = FileKind("it is a report already, of -r json or save()", "give the file
 
 
 def kind_of(head: bytes) -> FileKind | None:
-    """Return of which kind a file is that begins so; None where it does not show."""
+    """Return the kind of a file by its first bytes, None if unknown."""
     if head.startswith(STATISTICS_MAGICS):
         return STATISTICS
     if head.startswith(LIVE_MAGIC):
@@ -49,7 +49,7 @@ def kind_of(head: bytes) -> FileKind | None:
 
 
 def head_of(path: str) -> bytes:
-    """Return the first bytes of a file, or none of a pipe or device, which could not be read again."""
+    """Return the first bytes of a file, none of a pipe or device."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # not opened, as the writer of a pipe ends when a reader has gone
         return b""
     from cprofiling._internal import files  # not at once: it takes long to import

@@ -1,4 +1,4 @@
-"""Files that appear under their name when they are complete, or not at all."""
+"""Files that get their names when they are complete, or never."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_LINKS = 40  # as the kernel follows
 
 @contextmanager
 def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
-    """Give a binary file to write to, which gets its name when the block ends without an exception.
+    """Give a binary file that gets its name when the block has succeeded.
 
     Until then it has another name in the same folder, which no other file can have and through which no link leads
     elsewhere; an exception removes it. Its mode is 0600, and its bytes are on the disk before its name is. The path is
@@ -86,7 +86,7 @@ def _open_privately(path: str, flags: int) -> int:
 
 
 def make_folders(path: StrOrBytesPath) -> None:
-    """Make a folder, and those above it that are missing, all of mode 0700. Raises OSError where that cannot be."""
+    """Make a folder and those missing above it, of mode 0700. Raises OSError."""
     name = os.fsdecode(path)
     try:
         os.mkdir(name, 0o700)
@@ -102,7 +102,7 @@ def make_folders(path: StrOrBytesPath) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a name to the disk, where folders can be synchronised; the file is complete anyway."""
+    """Bring a name to the disk, where folders can be synchronised."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -152,7 +152,7 @@ def _opened_pipe(path: str) -> int:
 
 
 def kind_at(path: str) -> int:
-    """Return the kind of file that writing to a path meets, such as ``stat.S_IFIFO``.
+    """Return the kind of file at a path to write to, as ``stat.S_IFIFO``.
 
     0 where there is nothing, or what others may have put there. A descriptor of this process counts as a device.
     Raises OSError as ``atomic_writer``.
@@ -170,7 +170,7 @@ def kind_at(path: str) -> int:
 
 
 def _looked_up(path: str) -> tuple[int | None, int | None]:
-    """Return the descriptor of this process that a path stands for, or a new one that holds what is there."""
+    """Return the own descriptor that a path names, or a new one, or neither."""
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         place = os.path.realpath(folder or os.curdir)
@@ -212,7 +212,7 @@ def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result
 
 
 class _Patient(io.FileIO):
-    """A pipe, socket or device, opened without blocking and not waited for long."""
+    """Pipe, socket or device opened without blocking, with a limit for waits."""
 
     def __init__(
         self, descriptor: int | str, mode: str, path: str, opener: Callable[[str, int], int] | None = None
@@ -226,7 +226,7 @@ class _Patient(io.FileIO):
         self._has_begun = self._waits_long = True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write some of the data. TimeoutError where there is no room for it for long."""
+        """Write some of the data. Raises TimeoutError without room for long."""
         while (count := super().write(data)) is None:
             self._wait(select.POLLOUT)
         return count
@@ -251,7 +251,7 @@ class _Patient(io.FileIO):
 
 
 def open_to_read(path: StrOrBytesPath) -> BinaryIO:
-    """Open a file that may be a pipe, of anybody, without waiting for a writer that may never come.
+    """Open a file or pipe without waiting for a writer for ever.
 
     Its methods raise TimeoutError where nothing comes for long; a descriptor of this process is waited for.
     """
@@ -280,7 +280,7 @@ def _is_descriptor(path: str) -> bool:
 
 
 def open_regular(path: StrOrBytesPath) -> BinaryIO:
-    """Open a regular file for reading. FormatError for anything else, which is not waited for."""
+    """Open a regular file for reading. Raises FormatError for anything else."""
     file = open_to_read(path)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -289,7 +289,7 @@ def open_regular(path: StrOrBytesPath) -> BinaryIO:
 
 
 def most_bytes(file: BinaryIO) -> int:
-    """Return how many bytes are taken from a file at most: those that its part of the disk can have, or some anyway.
+    """Return the most bytes read from a file, by its size on the disk.
 
     A file that has holes can be of any size, and cost its maker nothing. A pipe tells nothing of its size.
     """

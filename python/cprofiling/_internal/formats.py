@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Format:
-    """A format of reports, as text; one that needs a file overrides ``write`` instead of ``render``.
+    """Format of reports, with ``render`` for text or ``write`` for a file.
 
     Attributes:
         suffixes: How names of its files end, in small letters.
@@ -26,7 +26,7 @@ class Format:
     only = ""
 
     def fits(self, of: object) -> bool:  # noqa: ARG002 most fit all
-        """Tell whether a summary, snapshot, timing report or recording can be shown in it."""
+        """Tell whether a result can be shown in it."""
         return True
 
     def render(self, view: Any) -> str:
@@ -34,7 +34,7 @@ class Format:
         raise NotImplementedError
 
     def write(self, view: Any, path: str) -> None:
-        """Write a ``cprofiling.views.View`` to a file, which appears when it is complete."""
+        """Write a ``cprofiling.views.View`` to a file, whole or not at all."""
         data = self.render(view).encode("utf-8", "backslashreplace")
         with atomic_writer(path) as file:
             file.write(data)

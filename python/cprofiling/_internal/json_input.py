@@ -1,4 +1,4 @@
-"""JSON from anywhere, read within limits and checked by the published schemas."""
+"""Read JSON within limits and check it by the published schemas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Fault(Exception):  # noqa: N818 it is caught and told with the name of the file
-    """A fault of a value, with its place as ``place_of`` writes it, or an empty one."""
+    """Fault of a value, at a place as ``place_of`` writes it or nowhere."""
 
     def __init__(self, place: str, wrong: str) -> None:
         super().__init__(f"{place}: {wrong}" if place else wrong)
@@ -56,7 +56,7 @@ def read_json(path: str, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def parsed(data: bytes) -> Any:
-    """Return the content of JSON in UTF-8. Fault, which names the place, as for ``read_json``."""
+    """Return the content of JSON in UTF-8. Raises Fault."""
     _check_depth(data)
     try:
         value = json.loads(
@@ -74,7 +74,7 @@ def parsed(data: bytes) -> Any:
 
 
 def place_of(place: str, key: object) -> str:
-    """Return the place of a key in the object at a place, or of an index in a list, as JSONPath (RFC 9535) does."""
+    """Return the place of a key or index below a place, by RFC 9535."""
     if not isinstance(key, str):
         return f"{place}[{key}]"
     if _PLAIN_KEY.fullmatch(key) and len(key) <= _LONGEST_KEY:
@@ -135,14 +135,14 @@ def _check_plain(value: Any, place: str) -> None:
 
 
 class Schema:
-    """A published JSON schema (draft 2020-12), as far as the schemas of this package go."""
+    """Published JSON schema (draft 2020-12), as far as this package needs it."""
 
     def __init__(self, name: str) -> None:
         path = Path(__file__).parents[1] / "schemas" / f"{name}.schema.json"
         self._root: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
 
     def check(self, value: Any, place: str = "$", part: str | None = None) -> None:
-        """Raise Fault for a value that the schema, or a named part of it, does not allow."""
+        """Raise Fault for a value that the schema or a part of it refuses."""
         self._check(value, place, self._root if part is None else self._root["$defs"][part])
 
     def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:

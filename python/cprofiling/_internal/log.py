@@ -20,7 +20,7 @@ def is_heard() -> bool:
 
 
 def say(line: str) -> None:
-    """Log a line at INFO; in debug mode it goes to stderr where logging is not configured."""
+    """Log a line at INFO, to stderr in debug mode without any handler."""
     if debug and not logger.hasHandlers():
         if sys.stderr is not None:
             with suppress(OSError, ValueError):
@@ -30,6 +30,6 @@ def say(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """Log a line at WARNING: what was asked for could not be done, and the program goes on."""
+    """Log at WARNING a request that failed, without raising."""
     with suppress(Exception):  # a handler's or filter's
         logger.warning("%s", line)

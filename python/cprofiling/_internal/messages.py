@@ -22,12 +22,12 @@ def is_own(frame: FrameType) -> bool:
 
 
 def is_import(frame: FrameType) -> bool:
-    """Whether a frame is of the import system; such frames do not count for ``warnings``."""
+    """Whether a frame is of the import system, which ``warnings`` skips."""
     return "importlib" in frame.f_code.co_filename and "_bootstrap" in frame.f_code.co_filename
 
 
 def warn(message: str) -> None:
-    """Give a RuntimeWarning at the innermost frame that is not of this package, nor importing it."""
+    """Give a RuntimeWarning at the line of the user."""
     level = 1
     frame = sys._getframe(0)
     while frame.f_back is not None and (is_own(frame) or is_import(frame)):
@@ -37,7 +37,7 @@ def warn(message: str) -> None:
 
 
 def mention(message: str) -> None:
-    """Warn while an exception of the user's passes; on stderr where warnings are exceptions, which would replace it."""
+    """Warn beside an exception of the user, by stderr if warnings raise."""
     try:
         warn(message)
     except RuntimeWarning:

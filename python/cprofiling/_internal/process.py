@@ -47,7 +47,7 @@ def _distributed() -> Any:
 
 
 def is_main() -> bool:
-    """Whether this is the process that was started by hand: no fork, and no child of multiprocessing's."""
+    """Whether this is no fork and no child of multiprocessing."""
     if not is_as_imported():
         return False
     multiprocessing = sys.modules.get("multiprocessing.process")
@@ -55,7 +55,7 @@ def is_main() -> bool:
 
 
 def is_as_imported() -> bool:
-    """Whether this is the process in which the package was imported, and no fork of it."""
+    """Whether the package was imported in this process, not before a fork."""
     return os.getpid() == _IMPORTED_IN
 
 

@@ -1,4 +1,4 @@
-"""Ends of this process in order: by SIGTERM that nobody else handles, and as a worker, by ``os._exit``."""
+"""End a process in order, by SIGTERM or as a worker by ``os._exit``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _signal(signalnum: int, handler: Any) -> Any:
 
 
 def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
-    """Die as without us, but later; who has no patience may send another one."""
+    """Die as without us, but later, or at once at another signal."""
     global _terminated_at
     now = time.monotonic()
     first, _terminated_at = _terminated_at, _terminated_at or now
@@ -95,7 +95,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def call_before_worker_ends(end: Callable[[], object]) -> None:
-    """Have ``end`` called before a worker of multiprocessing or Celery ends, this process or one forked from it.
+    """Have ``end`` called before a worker of multiprocessing or Celery ends.
 
     It is called in vain elsewhere, and kept no longer than its object, if it is a method. Nothing is loaded: a process
     that has not loaded multiprocessing is none of its, and what it forks has to call this again.

@@ -1,4 +1,4 @@
-"""Quantiles of samples and of Student's t distribution, and intervals from them."""
+"""Quantiles of samples and of Student's t, and intervals from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRECISION = 1e-15
 
 
 def quantile(ordered: Sequence[float], percent: int, unit: int = 1) -> float:
-    """Return a percentile of sorted values, interpolated between neighbours, in multiples of ``unit``.
+    """Return an interpolated percentile of sorted values, by ``unit``.
 
     With the values counted from 0, it lies at ``(len(ordered) - 1) * percent / 100`` (definition 7 of Hyndman and Fan,
     "Sample Quantiles in Statistical Packages", 1996). Of integers it is exact but for the last rounding.
@@ -58,7 +58,7 @@ def welch_interval(first: Sample, second: Sample, confidence: float) -> tuple[fl
 
 
 def cautious_interval(first: Sample, second: Sample, confidence: float) -> tuple[float, float]:
-    """Return an interval that covers both Welch's and Student's for equal variances.
+    """Return an interval that covers Welch's and Student's.
 
     Calls have a few times far above all others. A small sample without one of them has too small a variance, by which
     Welch's alone finds a large sample of the same program slower in a third of comparisons.
@@ -114,7 +114,7 @@ def _normal_tail(z: float) -> float:
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """Return the probability of a value above ``t`` >= 0 (DLMF 8.17, A. and S. 26.7.1)."""
+    """Return the probability above ``t`` >= 0 (DLMF 8.17, A. and S. 26.7.1)."""
     square = t * t
     return _incomplete_beta(freedom / (freedom + square), square / (freedom + square), freedom / 2, 0.5) / 2
 
@@ -132,7 +132,7 @@ def _expanded(z: float, freedom: float) -> float:
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return the incomplete beta function of x = 1 - rest (DLMF 8.17.4 and 8.17.22)."""
+    """Return the incomplete beta function of x = 1 - rest (DLMF 8.17.22)."""
     if x <= 0 or rest <= 0:
         return 0.0 if x <= 0 else 1.0
     scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
@@ -142,7 +142,7 @@ def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction by the modified method of Lentz (DLMF 3.10)."""
+    """Return the continued fraction by the method of Lentz (DLMF 3.10)."""
     upper = 1.0
     value = lower = 1 / _not_zero(1 - (a + b) * x / (a + 1))
     for m in range(1, _STEPS):

@@ -1,4 +1,4 @@
-"""The kinds of rows in recordings, their outcomes and flags; numbers as in cprofiling/trace/table.h."""
+"""Kinds, outcomes and flags of rows, as in cprofiling/trace/table.h."""
 
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 KINDS = ("node", "record", "step", "host", "device", "instant", "counter")

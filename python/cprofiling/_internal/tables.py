@@ -117,7 +117,7 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_lim
 
 
 def first_rows(rows: Sequence[_T], row_limit: int | None) -> Sequence[_T]:
-    """Return the first rows, all if the limit is None or negative. Raises TypeError for a limit that is no integer."""
+    """Return the first rows, all if the limit is None or negative."""
     limit = arguments.index_or_none("row_limit", row_limit)
     return rows if limit is None or limit < 0 else rows[:limit]
 
@@ -186,7 +186,7 @@ def html_table(
 
 
 def html_list(title: str, paragraphs: Sequence[str], notes: Iterable[str]) -> str:
-    """Return numbered paragraphs of several lines under a title as an HTML fragment, all escaped."""
+    """Return numbered paragraphs under a title as escaped HTML."""
     items = ["<br>".join(map(escaped, paragraph.split("\n"))) for paragraph in paragraphs]
     shown = ["<ol>", *(f"<li>{item}</li>" for item in items), "</ol>"] if items else []
     return "\n".join((f"<p><b>{escaped(title)}</b></p>", *shown, *(f"<p>{escaped(note)}</p>" for note in notes)))
@@ -202,7 +202,7 @@ def _html_cell(value: object) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text for HTML, on one line, with control characters as backslash escapes."""
+    """Return a text on one line for HTML, control characters escaped."""
     return html.escape(shown_text("text", text))
 
 
@@ -226,7 +226,7 @@ class Tabular:
         raise NotImplementedError
 
     def text(self, row_limit: int | None = ROW_LIMIT) -> str:
-        """Return the table and its notes; all rows if ``row_limit`` is None or negative."""
+        """Return the table and its notes, all rows for a limit of None or below 0."""
         columns, rows, notes = self._table()
         return "\n".join((text_table(columns, rows, row_limit), *notes))
 
@@ -262,7 +262,7 @@ class Figures(Tabular, list[_T]):
         return Table(self.columns, self.rows(), self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the values as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        """Return the values as a DataFrame. Raises ImportError without pandas."""
         return frame_of(self.columns, self.rows())
 
     def __repr__(self) -> str:
@@ -275,6 +275,6 @@ def short_repr(kind: str, count: int, noun: str) -> str:
 
 
 def frame_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> pd.DataFrame:
-    """Return rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+    """Return rows as a pandas DataFrame. Raises ImportError without pandas."""
     frame: pd.DataFrame = imported("pandas").DataFrame(list(rows), columns=list(columns))
     return frame

@@ -91,7 +91,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def plain_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:
-    """Return rows, headings first, in columns without frames; nothing is cut."""
+    """Return rows, headings first, in columns without frames, uncut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     head, *lines = [
         "  ".join(

@@ -139,7 +139,7 @@ def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, 
 
 
 def bind_class(cls: type) -> bool:
-    """Wrap a class's forward and __call__, to own the calls inside; return whether there was any."""
+    """Wrap forward and __call__ to own the calls inside, if there are any."""
     has_changed = has_forward = False
     for attribute in ("forward", "__call__"):
         for owner in cls.__mro__:
@@ -180,7 +180,7 @@ def _binds(method: Any) -> bool:
 def wrap_inside(
     function: Any, make: Callable[..., Any], decorator: str, expected: str, default: str | None = None
 ) -> Any:
-    """Wrap a callable, also inside a descriptor; ``default`` names a node that has no fitting name."""
+    """Wrap a callable, also inside a descriptor, with a name by default."""
     if isinstance(function, type):
         raise TypeError(f"{decorator} cannot decorate a class, got {function!r}: decorate its methods")
     if isinstance(function, _core.Function):
@@ -260,7 +260,7 @@ def first_parameter(function: Any) -> str | None:
 
 
 def _may_break_the_graph() -> bool | None:
-    """Return whether ``torch.compile`` may break its graph, None if it is not tracing."""
+    """Return whether ``torch.compile`` may break a graph, None if not tracing."""
     compiler = sys.modules.get("torch._dynamo.symbolic_convert")
     try:
         tracer = compiler.InstructionTranslator.current_tx()  # type: ignore[union-attr]
@@ -277,7 +277,7 @@ def marks_of(function: Any) -> dict[str, Any]:
 
 
 def stand_in(function: Any) -> FunctionType:
-    """Make the Python function that ``torch.compile`` traces, as it takes no other callable."""
+    """Make the Python function that ``torch.compile`` traces."""
     if _may_break_the_graph():
         raise AttributeError("_torchdynamo_inline")
 
@@ -342,7 +342,7 @@ def cloudpickle_rule() -> Callable[[Any], bool] | None:
 
 
 def _reduced(node: _core.Function) -> Any:
-    """Reduce a node to its name, or to its parts where cloudpickle wants values."""
+    """Reduce a node to its name, or to its parts for cloudpickle."""
     goes_by_name = cloudpickle_rule()
     name = getattr(node, "__qualname__", None)
     if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
@@ -360,7 +360,7 @@ copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no
 
 
 class Instrumentation:
-    """Handle of ``instrument``, whose ``remove()`` or ``with`` block restores the method."""
+    """Handle of ``instrument`` that restores the method by ``remove()``."""
 
     __slots__ = ("__weakref__", "_attribute", "_owner", "wrapper")
 

@@ -242,7 +242,7 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
 
 
 def shapes_from(rows: Sequence[Any], nodes: Sequence[NodeProfilingStats]) -> Sequence[ShapeStats]:
-    """Return the calls by input signature; none where the interpreter ends before any were read."""
+    """Return calls by input signature, none in an interpreter that ends."""
     with suppress(ImportError):
         from cprofiling.nodes import input_shapes
 

@@ -1,4 +1,4 @@
-"""Live files: the head that identifies the process, and readers while it runs or after a crash.
+"""Read live files, also while a process runs or after a crash.
 
 The core writes them, see ``cprofiling/files/live.h``. The head has little-endian integers: "CPROFLIV", u32 version (1),
 u32 0, u64 process number, u64 its start in ticks since boot, 16 bytes of the ``boot_id``, u64 inode of its PID

@@ -91,7 +91,7 @@ def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> 
 
 
 def lines_below(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    """Return lines below the table on missing GPU times and time spent waiting for devices."""
+    """Return lines on missing GPU times and on waiting for devices."""
     lines = [
         f"GPU time of {shown_text('node_name', row.node_name)} ({shown_text('stage', row.stage)}): "
         f"{shown_text('gpu_reason', row.gpu_reason)}"

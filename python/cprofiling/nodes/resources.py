@@ -1,4 +1,4 @@
-"""Resource figures of a node's calls, made from the core's rows: GPU, launches, counters, memory."""
+"""Resource figures of a node, made from the core's rows."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ExecutionStage(str, Enum):
-    """Execution stages known by name; any other str is a stage, too."""
+    """Execution stages known by name, beside which any str is one."""
 
     TRAIN = "train"
     VAL = "val"
@@ -145,7 +145,7 @@ _UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.in
 
 
 def stats_from_row(row: Any) -> NodeProfilingStats:
-    """Make one key's statistics from a row of the core (``csrc/statistics/rows.c``)."""
+    """Make one key's statistics from a row of ``csrc/statistics/rows.c``."""
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
     # Nobody else has seen the object yet, so it is as frozen as any other.

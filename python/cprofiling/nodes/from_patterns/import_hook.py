@@ -39,7 +39,7 @@ class NodeFinder:
     """
 
     def __init__(self, patterns: Patterns, main: str | None, prepared: Preparer | None = None) -> None:
-        """Take the patterns, the module run as ``__main__`` if it is imported, and what makes its loader."""
+        """Take patterns, the module run as ``__main__``, and a maker of loaders."""
         self._patterns = patterns
         self._prepared = _prepared if prepared is None else prepared
         self._main = main
