@@ -726,7 +726,7 @@ def test_its_profiling_module_is_left_alone() -> None:
     assert type(profiling.PipelineProfiler()) is profiling.PipelineProfiler
 
 
-REFUSED = [(), ("a",), ("a", "b"), ("a", "b", 1, 2), ("a", "b", "1"), ("a", [], 1), ([], "b", 1)]
+REFUSED: list[tuple[Any, ...]] = [(), ("a",), ("a", "b"), ("a", "b", 1, 2), ("a", "b", "1"), ("a", [], 1), ([], "b", 1)]
 
 
 def test_the_profiler_takes_its_arguments_by_place_and_by_name() -> None:

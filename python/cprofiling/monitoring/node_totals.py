@@ -194,7 +194,7 @@ class Reader:
         """
         try:
             sources = [_named(*item) for item in dict(self._profiler).items()] if self.has_names else None
-        except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
+        except Exception as error:  # noqa: BLE001 the program's other metrics go on
             self._tell(None, error)
             return
         if sources is not None:

@@ -23,7 +23,8 @@ from cprofiling.integrations.telefuser import harness as _harness
 from cprofiling.integrations.telefuser import memory as _memory
 from cprofiling.integrations.telefuser import profiler as _profiler
 from cprofiling.integrations.telefuser.harness import HarnessConfig, StageBenchHarness, main
-from cprofiling.integrations.telefuser.profiler import *  # noqa: F403 its names are ours
+from cprofiling.integrations.telefuser.memory import *  # noqa: F403 its names are ours
+from cprofiling.integrations.telefuser.profiler import *  # noqa: F403
 from cprofiling.nodes.from_patterns.import_hook import LoaderThen
 
 if TYPE_CHECKING:
