@@ -293,7 +293,7 @@ class _Table:
         self.columns = [(heading.format(self._device), unit, figure) for heading, unit, figure in columns]
 
     def value(self, row: KeyAverage, unit: str, figure: str) -> Any:
-        """Return a figure as a number, in percent of its side's total if the unit is that."""
+        """Return a figure as a number, in percent of its total for that unit."""
         value = getattr(row, figure)
         if unit != "%":
             return value
@@ -312,7 +312,7 @@ class _Table:
         return "\n".join(value) if figure == "stack" else str(value) if figure == "input_shapes" else value
 
     def lines(self, shown: Sequence[KeyAverage], titles: Sequence[str], limits: dict[str, int | None]) -> list[str]:
-        """Return the table as torch prints it, with texts cut to the limits of their columns."""
+        """Return the table as torch prints it, with texts cut to their limits."""
         widths = [self._width(unit, figure, limits.get(figure)) for _, unit, figure in self.columns]
         has_stack = self.columns[-1] == _STACK
 
@@ -351,7 +351,7 @@ class _Table:
         return [*lines, *self._notes]
 
     def _width(self, unit: str, figure: str, limit: int | None) -> int:
-        """Return the width of a column, of texts with some space, within the limit."""
+        """Return the width of a column within the limit."""
         if unit:
             return _WIDTH
         values = (getattr(row, figure) for row in self._rows)

@@ -59,7 +59,7 @@ class Evidence:
 
     @cached_property
     def node_self_times(self) -> list[int]:
-        """The time of each call of a node outside nodes inside it in ns, 0 for other rows."""
+        """The time of each node's call in ns without nodes inside, else 0."""
         return self_times(self.recording, self.tree.only(self.nodes))
 
     @cached_property
@@ -124,7 +124,7 @@ class Evidence:
 
     @cached_property
     def window(self) -> Interval:
-        """The time from the first begin to the last end in ns, (0, 0) if nothing ran."""
+        """First begin and last end in ns, (0, 0) if nothing ran."""
         rows = [*self.host_rows, *self.work]
         return min((self.starts[row] for row in rows), default=0), max((self.ends[row] for row in rows), default=0)
 

@@ -102,7 +102,7 @@ def _set_measured(changes: Sequence[int], tree: HostTree, sums: list[int], own: 
 
 
 def _size(recording: Recording, row: int) -> tuple[int, int]:
-    """Return the bytes of an allocation, and its side: 0 on the host, 1 on a device."""
+    """Return the bytes of an allocation, and 0 on the host or 1 on a device."""
     known = known_args(recording, row)
     size = known.get("Bytes", column(recording, "bytes")[row])
     on_device = known.get("Device Type", int(column(recording, "device")[row] >= 0)) != 0

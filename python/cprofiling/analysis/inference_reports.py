@@ -1,4 +1,4 @@
-"""Reports on inferences, devices and operators, and the overview of a recording.
+"""Reports on inferences, devices and operators, and the overview.
 
 Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``).
 Times are in ns. A recording without what a report is about gives an empty one that says so.

@@ -19,7 +19,7 @@ _METRICS = (_HOST_METRIC, *(f"self_{word}_time_total" for word in ("cuda", "devi
 
 
 def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOST_METRIC) -> None:
-    """Write the self times of a recording as folded stacks (see ``Recording.export_stacks``)."""
+    """Write folded stacks (see ``Recording.export_stacks``)."""
     name = arguments.path("path", path)
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")

@@ -166,7 +166,7 @@ class _Frames:
         return math.fsum(own) / len(self._frames)
 
     def after(self, factors: Mapping[str, float]) -> tuple[float, float | None]:
-        """Return mean and 99th percentile with faster nodes, no percentile for a single frame."""
+        """Return mean and 99th percentile (None for one frame) with faster nodes."""
         count = len(self._frames)
         places = {place for node in factors for place in self._places.get(node, ())}
         changed = {place: self._frames[place].after(factors, self._graph) for place in places}

@@ -127,7 +127,7 @@ class RecordingExports(Viewable):
         return dataframe.arrow_stream(self._finished())
 
     def summary(self) -> Summary:
-        """Return count, extremes, mean and percentiles of inference latencies, in ns.
+        """Return inference latencies in ns, with extremes and percentiles.
 
         Inferences are those of ``inferences()``. Percentiles are interpolated between the two nearest latencies
         (NumPy's ``linear``) and rounded down, as the mean is; None without an inference. This and the other reports
@@ -169,10 +169,10 @@ class RecordingExports(Viewable):
         return inference_reports.device_operators(self._finished())
 
     def external_operators(self) -> Report:
-        """Return host operators with ids, thread.id, name, operator_index and dur (ns).
+        """Return host operators with ids, thread.id, name, operator_index and dur.
 
         trace_id and span_id are of the operator, or the span in which it ran; operator_index counts within the event
-        directly around it, from 0.
+        directly around it, from 0; dur is in ns.
         """
         from cprofiling.analysis import inference_reports
 
@@ -329,7 +329,7 @@ class RecordingExports(Viewable):
         sort_by: str | None = None,
         group_by_node: bool = False,
     ) -> str:
-        """Return averages, inference latencies, device figures and findings as text.
+        """Return averages, latencies, device figures and findings as text.
 
         Args:
             baseline: Another recording of the same program, which the findings compare with.

@@ -506,7 +506,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._recorder.pause()
 
     def _begin_sources(self) -> list[Operators | DeviceActivity]:
-        """Return recorders of PyTorch's operators and of CUDA devices, where they are wanted and there."""
+        """Return the wanted recorders of PyTorch's operators and CUDA devices."""
         sources: list[Operators | DeviceActivity] = []
         if self._wants_operators is True or (self._wants_operators == "auto" and "torch" in sys.modules):
             from cprofiling.recording.torch_operators import collect
@@ -577,7 +577,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._keep(recording)
 
     def _keep(self, recording: Recording) -> None:
-        """Describe and finish a recording, which all reports are about from now on."""
+        """Describe and finish a recording, for all reports from now on."""
         from cprofiling.recording import metadata
 
         described = metadata.of_recording(recording, self._note, self._since_epoch_ns)

@@ -267,7 +267,7 @@ class _UnavailableError(Exception):
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep torch.profiler, which reads the level at its first use, from reporting runs on stderr."""
+    """Keep torch.profiler from reporting on stderr at its first use."""
     os.environ[_LOG_LEVEL] = _ERRORS
     try:
         yield

@@ -1,4 +1,4 @@
-"""Fit torch.profiler's traces to our recording: times, threads, names, and no frames of this package."""
+"""Fit times, threads, names and frames of torch.profiler's traces to ours."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _difference(marks: Marks, found: Marks) -> int:
 
 
 class RunTrace:
-    """The trace of a run in our times, without torch.profiler's own rows and the marks."""
+    """The trace of a run in our times, without marks and profilers' rows."""
 
     def __init__(
         self, found: Recording, marks: Marks, begin_ns: int, end_ns: int, names: dict[tuple[int, int], str]
