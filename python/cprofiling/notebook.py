@@ -1,7 +1,8 @@
-"""Tables for notebooks, and figures beside tqdm"s progress bars."""
+"""Tables for notebooks, and figures beside tqdm's progress bars."""
 
 from cprofiling._internal.faces import adopt
-from cprofiling.report.notebook.summary import postfix, summary_html
+from cprofiling.report.notebook.progress_postfix import postfix
+from cprofiling.report.notebook.summary import summary_html
 
 __all__ = ["postfix", "summary_html"]
 

@@ -21,12 +21,9 @@ from cprofiling.nodes.summary_table import (
     sorted_rows,
     summary_title,
 )
-from cprofiling.report.notebook.progress_postfix import postfix
 
 if TYPE_CHECKING:
     from cprofiling.nodes.input_shapes import ShapeStats
-
-__all__ = ["postfix", "summary_html"]
 
 # Text and lines take the colour of the page around them; only the bars have one of their own, for light and for dark.
 _STYLE = """<style>
