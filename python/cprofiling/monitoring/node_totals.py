@@ -163,7 +163,9 @@ def bounds_of(parameter: str, bounds_s: Iterable[float]) -> tuple[tuple[int, ...
 
 
 class Reader:
-    """Reads the totals of sources for a system of metrics, and logs an unreadable source once, until it can be read.
+    """Reads the totals of sources for a system of metrics.
+
+    An unreadable source is logged once, until it can be read.
 
     Attributes:
         has_names: Whether the sources are a mapping.
@@ -188,7 +190,7 @@ class Reader:
     def read(
         self, bounds: tuple[int, ...], max_nodes: int
     ) -> Iterator[tuple[str | None, Snapshot | None, dict[Key, NodeTotals], int]]:
-        """Yield name, snapshot, totals and number of folded nodes of each source there is now.
+        """Yield name, snapshot, totals and number of folded nodes by source.
 
         A single source has the name None. There is no snapshot of one that cannot be read.
         """

@@ -74,7 +74,7 @@ def is_ip(host: str, version: int) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Return whether only this machine can reach a checked address. ``localhost`` counts if it leads there."""
+    """Return whether only this machine can reach a checked address."""
     if socket_path(address) is not None:
         return True
     hosts = [split_address(address)[0]]

@@ -190,7 +190,7 @@ def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answerin
 
 
 class _Requests:
-    """Requests of a stream, empty if too large or malformed. A generator would have to be ended by the event loop."""
+    """Requests of a stream, empty if too large or malformed."""  # a generator would be ended by the event loop
 
     def __init__(self, context: Any, parse: Callable[[bytes], Any], first: Any) -> None:
         self._context, self._parse, self._first = context, parse, first

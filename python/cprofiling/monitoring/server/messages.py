@@ -80,7 +80,7 @@ def wire_text(text: str) -> str:
 
 
 def node_message(stats: Any) -> pb.NodeProfilingStats:
-    """Return one key's statistics, ours or of the first ten fields, as a message."""
+    """Return statistics of ours, or of the first ten fields, as a message."""
     stage = checked_text("stage", stats.stage)
     fields = _FIGURES
     if isinstance(stats, NodeProfilingStats):

@@ -33,7 +33,7 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def cuvis_handlers(self) -> Any:
-        """Return handlers for clients of cuvis-ai-core, whose messages are ours with fewer fields."""
+        """Return handlers for clients of cuvis-ai-core, with fewer fields."""
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
                 getattr(self, name),

@@ -67,7 +67,7 @@ def _outcome(function: Callable[[Any], Any], target: Any) -> Any:
 
 
 async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
-    """Return a function's result from a thread, one of a bounded number, also after their calls have ended."""
+    """Return a function's result from one of a bounded number of threads."""
     if not free.acquire(blocking=False):
         raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
     loop = asyncio.get_running_loop()
