@@ -8,7 +8,7 @@ static PyObject *shown(PyObject *value)
 {
     PyObject *ascii = PyObject_ASCII(value);
     if (ascii == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         ascii = PyUnicode_FromFormat("<%.100s>", Py_TYPE(value)->tp_name);
     }
     if (ascii != NULL && PyUnicode_GET_LENGTH(ascii) > 80) {

@@ -58,7 +58,7 @@ static inline PyObject *ext_callback_get(const ext_state *state, ext_callback wh
 /* Ends the pending exception of a callback, and counts the fault. */
 static inline void ext_callback_fail(ext_profiler *profiler)
 {
-    ext_fault_forget();
+    ext_state_forget_error();
     profiler->internal_errors++;
 }
 

@@ -57,7 +57,7 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
     PyObject *module =
         modules != NULL && PyDict_Check(modules) ? Py_XNewRef(PyDict_GetItemWithError(modules, state->words[word])) : NULL;
     Py_XDECREF(modules);
-    ext_fault_forget();
+    ext_state_forget_error();
     return module;
 }
 
@@ -133,7 +133,7 @@ static int raise_anew(void *exception)
     return -1;
 }
 
-void ext_fault_forget(void)
+void ext_state_forget_error(void)
 {
     ext_compat_error error = ext_compat_take_error();
     if (error.type != NULL && !PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {

@@ -219,7 +219,7 @@ static inline void ext_state_set(PyObject **field, PyObject *value)
 
 /* Ends the pending exception of code that ran for the profiler's sake (names, shapes, devices); the caller counts it. What is
  * no Exception, such as an interrupt, is raised anew when this thread runs Python next. */
-void ext_fault_forget(void);
+void ext_state_forget_error(void);
 
 /* The name of the module: by its address the module is known. */
 extern const char ext_state_module_name[];

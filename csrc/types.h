@@ -17,18 +17,18 @@ void ext_record_prepare(PyTypeObject *type);
 bool ext_generator_prepare(PyTypeObject *generator, PyTypeObject *coroutine);
 
 /* An awaitable that gives `value`, which it takes over, at once; NULL, with the exception that is pending, for NULL. */
-PyObject *ext_ready_new(ext_state *state, PyObject *value);
+PyObject *ext_generator_ready(ext_state *state, PyObject *value);
 
 /* Defines `name`_aenter and `name`_aexit, which do at once what `name`_enter and `name`_exit do; `state` is that of `object`.
  */
 #define EXT_READY_METHODS(name, state)                                                       \
     static PyObject *name##_aenter(PyObject *object, PyObject *unused)                       \
     {                                                                                        \
-        return ext_ready_new(state, name##_enter(object, unused));                           \
+        return ext_generator_ready(state, name##_enter(object, unused));                     \
     }                                                                                        \
     static PyObject *name##_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs) \
     {                                                                                        \
-        return ext_ready_new(state, name##_exit(object, args, nargs));                       \
+        return ext_generator_ready(state, name##_exit(object, args, nargs));                 \
     }
 
 /* What the class inherited when this was made; borrowed. */
@@ -36,9 +36,9 @@ PyObject *ext_inherited_found(PyObject *inherited);
 
 /* Functions of the module, as its table of methods and _core.pyi describe them. NULL with an exception. */
 PyObject *ext_open_node(PyObject *module, PyObject *unused);
-PyObject *ext_noted_node_begin(PyObject *module, PyObject *key);
-PyObject *ext_noted_node_is_any(PyObject *module, PyObject *unused);
-PyObject *ext_noted_node_end(PyObject *module, PyObject *args);
+PyObject *ext_open_node_note(PyObject *module, PyObject *key);
+PyObject *ext_open_node_has_noted(PyObject *module, PyObject *unused);
+PyObject *ext_open_node_end_noted(PyObject *module, PyObject *args);
 PyObject *ext_live_checksum(PyObject *module, PyObject *bytes);
 PyObject *ext_snapshot_take(PyObject *module, PyObject *args);
 PyObject *ext_arrow_stream(PyObject *module, PyObject *columns);

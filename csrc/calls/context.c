@@ -44,7 +44,7 @@ static bool in_child_greenlet(const ext_state *state)
     Py_XDECREF(current);
     Py_XDECREF(parent);
     Py_DECREF(greenlet);
-    ext_fault_forget();
+    ext_state_forget_error();
     return is_child;
 }
 

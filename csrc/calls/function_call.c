@@ -13,7 +13,7 @@ static PyObject *first_parameter(ext_function *self)
     if (self->first_parameter == NULL && state->parameter_finder != NULL) {
         PyObject *found = PyObject_CallOneArg(state->parameter_finder, self->function);
         if (found == NULL || !PyUnicode_Check(found)) {
-            ext_fault_forget();
+            ext_state_forget_error();
             Py_XDECREF(found);
             found = Py_NewRef(Py_None);
         }
@@ -277,7 +277,7 @@ PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, si
     Py_XINCREF(profiler);
     ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         Py_XDECREF(profiler);
         return forward(self, args, nargsf, kwnames);
     }

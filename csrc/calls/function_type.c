@@ -202,7 +202,7 @@ static void look_again(ext_function *self)
     PyObject *found = finder != NULL ? PyObject_CallOneArg(finder, self->function) : NULL;
     long kind = found != NULL ? PyLong_AsLong(found) : -1;
     Py_XDECREF(found);
-    ext_fault_forget();
+    ext_state_forget_error();
     self->kind = kind >= 0 ? (ext_kind)kind : self->kind;
     self->is_uncommon = self->inner != NULL || self->kind != EXT_KIND_CALL;
 }

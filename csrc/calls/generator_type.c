@@ -271,7 +271,7 @@ PyType_Spec ext_await_spec = {
     .slots = await_slots,
 };
 
-PyObject *ext_ready_new(ext_state *state, PyObject *value)
+PyObject *ext_generator_ready(ext_state *state, PyObject *value)
 {
     return value != NULL ? new_holder(state->ready_type, value) : NULL;
 }

@@ -49,7 +49,7 @@ cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage)
     }
     cprof_accum *accum = ext_key_accum(profiler, stage, key->name);
     if (accum == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         profiler->internal_errors++;
         return NULL;
     }
@@ -76,7 +76,7 @@ ext_label_number ext_key_label(ext_state *state, PyObject *stage, PyObject *name
     }
     Py_XDECREF(owners[0]);
     Py_XDECREF(owners[1]);
-    ext_fault_forget();
+    ext_state_forget_error();
     if (label == 0 && serial != 0 && serial == atomic_load(&cprof_recording.serial)) {
         state->internal_errors++; /* the recording goes on: there was no memory */
     }

@@ -225,7 +225,7 @@ static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObjec
         Py_DECREF(name);
     }
     if (key == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         if (profiler != NULL) {
             profiler->internal_errors++;
         }

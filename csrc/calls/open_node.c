@@ -43,7 +43,7 @@ static bool convert_key(PyObject *object, int64_t *key)
 }
 
 /* The key tells the node from others of its thread: an int of 64 bits; with any other object nothing is noted. */
-PyObject *ext_noted_node_begin(PyObject *module, PyObject *object)
+PyObject *ext_open_node_note(PyObject *module, PyObject *object)
 {
     const ext_state *state = ext_state_of_module(module);
     int64_t key;
@@ -57,7 +57,7 @@ PyObject *ext_noted_node_begin(PyObject *module, PyObject *object)
     Py_RETURN_NONE;
 }
 
-PyObject *ext_noted_node_is_any(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+PyObject *ext_open_node_has_noted(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return PyBool_FromLong(cprof_thread_self != NULL && cprof_thread_self->trace.noted != 0);
 }
@@ -68,13 +68,13 @@ static cprof_accum *find_accum(ext_profiler *profiler, PyObject *stage, PyObject
     stage = ext_convert_stage(profiler->state, stage, "stage");
     name = stage != NULL ? ext_convert_name(name, "name") : NULL;
     cprof_accum *accum = name != NULL ? ext_key_accum(profiler, stage, name) : NULL;
-    ext_fault_forget();
+    ext_state_forget_error();
     Py_XDECREF(stage);
     Py_XDECREF(name);
     return accum;
 }
 
-PyObject *ext_noted_node_end(PyObject *module, PyObject *args)
+PyObject *ext_open_node_end_noted(PyObject *module, PyObject *args)
 {
     ext_state *state = ext_state_of_module(module);
     PyObject *profiler, *object, *stage, *name;

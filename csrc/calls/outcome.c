@@ -8,7 +8,7 @@ static PyObject *loaded_class(const ext_state *state, ext_word module_name, ext_
     PyObject *module = ext_state_loaded_module(state, module_name);
     PyObject *found = module != NULL ? PyObject_GetAttr(module, state->words[name]) : NULL;
     Py_XDECREF(module);
-    ext_fault_forget();
+    ext_state_forget_error();
     return found;
 }
 
@@ -23,7 +23,7 @@ static bool is_group_of(const ext_state *state, PyObject *error, PyObject *known
         matches = PyErr_GivenExceptionMatches(part, known) || is_group_of(state, part, known, depth - 1);
     }
     Py_XDECREF(parts);
-    ext_fault_forget();
+    ext_state_forget_error();
     return matches;
 }
 

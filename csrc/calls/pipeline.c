@@ -46,7 +46,7 @@ static void label(ext_profiler *profiler, PyObject *pipeline)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(pipeline), "__qualname__");
     if (name == NULL || !PyUnicode_Check(name)) {
-        ext_fault_forget();
+        ext_state_forget_error();
         Py_CLEAR(name);
     }
     profiler->label = name;

@@ -68,7 +68,7 @@ static bool ask_for_memory(ext_state *state, cprof_memory *memory)
 static void end_asking(ext_state *state, bool known, ext_compat_error error)
 {
     if (!known) {
-        ext_fault_forget();
+        ext_state_forget_error();
         state->internal_errors++;
     }
     ext_compat_restore_error(error);

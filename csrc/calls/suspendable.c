@@ -51,7 +51,7 @@ PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target,
     if (self == NULL) {
         profiler->internal_errors += PyErr_Occurred() != NULL;
         Py_XDECREF(resumable);
-        ext_fault_forget();
+        ext_state_forget_error();
         return made;
     }
     Py_DECREF(made);
@@ -75,7 +75,7 @@ void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyOb
     }
     ((ext_suspendable *)made)->has_self = has_self;
     ((ext_suspendable *)made)->arguments = ext_convert_arguments(args, nargs, kwnames);
-    ext_fault_forget();
+    ext_state_forget_error();
 }
 
 /* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
@@ -229,7 +229,7 @@ bool ext_suspendable_is_finished(const ext_suspendable *self)
     PyObject *frame = PyObject_GetAttr(self->inner, state->words[word]);
     bool is_finished = frame == NULL || frame == Py_None;
     Py_XDECREF(frame);
-    ext_fault_forget();
+    ext_state_forget_error();
     ext_compat_restore_error(error);
     return is_finished;
 }
@@ -287,7 +287,7 @@ static void finalize_inner(ext_suspendable *self)
         Py_CLEAR(self->inner);
         ext_suspendable_leave_ended(self, &now, ext_suspendable_outcome_of_close(self));
     }
-    ext_fault_forget();
+    ext_state_forget_error();
 }
 
 /* An event loop closes the asynchronous generators that it knows itself; that brings the wrapper back to life. */

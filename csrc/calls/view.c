@@ -98,7 +98,7 @@ static void name_thread(ext_state *state)
     PyObject *namer = Py_XNewRef(state->thread_namer);
     PyObject *result = namer != NULL ? PyObject_CallNoArgs(namer) : NULL;
     if (namer != NULL && result == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         state->internal_errors++;
     }
     Py_XDECREF(result);
@@ -283,7 +283,7 @@ ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
     ext_compat_error error = ext_compat_take_error();
     ext_view *view = refresh(state, thread);
     if (view == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         state->internal_errors++;
     }
     ext_compat_restore_error(error);

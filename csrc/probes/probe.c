@@ -179,7 +179,7 @@ static void end_own_mark(void *data, cprof_accum *accum, uint64_t generation)
         answer = PyObject_CallMethod(own->mark, "cancel", NULL);
     }
     if (answer == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         own->profiler->internal_errors++;
     }
     Py_XDECREF(answer);

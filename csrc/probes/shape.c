@@ -37,7 +37,7 @@ static PyObject *ask(PyObject *object, PyObject *name)
 {
     PyObject *value = PyObject_GetAttr(object, name);
     if (value == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
     }
     return value;
 }
@@ -64,7 +64,7 @@ static PyObject *ask_class(PyTypeObject *type, PyObject *name)
 {
     PyObject *value = PyType_Type.tp_getattro((PyObject *)type, name);
     if (value == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
     }
     return value;
 }
@@ -86,7 +86,7 @@ static PyObject *fields_of(const ext_state *state, PyTypeObject *type)
     PyObject *fields = ask_class(type, state->words[EXT_WORD_DATACLASS_FIELDS]);
     PyObject *names = fields != NULL && PyDict_Check(fields) ? PySequence_Tuple(fields) : NULL;
     if (names == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
     }
     Py_XDECREF(fields);
     return names;
@@ -120,7 +120,7 @@ static void remember_type(ext_state *state, PyTypeObject *type, shape_kind kind,
     bool is_watched = !is_static && ext_weak_watch((PyObject *)type, type_died, known, &known->watch) && known->watch != NULL;
     bool is_new = state->serial != 0 && ext_ptrmap_get(&state->shape_types, type) == NULL; /* others may have run */
     if (!is_new || !(is_static || is_watched) || !ext_ptrmap_add(&state->shape_types, type, known)) {
-        ext_fault_forget();
+        ext_state_forget_error();
         free_type(known);
     }
 }
@@ -184,7 +184,7 @@ static void describe_dtype(const ext_state *state, shape_dtype *described)
     bool is_text = start != NULL && ext_convert_utf8(start, &described->text, &described->owner) &&
                    memchr(described->text.bytes, '\0', described->text.length) == NULL;
     if (!is_text) {
-        ext_fault_forget();
+        ext_state_forget_error();
         Py_CLEAR(described->owner);
         described->text = cprof_name_of("?");
     }
@@ -270,7 +270,7 @@ static PyObject *dimensions_of(PyObject *shape)
         }
         Py_XDECREF(dimension);
     }
-    ext_fault_forget();
+    ext_state_forget_error();
     return dimensions;
 }
 

@@ -80,7 +80,7 @@ static uint64_t stream_of(ext_state *state, int device)
     Py_XDECREF(number);
     Py_XDECREF(answer);
     if (PyErr_Occurred()) {
-        ext_fault_forget();
+        ext_state_forget_error();
         stream = 0;
     }
     return stream;
@@ -109,7 +109,7 @@ static bool wait_for_other(ext_state *state, int index)
     PyObject *answer = PyObject_CallFunction(waiter, "i", index);
     bool waited = answer == Py_True;
     if (answer == NULL) {
-        ext_fault_forget();
+        ext_state_forget_error();
         state->internal_errors++;
     } else if (answer == Py_False) {
         cprof_probe_begin_rest(&state->no_other_device);

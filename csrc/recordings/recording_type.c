@@ -147,12 +147,12 @@ static PyObject *recording_column(PyObject *object, PyObject *name)
 /* The formats of the struct module, as strings that live for ever. */
 static char *format_string(char format)
 {
-    static char formats[][2] = {"q", "Q", "i", "I", "H", "B"};
+    static const char formats[][2] = {"q", "Q", "i", "I", "H", "B"};
     size_t place = 0;
     while (formats[place][0] != format) {
         place++;
     }
-    return formats[place];
+    return (char *)formats[place];
 }
 
 static int recording_get_buffer(PyObject *object, Py_buffer *view, int flags)

@@ -166,7 +166,7 @@ static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
     }
     PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
     if (module == NULL) {
-        ext_fault_forget(); /* the interpreter is ending */
+        ext_state_forget_error(); /* the interpreter is ending */
         return true;
     }
     PyObject *message =
