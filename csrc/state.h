@@ -98,7 +98,7 @@ typedef struct {
     X(recorder, NULL)                 \
     X(recording, NULL)
 
-/* Types of named tuples, made by statistics/rows.c. */
+/* Types of named tuples, made by statistics/summary.c. */
 #define EXT_STATE_ROWS(X) X(summary) X(node) X(resources) X(gpu) X(launches) X(counters) X(memory) X(shape) X(facts)
 
 /* Objects of the package, which it sets by configure(); NULL until then. */

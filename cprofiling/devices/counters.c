@@ -28,8 +28,9 @@ enum {
     RETRY_AFTER = 256, /* readings without hardware events, once a thread had no descriptor or memory for them */
 };
 
-static const uint64_t configurations[EVENTS] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
-                                                PERF_COUNT_HW_BRANCH_MISSES, PERF_COUNT_HW_CACHE_MISSES};
+static const uint64_t configurations[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_BRANCH_MISSES,
+                                          PERF_COUNT_HW_CACHE_MISSES};
+_Static_assert(sizeof configurations / sizeof *configurations == EVENTS, "each event of the map has its configuration");
 
 typedef struct {
     int fd;

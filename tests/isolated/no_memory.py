@@ -840,7 +840,7 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     ),
     "_add": gives(_core.Recording, lambda: build),
     "_add of what is refused": gives(
-        TypeError, lambda: functools.partial(_core.Recording.empty()._add, **ROWS[0], stage=5)
+        TypeError, lambda: functools.partial(_core.Recording.empty()._add, **{**ROWS[0], "stage": 5})
     ),
     "column": gives(memoryview, lambda: functools.partial(BUILT.column, "bytes")),
     "column names": gives(tuple, attribute("column_names")),

@@ -70,7 +70,7 @@ PARTS: dict[int, dict[str, Any]] = {
 }  # fmt: skip
 
 
-# The core's rows, as csrc/statistics/rows.c names them; what is not told apart here is a plain tuple.
+# The core's rows, as csrc/statistics/summary.c names them; what is not told apart here is a plain tuple.
 FIELDS = [field.name for field in dataclasses.fields(NodeProfilingStats)[: len(ROW)]]
 untyped: Any = namedtuple  # noqa: PYI024 the fields are counted, not written here
 NodeRow = untyped("NodeRow", [*FIELDS, "resources"])

@@ -97,6 +97,7 @@ class NodeCounters(dict[str, "CounterValue | None"]):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def _stay(self, *_: NoReturn, **__: NoReturn) -> None:
+        """Raise TypeError, as counters do not change."""
         raise TypeError(f"{type(self).__name__} is immutable")
 
     __setitem__ = __delitem__ = __ior__ = _stay  # type: ignore[assignment]
@@ -183,7 +184,7 @@ class NodeMemory:
 def fields_from(row: Any) -> dict[str, Any]:
     """Return ``NodeProfilingStats`` fields, except waits, from a core row.
 
-    row: see ``csrc/statistics/rows.c``.
+    row: see ``csrc/statistics/summary.c``.
     """
     fields: dict[str, Any] = {}
     if row.asked & GPU:

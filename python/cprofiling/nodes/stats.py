@@ -145,7 +145,7 @@ _UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.in
 
 
 def stats_from_row(row: Any) -> NodeProfilingStats:
-    """Make one key's statistics from a row of ``csrc/statistics/rows.c``."""
+    """Make one key's statistics from a row of ``csrc/statistics/summary.c``."""
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
     # Nobody else has seen the object yet, so it is as frozen as any other.
