@@ -20,12 +20,12 @@ from cprofiling import _core, live
 from cprofiling._internal import files
 from cprofiling._internal.files import atomic_writer
 from cprofiling.commands import main
+from cprofiling.commands.report import load as load_shown
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes.live_file import own_head
 from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading
-from cprofiling.report import read_files as shown_files
 from foreign import ATTACKER, VICTIM, begun_as, run_as, shared_folder, stop
 
 pytestmark = pytest.mark.native
@@ -267,7 +267,7 @@ def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
 
 READERS: dict[str, Callable[[str], object]] = {
     "live file": live.read,
-    "anything": shown_files.load,
+    "anything": load_shown,
     "trace": cp.load_trace,
     "timing report": load_timing_report,
     "signatures": load_signatures,
@@ -308,7 +308,7 @@ def test_no_command_waits_for_a_pipe(
 def test_a_pipe_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_MOST_OF_PIPE", 1 << 20)
     with pytest.raises(cp.FormatError, match="more than 1048576 bytes"):
-        shown_files.load("/dev/fd/" + str(_endless(b" ")))
+        load_shown("/dev/fd/" + str(_endless(b" ")))
     with pytest.raises(cp.FormatError, match="more than 1048576 bytes"):
         files.read_whole("/dev/zero")
 
@@ -380,4 +380,4 @@ def test_statistics_that_are_mostly_holes(reader: str, tmp_path: Path, capsys: p
         assert "has holes" in capsys.readouterr().err
     else:
         with pytest.raises(cp.FormatError, match="has holes"):
-            shown_files.load(str(path))
+            load_shown(str(path))

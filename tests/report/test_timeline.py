@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 
 from cprofiling.recording.result import Recording
-from cprofiling.report import icicle as icicle_module
 from cprofiling.report import timeline as timeline_module
 from cprofiling.report.document import Span, Timeline
-from cprofiling.report.icicle import OTHERS, icicle
+from cprofiling.report.from_recording import OTHERS, icicle
 from cprofiling.report.timeline import timeline
 from recorded import outer, profile
 from recordings import COUNTER, INSTANT, NODE, US, device, host, made, trace
@@ -177,8 +176,8 @@ def test_small_and_deep_places_are_one() -> None:
     rows = [host("f", 0, 1_000_000), *(host(f"tiny {at}", 100 * at, 100 * at + 10) for at in range(20))]
     found = icicle(made(rows))
     assert [(place.name, place.count, place.total_ms) for place in found[1:]] == [(OTHERS, 20, 0.2)]
-    deep = icicle(made([host(f"r{at}", at, 1000 - at) for at in range(icicle_module.MOST_DEPTH + 50)]))
-    assert len(deep) == icicle_module.MOST_DEPTH
+    deep = icicle(made([host(f"r{at}", at, 1000 - at) for at in range(150)]))
+    assert len(deep) == 100
     assert sum(place.self_ms for place in deep) == pytest.approx(1.0)
 
 

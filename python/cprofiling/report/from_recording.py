@@ -16,21 +16,22 @@ from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.nodes.buckets import histogram_of
 from cprofiling.recording.columns import column
-from cprofiling.recording.tree import host_tree, self_times
-from cprofiling.report.document import Document, Finding, Measurement, Node
+from cprofiling.recording.tree import host_tree, self_times, sum_up
+from cprofiling.report.document import Document, Finding, IcicleNode, Measurement, Node
 from cprofiling.report.from_statistics import sections_of
-from cprofiling.report.icicle import icicle
 from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from cprofiling._internal.tables import Cell, Figures, Unit
     from cprofiling.recording.columns import Recording
     from cprofiling.recording.result import Reports
 
+OTHERS = "(smaller ones)"
 _NS_PER_MS = 1e6
+_MOST_DEPTH = 100  # of an icicle
+_SMALLEST = 4000  # the part of all time below which callees of one caller are shown as one: half a pixel of a page
 _QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}
 _SUCCESS, _ERROR, _CANCELLED = range(3)
 _UNITS: tuple[tuple[str, Unit], ...] = (
@@ -212,7 +213,13 @@ def _section(title: str, figures: Figures[Any]) -> Section:
     """Return figures of a report as a section."""
     rows = figures.rows()
     columns = tuple(
-        Column(name, name.replace("_", " ").capitalize(), _unit(name, rows, at))
+        Column(
+            name,
+            name.replace("_", " ").capitalize(),
+            "text"
+            if any(isinstance(row[at], str) for row in rows)
+            else next((unit for ending, unit in _UNITS if name.endswith(ending)), "number"),
+        )
         for at, name in enumerate(figures.columns)
     )
     shown = tuple(
@@ -222,7 +229,58 @@ def _section(title: str, figures: Figures[Any]) -> Section:
     return Section(title, columns, shown, (*figures.notes, *more_rows(len(rows))))
 
 
-def _unit(name: str, rows: Sequence[Sequence[object]], at: int) -> Unit:
-    if any(isinstance(row[at], str) for row in rows):
-        return "text"
-    return next((unit for ending, unit in _UNITS if name.endswith(ending)), "number")
+def icicle(recording: Recording) -> tuple[IcicleNode, ...]:
+    """Return the tree of calls on the host, with host self times.
+
+    Calls of a name below the same callers are one, on whichever thread they ran. Callees that have less than 1/4000 of
+    all time are one, named ``(smaller ones)``, with all that is inside; what is inside more than 100 others counts for
+    the last of these. Callers are before their callees, of the same caller the longest first.
+    """
+    names, parents, self_ns, counts = _merged_calls(recording)
+    totals = sum_up(self_ns, parents)
+    least = sum(self_ns) / _SMALLEST
+    callees: dict[int, list[int]] = {}
+    for place, parent in enumerate(parents):
+        callees.setdefault(parent, []).append(place)
+    strings = recording.strings
+    shown: list[IcicleNode] = []
+    waiting: list[tuple[list[int], int]] = [([-1], -1)]  # places that are shown as one, and below which
+    while waiting:
+        places, at = waiting.pop()
+        if places != [-1]:
+            name = strings[names[places[0]]] if len(places) == 1 else OTHERS
+            total_ms = sum(totals[place] for place in places) / _NS_PER_MS
+            self_ms = self_ns[places[0]] / _NS_PER_MS if len(places) == 1 else total_ms
+            shown.append(IcicleNode(name, at, self_ms, total_ms, sum(counts[place] for place in places)))
+            at = len(shown) - 1
+        if len(places) == 1:
+            below = sorted(callees.get(places[0], ()), key=lambda place: totals[place])
+            small = [place for place in below if totals[place] < least]
+            waiting += [(small, at)] if small else []
+            waiting += [([place], at) for place in below[len(small) :]]
+    return tuple(shown)
+
+
+def _merged_calls(recording: Recording) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return names, parents, self times in ns and counts of merged calls."""
+    host = host_tree(recording)
+    times, names = self_times(recording, host), column(recording, "name")
+    shown: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+    depths: list[int] = []
+    known: dict[tuple[int, int], int] = {}
+    places: dict[int, int] = {}
+    for row, parent in enumerate(host.parents):
+        if parent == -2:
+            continue
+        place = around = places.get(parent, -1)
+        is_too_deep = around >= 0 and depths[around] + 1 >= _MOST_DEPTH
+        if not is_too_deep:
+            place = known.setdefault((around, names[row]), len(depths))
+        if place == len(depths):
+            depths.append(depths[around] + 1 if around >= 0 else 0)
+            for values, first in zip(shown, (names[row], around, 0, 0), strict=True):
+                values.append(first)
+        places[row] = place
+        shown[2][place] += times[row]
+        shown[3][place] += not is_too_deep
+    return shown
