@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from importlib import metadata, util
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling
+from calls import run_python
 from cprofiling import _core
 from cprofiling.commands import doctor, main
 from cprofiling.devices import cuda_probe, cuda_toolkits, cupti
@@ -71,19 +71,10 @@ def put(path: Path, text: str, *, runs: bool = False) -> Path:
 
 
 def only(rows: Any) -> doctor.Row:
-    """The one row of a section, which is well-formed."""
+    """Return a section's one row, which has a reason and an advice if something does not work."""
     (row,) = rows
-    check_row(row)
-    return row  # type: ignore[no-any-return]
-
-
-def check_row(row: doctor.Row) -> None:
-    """What does not work has a reason, and something to do about it."""
     assert row.works is not False or (row.why and row.what_to_do), row
-
-
-def words(row: doctor.Row) -> str:
-    return " | ".join(row[2:])
+    return row  # type: ignore[no-any-return]
 
 
 # ---- The probe
@@ -128,16 +119,6 @@ def test_the_probe_takes_the_first_cupti_that_loads(library: str, monkeypatch: p
     assert cuda_probe.cupti([library], has_driver=False) == {"path": library}
 
 
-def test_the_probe_prints_each_answer(
-    library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["probe", library, "/nowhere/libcupti.so", library])
-    runpy.run_path(cuda_probe.__file__, run_name="__main__")
-    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert first["driver"]["version"] == 13020
-    assert second["cupti"]["path"] == library
-
-
 @pytest.mark.parametrize("init", [None, "100"])
 def test_cupti_is_not_called_without_a_driver_that_works(
     init: str | None, asked: str, monkeypatch: pytest.MonkeyPatch
@@ -165,9 +146,10 @@ def asked(library: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_another_process_is_asked(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/nowhere/tool.so")
     answers = doctor.ask_cuda()
-    assert answers["fault"] is None
-    assert len(answers["driver"]["devices"]) == 2
-    assert answers["cupti"]["path"] == asked
+    assert (answers["fault"], answers["cupti"]["path"]) == (None, asked)
+    rows = list(doctor.device_rows(answers))
+    assert [row.name for row in rows] == ["device 0", "device 1", "other devices"]
+    assert rows[0].detail.endswith("8.0 GiB, compute capability 9.0, 132 multiprocessors")
 
 
 @pytest.mark.parametrize(("function", "answered"), [("cuInit", ["fault"]), ("cuptiGetVersion", ["fault", "driver"])])
@@ -229,8 +211,7 @@ def test_a_program_with_other_rights_loads_no_library_of_its_environment(  # G13
 def test_a_driver_that_works() -> None:
     driver = {"version": 12080, "code": 0, "code_name": "", "devices": []}
     assert only(doctor.driver_rows({"driver": driver})) == ("CUDA driver", True, "for CUDA 12.8 and earlier", "", "")
-    row = next(iter(doctor.device_rows({"driver": driver})))
-    assert words(row) == "the CPU only | the driver lists no device | "
+    assert next(iter(doctor.device_rows({"driver": driver})))[2:] == ("the CPU only", "the driver lists no device", "")
 
 
 @pytest.mark.parametrize(
@@ -259,27 +240,22 @@ def test_without_a_driver_the_advice_fits_the_machine(machine: Path) -> None:
     assert "on the host" in only(doctor.driver_rows(NOTHING)).what_to_do
 
 
-@pytest.mark.usefixtures("asked")
-def test_devices_are_rows() -> None:
-    rows = list(doctor.device_rows(doctor.ask_cuda()))
-    assert [row.name for row in rows] == ["device 0", "device 1", "other devices"]
-    assert rows[0].detail.endswith("8.0 GiB, compute capability 9.0, 132 multiprocessors")
-
-
-def presence(kind: str, count: int | None, why: str | None) -> device_table.DevicePresence:
-    operations = (("synchronize", why), ("new_event", why), ("memory_peak", why or "it keeps none"))
-    return device_table.DevicePresence(kind, count is not None, count, operations)
-
-
 def test_devices_of_other_kinds_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [
-        presence("cpu", 1, None),
-        presence("cuda", None, "x"),
-        presence("xpu", 2, None),
-        presence("mps", None, None),
-    ]
-    found += [presence("rocm", None, "not built for it"), presence("npu", None, "not built for it")]
-    monkeypatch.setattr(device_table, "present", lambda: found)
+    def present() -> list[device_table.DevicePresence]:
+        unbuilt = "not built for it"
+        found = {"cpu": (1, None), "cuda": (None, "x"), "xpu": (2, None), "mps": (None, None)}
+        found |= {"rocm": (None, unbuilt), "npu": (None, unbuilt)}
+        return [
+            device_table.DevicePresence(
+                kind,
+                count is not None,
+                count,
+                (("synchronize", why), ("new_event", why), ("memory_peak", why or "it keeps none")),
+            )
+            for kind, (count, why) in found.items()
+        ]
+
+    monkeypatch.setattr(device_table, "present", present)
     assert [(row.name, row.works, row.detail, row.why) for row in doctor.device_rows(NOTHING)] == [
         ("xpu devices", True, "2", "no memory_peak: it keeps none"),
         ("other devices", None, "through PyTorch: mps", "the program has not begun to use it"),
@@ -499,21 +475,6 @@ def test_torch_may_be_odd_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- The whole
 
 
-def strict(text: str) -> dict[str, Any]:
-    """JSON as the standard has it: no NaN, no key twice."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        assert len(dict(pairs)) == len(pairs)
-        return dict(pairs)
-
-    found = json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
-    assert isinstance(found, dict)
-    return found
-
-
 def check(facts: dict[str, Any]) -> None:
     """The keys and kinds that are documented."""
     assert list(facts) == [
@@ -521,10 +482,8 @@ def check(facts: dict[str, Any]) -> None:
     ]  # fmt: skip
     assert (facts["format"], facts["version"]) == ("cprofiling doctor", 1)
     assert list(facts["clock"]) == ["name", "reason", "resolution_ns", "read_ns"]
-    assert facts["clock"]["read_ns"] > 0
-    assert facts["clock"]["resolution_ns"] > 0
-    assert facts["cost"]["call_ns"] > 0
-    assert facts["cost"]["floor_ns"] > 0
+    assert min(facts["clock"]["read_ns"], facts["clock"]["resolution_ns"]) > 0
+    assert min(facts["cost"]["call_ns"], facts["cost"]["floor_ns"]) > 0
     assert list(facts["cost"]) == ["call_ns", "floor_ns", "options_ns"]
     assert {"gpu_time", "memory", "cpu_time"} <= facts["cost"]["options_ns"].keys()
     assert all(ns >= 0 for ns in facts["cost"]["options_ns"].values())
@@ -541,7 +500,7 @@ def test_json_has_the_documented_keys(
     asked: str, core: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main.main(["doctor", "--json"]) == 0
-    facts = strict(capsys.readouterr().out)
+    facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     check(facts)
     found = {row["name"]: row for row in facts["checks"]}
     assert found["device 0"]["detail"].startswith("Fake GPU 0 \ufffd\x1b[31m, 8.0 GiB")
@@ -589,18 +548,6 @@ def test_each_option_is_measured_with_what_it_asks_for(monkeypatch: pytest.Monke
     assert costs["memory"] > _core.cost_ns(None)
 
 
-def test_what_an_option_costs_is_the_median_beyond_a_bare_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    def loop_ns(function: Any) -> int:
-        return 1_000 if function is own_cost._nothing else next(times)
-
-    times = iter([9_000_000, *range(11_000, 11_000 + 100 * own_cost._ROUNDS, 100)])  # the first one only warms up
-    monkeypatch.setattr(own_cost, "options", lambda: {"one": {}})
-    monkeypatch.setattr(own_cost, "_loop_ns", loop_ns)
-    assert own_cost.own_costs_ns() == {"one": 100.0 + own_cost._ROUNDS // 2}
-    monkeypatch.setattr(own_cost, "_loop_ns", lambda function: 1_000 * (function is own_cost._nothing))
-    assert own_cost.own_costs_ns() == {"one": 0.0}
-
-
 def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise OSError(5, "broken")
@@ -617,25 +564,20 @@ def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest
 @pytest.mark.parametrize("is_named", [False, True])
 def test_the_real_machine_is_left_as_it_is(is_named: bool, library: str, tmp_path: Path) -> None:  # G11
     """The doctor loads neither PyTorch nor a library of CUDA's, writes nothing, and ends with 0 whatever it finds."""
-    code = (
-        "import sys\n"
-        "from cprofiling.commands import main as cli\n"
-        "status = cli.main(['doctor', '--json'])\n"
-        "maps = open('/proc/self/maps').read()\n"
-        "loaded = [name for name in ('libnvidia_fake', 'libcuda', 'libcupti') if name in maps]\n"
-        "assert not loaded and 'torch' not in sys.modules, loaded\n"
-        "import os; assert os.environ.get('CPROFILING_LIBCUDA') == os.environ.get('KEPT')\n"
-        "sys.exit(status)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
-    environment.pop("CPROFILING_LIBCUDA", None)
-    if is_named:
-        environment["CPROFILING_LIBCUDA"] = environment["KEPT"] = library
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    code = f"""
+import os, sys
+from cprofiling.commands import main as cli
+os.chdir({str(tmp_path)!r})
+status = cli.main(['doctor', '--json'])
+maps = open('/proc/self/maps').read()
+loaded = [name for name in ('libnvidia_fake', 'libcuda', 'libcupti') if name in maps]
+assert not loaded and 'torch' not in sys.modules, loaded
+assert os.environ.get('CPROFILING_LIBCUDA') == os.environ.get('KEPT')
+sys.exit(status)
+"""
+    done = run_python(code, **({"CPROFILING_LIBCUDA": library, "KEPT": library} if is_named else {}))
     assert (done.returncode, done.stderr) == (0, "")
-    check(strict(done.stdout))
+    check(json.loads(done.stdout, parse_constant=pytest.fail))
     assert list(tmp_path.iterdir()) == []
 
 
