@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import gc
@@ -203,27 +202,6 @@ def test_a_coroutine_that_will_not_close_is_an_error(p: cp.Profiler) -> None:
 
 async def _await(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-def test_a_coroutine_that_resumes_itself_goes_on(p: cp.Profiler) -> None:
-    """A refused resumption is no end, nor a second one."""
-
-    @p.profile_node
-    async def node() -> int:
-        with pytest.raises(ValueError, match="already executing"):
-            made.send(None)
-        await _once()
-        return 5
-
-    made = node()
-    made.send(None)
-    with pytest.raises(StopIteration) as stop:
-        made.send(None)
-    assert stop.value.value == 5
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="cannot reuse"):
-            made.send(None)
-    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
 
 
 def test_two_tasks_that_await_one_coroutine(p: cp.Profiler) -> None:
@@ -599,26 +577,6 @@ def test_a_loop_inside_a_node_inside_a_loop(p: cp.Profiler) -> None:
     assert counts(p) == {"deep": 3, "nested": 1, "other": 1, "main": 1}
     stats = by_name(p)
     assert stats["main"].total_ms >= stats["nested"].total_ms >= stats["deep"].max_ms >= 0.95e3 * TICK
-
-
-def test_a_coroutine_resumed_by_different_threads(p: cp.Profiler) -> None:
-    @p.profile_node
-    async def node() -> None:
-        for _ in range(4):
-            with p.profile_node("block"):
-                spin(1e-4)
-            await _once()
-
-    made = node()
-    with contextlib.suppress(StopIteration):
-        while True:
-            with concurrent.futures.ThreadPoolExecutor(1) as executor:
-                executor.submit(made.send, None).result(NEVER)
-    stats = by_name(p)
-    assert (stats["node"].count, stats["block"].count) == (1, 4)
-    assert stats["node"].self_total_ms is None or (
-        stats["node"].self_total_ms <= stats["node"].total_ms - stats["block"].total_ms + 1e-5
-    )
 
 
 class Weave:

@@ -266,15 +266,6 @@ def test_as_a_dict_everything_is_plain() -> None:
     assert json.loads(json.dumps(values)) == values
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_summaries_can_be_pickled(protocol: int) -> None:
-    summary = cp.ProfilingSummary([full(), full(node_name="m")], skip_first_n=1, reasons=("why",), cost_ns=5.0)
-    again = pickle.loads(pickle.dumps(summary, protocol))
-    assert (again, again.reasons, again.cost_ns) == (summary, summary.reasons, 5.0)
-    assert again[0].counters.ipc is None
-    assert again._repr_html_() == summary._repr_html_()
-
-
 @pytest.mark.parametrize(
     ("cpu_time", "count", "total_ms", "share"),
     [
@@ -519,17 +510,6 @@ def test_totals_beyond_64_bits() -> None:
         assert stats.counters["cpu_time"] == CounterValue(total / 3, total, 3, "ns")
     with pytest.raises(cp.FormatError, match="an impossible sum"):
         cp.Snapshot.from_bytes(sealed(changed.replace(three + u128(total), three + u128(total + 1))))
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, lambda summary: summary.copy(), lambda summary: pickle.loads(pickle.dumps(summary))]
-)
-def test_copies_of_a_summary_keep_its_reasons(copied: Any) -> None:
-    profiler = profiler_on(memory=True)
-    profiler.profile_node("node")(len)("")
-    summary = profiler.get_profiling_summary()
-    assert copied(summary).reasons == summary.reasons
-    assert copied(summary) == summary
 
 
 # ---- counters of keys without a sample -----------------------------------------------------------

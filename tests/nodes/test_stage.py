@@ -107,28 +107,6 @@ def test_the_stage_is_that_of_the_start(p: cp.Profiler) -> None:
     assert stages(p) == {("call", "inference"): 1, ("block", "val"): 1}
 
 
-def test_the_stage_of_generators_and_coroutines_is_that_of_the_first_resumption(p: cp.Profiler) -> None:
-    async def coroutine() -> None:
-        await asyncio.sleep(0)
-
-    def generator() -> Iterator[int]:
-        yield 1
-
-    async def main() -> None:
-        with cp.stage("made"):
-            made = p.profile_node(coroutine)()
-        with cp.stage("begun"):
-            await made
-
-    asyncio.run(main())
-    with cp.stage("made"):
-        iterator = p.profile_node(generator)()
-    with cp.stage("begun"):
-        next(iterator)
-    assert list(iterator) == []
-    assert stages(p) == {("coroutine", "begun"): 1, ("generator", "begun"): 1}
-
-
 @pytest.mark.parametrize("number", [1, 4, 5, 100])
 def test_one_node_in_many_stages_in_turn(p: cp.Profiler, number: int) -> None:
     node = p.profile_node("n")(int.__add__)
