@@ -341,8 +341,8 @@ def test_wrong_arguments_change_nothing(run: Run) -> None:
         for error, name, wrong in (
             (TypeError, "gpu_time", None), (TypeError, "gpu_time", "yes"), (TypeError, "gpu_stream", "x"),
             (ValueError, "gpu_stream", -1), (TypeError, "gpu_stream", True), (ValueError, "gpu_stream", 1 << 64),
-            (TypeError, "gpu_stream", Stream), (TypeError, "kernels", "x"), (TypeError, "nvtx", None),
-            (TypeError, "memory", 1), (ValueError, "memory", "all"), (TypeError, "counters", "cpu_time"),
+            (TypeError, "gpu_stream", Stream), (TypeError, "kernels", "x"), (TypeError, "kernels", None),
+            (TypeError, "nvtx", None), (TypeError, "memory", 1), (ValueError, "memory", "all"), (TypeError, "counters", "cpu_time"),
             (ValueError, "counters", ["x"]), (TypeError, "counters", [1]), (TypeError, "counters", 5),
         ):
             try:
@@ -584,7 +584,8 @@ assert {name: s.count for name, s in summary.items()} == {"node": 300, "block": 
 assert summary["node"].gpu_reason == "no device was in use (300 calls)"
 assert summary["node"].gpu_total_ms is None and summary["node"].counters["cpu_time"].samples == 300
 assert summary["node"].memory.device is None and summary["node"].memory.host.calls == 300
-cp.format_profiling_summary()
+assert summary["node"].launches is None and "Launches" not in cp.format_profiling_summary()
+assert "launches: no CUDA in the process" in cp.get_profiling_summary().reasons
 assert cp.get_profiling_summary().internal_errors == 0
 assert ctypes.CDLL(None).cuda_probes() > 0
 with open("/proc/self/maps") as maps:

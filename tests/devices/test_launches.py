@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import cprofiling as cp
-from calls import WATCH_DOG, by_name, check_script, profiler_on, run_python
-from cprofiling import _core
-from cprofiling.nodes import probe_callbacks
+from calls import WATCH_DOG, check_script, run_python
 from fakes import build
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
@@ -524,56 +520,3 @@ def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> No
         """,
         libraries,
     )
-
-
-# ---- in this process, which has no CUDA ----------------------------------------------------------
-
-
-@pytest.fixture
-def nobody_launches(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
-    """Profilers that other tests have left are none of ours."""
-    monkeypatch.setattr(probe_callbacks, "_launching", {})
-    return probe_callbacks._launching
-
-
-def test_without_cuda_there_is_a_reason(nobody_launches: dict[int, Any]) -> None:
-    """H1."""
-    before = _core.cupti_status()
-    profiler = profiler_on(kernels=True)
-    node = profiler.profile_node("node")(len)
-    for _ in range(3):
-        node("")
-    stats = by_name(profiler)["node"]
-    assert (stats.count, stats.launches) == (3, None)
-    summary = profiler.get_profiling_summary()
-    assert [reason for reason in summary.reasons if "CUDA" in reason] == ["launches: no CUDA in the process"]
-    assert "Launches" not in profiler.format_profiling_summary()
-    assert before["library"] is _core.cupti_status()["library"] is None
-
-
-def test_who_holds_cupti_is_remembered_as_long_as_it_lives(
-    nobody_launches: dict[int, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registered: list[Any] = []
-    monkeypatch.setattr("atexit.register", registered.append)
-    monkeypatch.setattr(probe_callbacks, "_is_at_exit", False)
-    first = profiler_on(kernels=True)
-    assert registered == [probe_callbacks._stop_launches]
-    second = profiler_on(kernels=True)
-    assert len(registered) == 1
-    assert [held() for held in nobody_launches.values()] == [first, second]
-    del first
-    third = profiler_on(kernels=True)
-    assert [held() for held in nobody_launches.values()] == [second, third]
-    del second
-    probe_callbacks._stop_launches()
-    third.profile_node("node")(len)("")
-    assert by_name(third)["node"].launches is None
-
-
-@pytest.mark.parametrize("wrong", [None, "yes", (), object()])
-def test_wrong_arguments_change_nothing(wrong: Any) -> None:
-    profiler = cp.Profiler()
-    with pytest.raises(TypeError, match=r"^kernels must be a bool, got "):
-        profiler.set_profiling(True, kernels=wrong)
-    assert not profiler.profiling_enabled
