@@ -1,4 +1,4 @@
-/* What is once in a process: the handlers of fork, in their order; and what a Profiler's end means to all that knows it. */
+/* Actions of the whole process: the handlers of fork, in their order, and the end of a Profiler. */
 #ifndef CPROF_PROCESS_H
 #define CPROF_PROCESS_H
 

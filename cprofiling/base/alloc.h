@@ -15,7 +15,7 @@ typedef struct {
     void (*unmap_pages)(void *memory, size_t size);
 } cprof_alloc_hooks;
 
-/* `size` zeroed bytes, aligned for any type, owned by the caller; NULL when there is no memory. */
+/* `size` zeroed bytes, aligned for any type, owned by the caller; NULL without memory. */
 void *cprof_alloc_zeroed(size_t size);
 
 /* Resizes as realloc does: on failure NULL, and `memory` is still valid and owned by the caller. */

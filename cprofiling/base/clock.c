@@ -35,7 +35,7 @@ cprof_ticks cprof_clock_read_other(int source)
     case CPROF_CLOCK_TEST:
         return atomic_load(&cprof_clock.test_read)();
     case CPROF_CLOCK_FOLLOWER:
-        /* CLOCK_MONOTONIC in the ticks of the counter that it took over from, so that what was open then has its time. */
+        /* CLOCK_MONOTONIC in the ticks of the counter that it took over from, so that calls open then keep their time. */
         (void)atomic_load_explicit(&cprof_clock.source, memory_order_acquire); /* before which the pair was written */
         cprof_ns elapsed = cprof_clock_monotonic_ns() - cprof_clock.first_pair.ns;
         unsigned __int128 scaled = (unsigned __int128)(uint64_t)(elapsed < 0 ? 0 : elapsed) << 32;

@@ -48,7 +48,7 @@ typedef struct {
     const char *refusal;         /* why the counter is not used */
 } cprof_clock_state;
 
-#define CPROF_CLOCK_UNIT (UINT64_C(1) << 32) /* the multiplier of a clock whose tick is a nanosecond */
+#define CPROF_CLOCK_UNIT (UINT64_C(1) << 32) /* the multiplier of a clock with ticks of 1 ns */
 
 extern cprof_clock_state cprof_clock;
 

@@ -4,7 +4,7 @@
 
 enum { WORD = sizeof(uint64_t), WORD_BITS = 64 };
 
-/* What was hashed so far. */
+/* The state so far. */
 typedef struct {
     uint64_t v0, v1, v2, v3;
     uint64_t word; /* the bytes that wait until there are eight */

@@ -18,7 +18,7 @@ typedef enum {
 #undef CPROF_STATUS_ENUM
 } cprof_status;
 
-/* A static English text for `status`; "unknown status" for a value that is none of the above. */
+/* A static English text for `status`; "unknown status" for any other value. */
 const char *cprof_status_text(cprof_status status);
 
 #endif

@@ -9,7 +9,7 @@ enum {
 
 static const char replacement[] = "\xef\xbf\xbd";
 
-/* The number of bytes of a character by its first one; 0 for what is none. */
+/* The number of bytes of a character by its first one; 0: invalid. */
 static size_t length_by(unsigned char first)
 {
     if (first < 0x80) {
@@ -35,7 +35,7 @@ size_t cprof_text_decode(const char *bytes, size_t left, uint32_t *code)
     return *code >= least[length] && *code <= LAST_CODE ? length : 0;
 }
 
-/* The number of bytes of the character that begins here; 0 when it is none. */
+/* The number of bytes of the character that begins here; 0: invalid. */
 static size_t character(const char *bytes, size_t left)
 {
     uint32_t code;

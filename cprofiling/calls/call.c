@@ -12,7 +12,7 @@ static inline bool is_timed(const cprof_span *span)
     return (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != 0;
 }
 
-/* Statistics know the span; to them others are not there: their children are children of what is around them. */
+/* Statistics know the span. They skip other spans, and give their children to the enclosing one. */
 static inline bool is_counted(const cprof_span *span)
 {
     return (span->state & CPROF_FLAG_STATS) != 0;
@@ -158,7 +158,7 @@ static __attribute__((noinline)) void finish_probe(cprof_span *span, bool is_sam
     }
 }
 
-/* When the call ended: what is asked beyond the clock is found out after that. */
+/* When the call ended; read before any other figure. */
 static inline cprof_ticks stop_of(const cprof_span *span, cprof_ticks now)
 {
     bool stopped = __builtin_expect((span->state & CPROF_FLAG_PROBED) != 0, 0) && span->probe != NULL && span->probe->stopped;

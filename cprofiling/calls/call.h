@@ -20,7 +20,7 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
  * its place, names nothing, and goes when that chain is trimmed. */
 void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
-/* Takes what is left of closed spans off the top of the chain. */
+/* Takes closed spans off the top of the chain. */
 void cprof_call_trim(cprof_thread *thread, cprof_chain *chain);
 
 /* Takes an open span of a chain that nobody will use any more out of that: it may still be closed, without self time. */
@@ -29,8 +29,7 @@ void cprof_call_detach(cprof_span *span);
 /* Gives up an open span that nobody will close, in a chain or detached: it is not counted. */
 void cprof_call_abandon(cprof_span *span);
 
-/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
- * threads. */
+/* Takes an open span of the abandoned chain of an ended thread: not counted, and free for all threads. */
 void cprof_call_discard(cprof_span *span);
 
 /* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */

@@ -129,7 +129,7 @@ bool cprof_probe_rests(const cprof_probe_rest *rest)
     return now >= rest->since && cprof_clock_between(rest->since, now) < REST_NS;
 }
 
-/* ---- Peaks of an allocator that is reset at each reading: what was the highest belongs to all that were open. */
+/* ---- Peaks of an allocator that is reset at each reading: the highest belongs to all open probes. */
 
 static void fold_lock_held(const cprof_probe_memory *memory)
 {
@@ -208,7 +208,7 @@ static void end_host_memory(cprof_probe *probe)
     sample->known = sample->known && now.memory != CPROF_TABLE_UNKNOWN;
     sample->exit = now.memory;
     if (probe->host_highest == CPROF_TABLE_UNKNOWN || now.memory_peak <= probe->host_highest) {
-        return; /* what was inside the call is below an earlier peak */
+        return; /* the call's own peak is below an earlier one */
     }
     /* The kernel keeps its counts for each processor, and sums them now and then. */
     int64_t most = sample->entry > sample->exit ? sample->entry : sample->exit;
@@ -434,7 +434,7 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
 
 void cprof_probe_after_fork_in_child(void)
 {
-    cprof_probes.spare = NULL; /* may have been half-changed; what is lost is little */
+    cprof_probes.spare = NULL; /* may be half-changed; little is lost */
     cprof_probes.open = NULL;
     atomic_store_explicit(&cprof_probes.unsettled, NULL, memory_order_relaxed);
 }

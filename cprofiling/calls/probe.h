@@ -13,7 +13,7 @@
 #include "cprofiling/devices/event.h"
 #include "cprofiling/nodes/span.h"
 
-#define CPROF_PROBE_WHOLE_DEVICE INT64_MIN /* no allocator's, but what is not free on the device */
+#define CPROF_PROBE_WHOLE_DEVICE INT64_MIN /* no allocator's, but all used memory of the device */
 
 /* What an allocator of the layer above holds: bytes in use, and the most since its last reset; negative: it does not know. */
 typedef struct {
@@ -28,14 +28,14 @@ typedef void (*cprof_probe_ender)(void *mark, cprof_accum *accum, uint64_t gener
 
 struct cprof_probe {
     cprof_probe *next; /* on the free list */
-    unsigned flags;    /* CPROF_FLAG_ bits of what is measured */
+    unsigned flags;    /* CPROF_FLAG_ bits of the measured figures */
     bool running;
     bool stopped;
     bool has_yielded; /* to a consumer, or was given up: the device's time is not its own */
     bool has_paused;  /* was paused when its call was suspended: what others did meanwhile is not in its counters */
     cprof_ticks stop;
     /* Set by the layer above before the beginning: */
-    cprof_gpu_cause cause;   /* why there is no GPU time, or KNOWN: there is a place, or a mark of its own */
+    cprof_gpu_cause cause;   /* why no GPU time is known, or KNOWN: it has a place, or a mark of its own */
     cprof_gpu_place place;   /* at the start; then */
     cprof_gpu_place left_at; /* at the end, for which it is set before the end */
     void *mark;              /* of the layer above, or NULL; owned, until `end_mark` is called */
@@ -56,7 +56,7 @@ struct cprof_probe {
     cprof_resources_sample sample;
     int64_t host_highest;
     cprof_ticks wait_start;
-    cprof_probe *next_open; /* among those whose peaks are folded */
+    cprof_probe *next_open; /* among the probes with folded peaks */
     cprof_probe *previous_open;
     uint32_t epoch; /* of the process that began it */
     bool captures;
@@ -70,13 +70,13 @@ struct cprof_probe {
 typedef struct {
     cprof_lock lock; /* guards: */
     cprof_probe *spare;
-    cprof_probe *open;                /* whose peaks are folded */
-    _Atomic(cprof_probe *) unsettled; /* whose marks are to be ended */
+    cprof_probe *open;                /* probes with folded peaks */
+    _Atomic(cprof_probe *) unsettled; /* probes with marks to end */
 } cprof_probe_state;
 
 extern cprof_probe_state cprof_probes;
 
-/* A while in which what was not there is not looked for again. All zero: it is over. */
+/* A pause before a missing library is looked for again. All zero: it is over. */
 typedef struct {
     bool is_on;
     cprof_ticks since;
@@ -88,7 +88,7 @@ void cprof_probe_begin_rest(cprof_probe_rest *rest);
 /* Whether it goes on. */
 bool cprof_probe_rests(const cprof_probe_rest *rest);
 
-/* What is in use on the calling thread's CUDA device, by all processes, as the driver says; what the most was it does not know.
+/* Memory in use on the calling thread's CUDA device, by all processes. The driver knows no peak.
  * For calls whose framework has no allocator to be asked. May wait for the driver: not with the GIL held. */
 cprof_probe_memory cprof_probe_device_memory(void);
 
@@ -100,7 +100,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state);
  * set, it is the empty one. */
 void cprof_probe_set_signature(cprof_probe *probe, cprof_name signature);
 
-/* Leaves out what is not to be had: CPROF_FLAG_ bits. Before the beginning. */
+/* Leaves out unavailable figures: CPROF_FLAG_ bits. Before the beginning. */
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags);
 
 /* Begins: attaches the probe to a span that was just opened, and starts the span's clock anew, last of all. */

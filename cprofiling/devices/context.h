@@ -25,7 +25,7 @@ typedef struct {
 } cprof_context_visit;
 
 /* Begins a visit to the context in which the thread works on the device: its current one when that is one of the device (or
- * when `ordinal` is CPROF_GPU_CURRENT_DEVICE), else the primary one, while that is active. CU_INVALID_CONTEXT: there is none.
+ * when `ordinal` is CPROF_GPU_CURRENT_DEVICE), else the primary one, while that is active. CU_INVALID_CONTEXT: none.
  * A visit that did not begin must not be ended. Needs ctx_get_current. */
 cprof_gpu_answer cprof_context_visit_begin(cprof_context_visit *visit, int ordinal);
 

@@ -53,7 +53,7 @@ static struct {
     _Atomic(group *) first;
     _Atomic int refused[EVENTS]; /* errno; 0: not refused, so far */
     _Atomic unsigned refusals;   /* CPROF_COUNTER_BITs of these */
-    _Atomic unsigned accepted;   /* CPROF_COUNTER_BITs of those that any thread has opened */
+    _Atomic unsigned accepted;   /* CPROF_COUNTER_BITs that any thread has opened */
 } hardware = {.once = PTHREAD_ONCE_INIT};
 
 static _Thread_local struct {
@@ -74,7 +74,7 @@ static int open_one(unsigned event, int leader)
         .size = PERF_ATTR_SIZE_VER0, /* what every kernel accepts */
         .config = configurations[event],
         .read_format = PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-        .disabled = leader < 0, /* or those that join it later would count later */
+        .disabled = leader < 0, /* or later members of the group would count later */
         .exclude_kernel = 1,
         .exclude_hv = 1,
     };

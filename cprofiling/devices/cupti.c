@@ -22,7 +22,7 @@ enum {
     OLDEST_VERSION = 13, /* CUDA 11.0: its records have their fields where those of later ones have them */
     FLUSH_COMPLETE = 0,
     FLUSH_FORCED = 1,
-    READINGS = 8,              /* of both clocks, of which the closest counts */
+    READINGS = 8,              /* of both clocks; the closest counts */
     RATE_SPAN_NS = 200 * 1000, /* between the first two moments: to tell a clock of another rate */
     REASON_SIZE = 240,
 };
@@ -392,7 +392,7 @@ cprof_status cprof_cupti_collect(cprof_table *table)
     return status;
 }
 
-/* What was given before goes, so that without memory nothing is looked for in the wrong places. */
+/* Earlier folders go first: without memory none is better than wrong ones. */
 bool cprof_cupti_set_folders(const char *const *folders, size_t count)
 {
     size_t size = 1;
@@ -413,9 +413,9 @@ bool cprof_cupti_set_folders(const char *const *folders, size_t count)
     return copy != NULL;
 }
 
-/* ---- What is known ---- */
+/* ---- State ---- */
 
-/* Adds what was lost so often, if it was, to a list. */
+/* Adds a loss to a list, unless its count is 0. */
 static void add_loss(char *text, size_t size, uint64_t lost, const char *what)
 {
     size_t length = strlen(text);

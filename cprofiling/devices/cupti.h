@@ -44,7 +44,7 @@ cprof_status cprof_cupti_collect(cprof_table *table);
 bool cprof_cupti_set_folders(const char *const *folders, size_t count);
 
 /* Why CUPTI is off, or what was lost (records dropped, launches whose node is not known). Writes at most `size` bytes with the
- * NUL. False, and an empty text, when there is no reason. */
+ * NUL. False, and an empty text: no reason. */
 bool cprof_cupti_reason(char *buffer, size_t size);
 
 /* What there is, and what was seen since the first user of now came, or of the last time that there was any. */
@@ -57,7 +57,7 @@ typedef struct {
     uint64_t outside;        /* of them, by threads without a node */
     uint64_t unknown_node;   /* of them, by threads of PyTorch's backward pass, when no or several threads had a node */
     uint64_t records;        /* of kernels, copies and fills */
-    uint64_t unknown_launch; /* of them, whose call was not seen, or is forgotten */
+    uint64_t unknown_launch; /* of them, with a call not seen, or forgotten */
     uint64_t untimed;        /* of them, without times, or with impossible durations */
     uint64_t dropped;        /* records that CUPTI had no room for */
 } cprof_cupti_state;

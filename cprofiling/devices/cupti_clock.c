@@ -75,7 +75,7 @@ cprof_ns cprof_cupti_clock_theirs(const cprof_cupti_clock *line, uint64_t stamp)
     bool is_after = (int64_t)(stamp - line->last.theirs) >= 0;
     bool is_within = !is_after && (int64_t)(stamp - line->first.theirs) >= 0;
     const cprof_cupti_moment *base = is_after ? &line->last : &line->first;
-    /* Outside of what is known, the rate that clocks should have is better than one that was measured. */
+    /* Outside of the known span, the nominal rate is better than a measured one. */
     int64_t rate_here = is_near(rate) && !is_within ? UNIT : rate;
     cprof_ns distance = scaled((int64_t)(stamp - base->theirs), rate_here);
     return cprof_cupti_clock_ours(line, base->ours) + distance;

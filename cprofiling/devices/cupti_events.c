@@ -43,7 +43,7 @@ static void make_key(void)
     threads.key_made = pthread_key_create(&threads.key, leave_list) == 0;
 }
 
-/* A thread whose end cannot be noticed stays out: nobody borrows from it. */
+/* A thread without a notice of its end stays out: nobody borrows from it. */
 static void join_list(cprof_cupti_thread *self)
 {
     (void)pthread_once(&threads.key_once, make_key);

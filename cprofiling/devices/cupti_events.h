@@ -15,7 +15,7 @@
  * the node that they work for: that of the only thread that has one. The record of a thread is used by that thread only, but
  * for its node, which others read. */
 
-/* Whose launches a thread makes when it has no node. */
+/* The owner of a thread's launches outside of nodes. */
 typedef enum {
     CPROF_CUPTI_THREAD_NEW,      /* not looked at yet */
     CPROF_CUPTI_THREAD_OWN,      /* nobody's */
@@ -39,7 +39,7 @@ typedef struct cprof_cupti_thread {
     cprof_ticks start;
 } cprof_cupti_thread;
 
-/* The node whose work the calling thread does from now on: launches are counted there. `accum` NULL: nobody's. Returns to
+/* Sets the node that the calling thread's launches count for from now on. `accum` NULL: none. Returns to
  * *before what it was, to be set again afterwards. Costs two stores. */
 void cprof_cupti_thread_set_node(cprof_cupti_node node, cprof_cupti_node *before);
 
@@ -74,7 +74,7 @@ typedef struct {
     _Atomic bool is_traced;      /* calls and records are kept */
     _Atomic bool is_counted;     /* launches are counted for nodes */
     _Atomic int decode_error;    /* the first answer that ended the reading of a buffer too early; 0: none */
-    _Atomic(uint8_t *) spare;    /* a buffer for when there is no memory: some versions do not survive having none */
+    _Atomic(uint8_t *) spare;    /* a buffer for lack of memory: some versions do not survive having none */
     cprof_lock line_lock;        /* guards: */
     cprof_cupti_clock line;
     cprof_cupti_launches launches;

@@ -53,7 +53,7 @@ static int look_at_mapped(struct dl_phdr_info *info, size_t size, void *context)
     return 1;
 }
 
-/* The one that is in the process, also by another name than those that are known. *is_there: there is one. */
+/* The library in the process, also under an unknown name. *is_there: it has one. */
 static void *find_loaded(bool *is_there)
 {
     mapped found;

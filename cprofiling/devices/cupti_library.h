@@ -49,12 +49,12 @@ typedef struct {
 /* Where to look. Texts are borrowed; NULL: none. */
 typedef struct {
     const char *path;    /* the one library to take */
-    const char *folders; /* to look into after what is loaded: one after another, each with its NUL, an empty one at the end */
+    const char *folders; /* searched after loaded ones: one after another, each with its NUL, an empty one at the end */
     const char *home;    /* CUDA's folder */
 } cprof_cupti_places;
 
 /* Finds the library and all of its functions: the one that is loaded already, whichever that is; else in the folders, in
- * CUDA's, and where the loader looks. Never loads a second one. False: there is none that could be used, `reason` (of `size`
+ * CUDA's, and where the loader looks. Never loads a second one. False: no usable one, `reason` (of `size`
  * bytes) says why. */
 bool cprof_cupti_library_find(const cprof_cupti_places *places, cprof_cupti_library *library, char *reason, size_t size);
 

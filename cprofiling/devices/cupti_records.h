@@ -55,7 +55,7 @@ void cprof_cupti_record_describe(const cprof_cupti_record *record, char *text, s
  * are left out.
  */
 
-/* Of CUPTI's domains those that have such calls, by its numbers. */
+/* CUPTI's domains with such calls, by its numbers. */
 enum {
     CPROF_CUPTI_DRIVER = 1,
     CPROF_CUPTI_RUNTIME = 2,
@@ -251,7 +251,7 @@ typedef struct {
     X(DRIVER, cuMemcpy3DBatchAsync_v2, 798, COPY, "cuMemcpy3DBatchAsync")                                \
     X(DRIVER, cuMemcpy3DBatchAsync_v2_ptsz, 799, COPY, "cuMemcpy3DBatchAsync")
 
-/* The call of a number, 0 and up; NULL where it is none of these. */
+/* The call of a number, 0 and up; NULL: unknown. */
 const cprof_cupti_call *cprof_cupti_call_of(unsigned domain, uint32_t number);
 
 /* Above all numbers of a domain. */

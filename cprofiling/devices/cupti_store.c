@@ -75,7 +75,7 @@ void cprof_cupti_launches_put_inner(cprof_cupti_launches *launches, uint32_t num
     put(launches, number, outer, (cprof_cupti_node){.accum = NULL}, 0);
 }
 
-/* What is remembered of exactly this number. */
+/* The remembered call of exactly this number. */
 static bool find(const cprof_cupti_launches *launches, uint32_t number, cprof_cupti_launch *launch)
 {
     struct cprof_cupti_launch_place *place = lock_place(launches, number);
@@ -417,7 +417,7 @@ static cprof_status set_memory(const adder *to, const cprof_cupti_record *record
                               : status;
 }
 
-/* The arrow from a call, whose row is on a track that is there, to its work. */
+/* The arrow from a call, with its row on an existing track, to its work. */
 static cprof_status add_arrow(const adder *to, const cprof_cupti_traced_call *call, const cprof_row *work)
 {
     cprof_flow flow = {.id = call->correlation, .phase = 's', .at_ns = (int64_t)call->start};

@@ -17,7 +17,7 @@ enum {
     CPROF_CUPTI_LAUNCH_BLOCKS = CPROF_CUPTI_LAUNCHES / CPROF_CUPTI_LAUNCH_BLOCK,
 };
 
-/* Whose work a thread does; `accum` NULL: nobody's. */
+/* The owner of a thread's work; `accum` NULL: none. */
 typedef struct {
     cprof_accum *accum;
     uint64_t generation;
@@ -29,7 +29,7 @@ typedef struct {
     _Atomic bool has_nodes[CPROF_CUPTI_LAUNCH_BLOCKS]; /* by block: some have, or had, a node */
 } cprof_cupti_launches;
 
-/* What is known of a call. */
+/* A call of CUDA. */
 typedef struct {
     uint32_t outer;    /* the number of the outermost call that it is in, or its own */
     cprof_ticks start; /* of that */
@@ -70,7 +70,7 @@ enum {
 };
 
 /* Makes the name of a C++ function readable, as the Itanium C++ ABI's __cxa_demangle: the answer is from malloc; NULL: it is no
- * such name, or there is no memory. */
+ * such name, or no memory. */
 typedef char *(*cprof_cupti_demangler)(const char *name, char *buffer, size_t *length, int *status);
 
 /* A call of CUDA. */
@@ -89,7 +89,7 @@ typedef struct {
     size_t chunk_count;
     size_t chunk_capacity;
     size_t count;   /* items */
-    size_t settled; /* of them, whose times are ours */
+    size_t settled; /* of them, with times of our clock */
 } cprof_cupti_items;
 
 /* All zero but the capacity: an empty one. */
@@ -108,7 +108,7 @@ typedef struct {
 void cprof_cupti_store_add_call(cprof_cupti_store *trace, const cprof_cupti_traced_call *call);
 void cprof_cupti_store_add_record(cprof_cupti_store *trace, const cprof_cupti_record *record, uint32_t correlation);
 
-/* Counts what is missing for another reason. */
+/* Counts records missing for another reason. */
 void cprof_cupti_store_drop(cprof_cupti_store *trace, uint64_t count);
 
 /* Makes the times of what was added since the last call of this into those of a table: ours, moved by `since_epoch_ns`. Work

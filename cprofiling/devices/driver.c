@@ -77,7 +77,7 @@ static void *find_function(void *library, cu_get_proc_address get_proc_address, 
     return dlsym(library, driver_symbols[index].export_name);
 }
 
-/* The name of the first needed function that is missing; NULL when there is none. */
+/* The name of the first missing function; NULL: none. */
 static const char *bind_driver(void *library)
 {
     cu_get_proc_address get_proc_address;

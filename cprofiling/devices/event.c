@@ -47,7 +47,7 @@ static void keep_reason(cprof_gpu_answer answer, const char *effect)
     keep_text(text);
 }
 
-/* For a time that is none: ends that come before their beginnings, as on two streams, give negative ones. */
+/* For an invalid time: ends before their beginnings, as on two streams, give negative ones. */
 static void keep_odd_time(float ms)
 {
     char text[REASON_SIZE];
@@ -115,7 +115,7 @@ static cprof_gpu_cause judge_absence(cprof_gpu_answer answer)
 }
 
 /* What an answer means for the context in which it was given. That a handle is none means that its context was destroyed, and
- * the events with it. What is not known is taken for an error that stays. */
+ * the events with it. An unknown answer counts as a lasting error. */
 static cprof_gpu_cause judge(cprof_gpu_context *context, cprof_gpu_answer answer)
 {
     switch (answer.code) {
@@ -131,7 +131,7 @@ static cprof_gpu_cause judge(cprof_gpu_context *context, cprof_gpu_answer answer
         return CPROF_GPU_LOST;
     case CU_DEINITIALIZED:
         return shut_down(answer);
-    case CU_NOT_READY: /* not what was asked */
+    case CU_NOT_READY: /* another question's answer */
         keep_reason(answer, OF_THIS_CALL);
         return CPROF_GPU_FAILED;
     default:
@@ -238,7 +238,7 @@ static cprof_gpu_answer ask_base(const cprof_gpu_pair *pair, cprof_gpu_times *ti
     return answer;
 }
 
-/* The oldest pair of the stream; false when there is none that the device has passed. The caller holds stream->resolving. */
+/* The oldest pair of the stream; false if the device has passed none. The caller holds stream->resolving. */
 static bool resolve_oldest(cprof_gpu_context *context, cprof_gpu_stream *stream)
 {
     cprof_gpu_pair pair;
@@ -266,7 +266,7 @@ static bool resolve_oldest(cprof_gpu_context *context, cprof_gpu_stream *stream)
     return true;
 }
 
-/* One pair, of the stream whose turn it is; unless another thread is at it. */
+/* One pair, of the next stream; unless another thread is at it. */
 static void resolve_one(cprof_gpu_context *context)
 {
     cprof_gpu_stream *stream = cprof_event_pool_turn(context);
@@ -320,7 +320,7 @@ void cprof_event_poll(void)
 
 /* Marks. */
 
-/* Without memory for one there is no time of this call; the next one may be luckier. */
+/* Without memory this call has no time; the next one may be luckier. */
 static cprof_gpu_cause create(cprof_gpu_context *context, cu_event *created)
 {
     if (*created != NULL) {

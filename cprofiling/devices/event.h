@@ -11,7 +11,7 @@
  * The delay in the queue, beside a time, is relative to the least one of late: event_delay.h says how, and how good it is.
  *
  * The driver's calls that are made here do not block but when a device's queue is full; beginning, ending and polling include
- * cprof_wait_probe(), as long as there is no driver. Thread rule: any thread, any number
+ * cprof_wait_probe(), as long as the driver is missing. Thread rule: any thread, any number
  * at once, but for one mark; a mark may be ended by another thread than began it.
  */
 #ifndef CPROF_EVENT_H
@@ -49,7 +49,7 @@ uint64_t cprof_event_pending(const cprof_registry *registry);
 void cprof_event_forget(const cprof_registry *registry);
 
 /* Why marks failed: the first error (`CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery: no GPU time from this context any
- * more`), or `off(fork): ...`. Writes at most `size` bytes with the NUL. False, and an empty text, when there is no reason. */
+ * more`), or `off(fork): ...`. Writes at most `size` bytes with the NUL. False, and an empty text: no reason. */
 bool cprof_event_reason(char *buffer, size_t size);
 
 /* In the child of a fork: forgets everything without a call of the driver. Calls nothing but what a signal handler may. */

@@ -463,8 +463,8 @@ static void forget_all(void)
     pool.spare = NULL;
 }
 
-/* What was in use when the other threads vanished may be half-written, and marks are still in the hands of calls: it is left
- * where it is. */
+/* Pools in use when the other threads vanished may be half-written, and calls still hold marks: they stay
+ * as they are. */
 void cprof_event_pool_after_fork_in_child(void)
 {
     pool.lock = (cprof_lock){0};

@@ -130,7 +130,7 @@ cprof_gpu_context *cprof_event_pool_next_pending(uint64_t after);
 /* Ends a use. */
 void cprof_event_pool_leave(cprof_gpu_context *context);
 
-/* CPROF_GPU_KNOWN when live; else why there is no time: CPROF_GPU_FAILED (off), CPROF_GPU_LOST (gone). */
+/* CPROF_GPU_KNOWN when live; else why no time is known: CPROF_GPU_FAILED (off), CPROF_GPU_LOST (gone). */
 cprof_gpu_cause cprof_event_pool_life(cprof_gpu_context *context);
 
 /* Ends what a context can do: its pairs and events are forgotten, and the pairs counted as lost (gone) or failed (off). */
@@ -144,7 +144,7 @@ cprof_gpu_mark *cprof_event_pool_take(cprof_gpu_context *context, cprof_gpu_caus
 /* Gives back a mark that is not pending. */
 void cprof_event_pool_give_back(cprof_gpu_mark *mark);
 
-/* Gives a mark to those that wait, behind the others of the stream in which it ended; or says why not. */
+/* Queues a mark behind the others of the stream in which it ended; or says why not. */
 cprof_gpu_cause cprof_event_pool_push(cprof_gpu_mark *mark, cu_stream end_stream);
 
 /* The next stream of the context, in turn, with pairs that wait; NULL: none. */

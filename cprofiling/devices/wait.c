@@ -35,7 +35,7 @@ bool cprof_wait_probe(void)
     return cprof_driver_look() == CPROF_DRIVER_READY && waiting_is_on();
 }
 
-/* 0 when the call succeeded. That there is no device or context (any more) is no error here. */
+/* 0 when the call succeeded. A missing device or context is no error here. */
 static int check(cprof_gpu_answer answer)
 {
     switch (answer.code) {

@@ -63,7 +63,7 @@ typedef struct {
     const char *format; /* static */
 } cprof_arrow_field;
 
-/* Makes the schema of some columns, all of which may have nulls. `copies`: whether the names are copied; else they are static.
+/* Makes the schema of some columns, all nullable. `copies`: whether the names are copied; else they are static.
  * False without memory. */
 bool cprof_arrow_schema(const cprof_arrow_field *fields, size_t count, bool copies, struct ArrowSchema *out);
 
@@ -80,7 +80,7 @@ void *cprof_arrow_buffer(const struct ArrowArray *column, size_t number);
 /* Says that a column, which is being filled, has an item in a row. */
 void cprof_arrow_set_valid(struct ArrowArray *column, size_t row);
 
-/* Columns of numbers and texts as a stream of one Arrow record batch: what is no recording's.
+/* Columns of numbers and texts as a stream of one Arrow record batch, for data other than recordings.
  *
  * Made column by column, each item by item; one thread at a time uses them.
  */

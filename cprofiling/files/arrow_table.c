@@ -122,7 +122,7 @@ static bool thread_of(const cprof_table *table, size_t row, int64_t *number)
     return track->tid_text == 0;
 }
 
-/* False: there is none. */
+/* False: none. */
 static bool number_of(const source *from, size_t row, int64_t *number)
 {
     const cprof_table *table = from->stream->table;

@@ -17,7 +17,7 @@ enum {
     CPROF_ARROW_ROW_BYTES = 1 << 30,    /* which has at most these */
 };
 
-/* What is known of the rows beyond the table: one number for each row, or NULL where that is known of none. Copied. */
+/* Columns beyond the table: one number per row, or NULL where no row has one. Copied. */
 typedef struct {
     const int32_t *spans;      /* the row of the span that it belongs to, which may be itself; -1: none */
     const int64_t *executions; /* -1: none */
@@ -29,7 +29,7 @@ typedef struct {
  * device_index, stream, execution_index, operator_index, input_shapes, input_types, memory_change, memory_peak,
  * device_memory_change, device_memory_peak, bytes, kind, outcome (of nodes and records: success, error, cancelled, unfinished),
  * row (its number in the table).
- * Without extras.spans a row has the ids that it has in the table. What is no UTF-8, surrogates among it, becomes U+FFFD.
+ * Without extras.spans a row has the ids that it has in the table. Invalid UTF-8, surrogates included, becomes U+FFFD.
  * CPROF_NO_MEMORY; CPROF_OUT_OF_RANGE: one of extras.spans is no row. */
 cprof_status cprof_arrow_table_open(cprof_table *table, const cprof_arrow_extras *extras, cprof_arrow_stream *stream);
 

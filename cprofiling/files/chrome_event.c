@@ -53,7 +53,7 @@ static known_keys args_keys = {
 
 static const uint64_t args_fields = ~(uint64_t)0 << CPROF_CHROME_ARGS;
 
-/* The field of a key; CPROF_CHROME_FIELDS: it is none of those. */
+/* The field of a key; CPROF_CHROME_FIELDS: unknown. */
 static cprof_chrome_field find(known_keys keys, const cprof_json_value *key)
 {
     char unescaped[ESCAPE * LONGEST];

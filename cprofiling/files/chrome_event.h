@@ -56,13 +56,13 @@ typedef struct {
 } cprof_chrome_event;
 
 /* Reads the event that comes next. Of a key that is there twice the last value counts; args that are no object are none.
- * False: there is no going on, see json_read.h. */
+ * False: reading cannot go on, see json_read.h. */
 bool cprof_chrome_event_read(cprof_json_reader *reader, cprof_chrome_event *event);
 
 /* Reads args that come next by themselves, in the place of the event's. */
 bool cprof_chrome_event_read_args(cprof_json_reader *reader, cprof_chrome_event *event);
 
-/* The value of a field; NULL: there is none. */
+/* The value of a field; NULL: none. */
 static inline const cprof_json_value *cprof_chrome_event_value(const cprof_chrome_event *event, cprof_chrome_field field)
 {
     return (event->present >> field & 1) != 0 ? &event->values[field] : NULL;

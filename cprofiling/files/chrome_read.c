@@ -206,7 +206,7 @@ static cprof_status take_flow(load *l, const cprof_row *row, char phase)
     return status == CPROF_OK ? cprof_table_add_flow(l->values.table, &flow) : status;
 }
 
-/* What is no event of a known phase, or has no time, is ignored; and so is a flow without an id. */
+/* Ignores events of unknown phases or without a time, and flows without an id. */
 static cprof_status take_event(load *l)
 {
     const cprof_json_value *phase = cprof_chrome_event_value(&l->event, CPROF_CHROME_PHASE);

@@ -1,7 +1,7 @@
 /* Reads Chrome traces, those of Kineto (torch 1.8 and later, CUDA and ROCm) and our own, into a table.
  *
  * JSON as json_read.h has it, in one pass: both forms of the Trace Event Format, the object with "traceEvents" and the bare
- * list, of which the end may be missing after any event. Time is linear. Memory is the table, which for a trace of Kineto is
+ * list, which may break off after any event. Time is linear. Memory is the table, which for a trace of Kineto is
  * about as much as its text, and for the worst that can be made up eleven times as much; and a window of the file.
  * Events of phases that a recording does not have, and those without a time, are ignored, but counted.
  */
@@ -11,15 +11,15 @@
 #include "cprofiling/files/json_read.h"
 #include "cprofiling/trace/table.h"
 
-/* What was read, and what was not taken over. */
+/* Counts of read and omitted parts. */
 typedef struct {
-    uint64_t bytes;      /* read; after CPROF_BAD_FORMAT: the offset of what is wrong, in the uncompressed text */
+    uint64_t bytes;      /* read; after CPROF_BAD_FORMAT: the offset of the error in the uncompressed text */
     uint64_t ignored;    /* events of phases that a recording does not have (async, object, sample, ...), or without a time */
     uint64_t unmatched;  /* begin events without an end, and ends without a beginning */
     uint64_t negative;   /* durations below zero, which became zero */
     uint64_t dropped;    /* of our own traces: what they say was dropped */
     int64_t greatest_id; /* of correlations, external ids and arrows, with the offset, but for random ones; 0: none */
-    const char *reason;  /* after CPROF_BAD_FORMAT: what is wrong, a static text; else NULL */
+    const char *reason;  /* after CPROF_BAD_FORMAT: the error, a static text; else NULL */
 } cprof_chrome_read_report;
 
 enum {

@@ -48,7 +48,7 @@ static uint64_t hash_text(cprof_name text)
     return cprof_hash_mix(hash, eight);
 }
 
-/* Most strings are one of those that were met lately. */
+/* Most strings were met lately. */
 static cprof_status intern_text(cprof_chrome_values *values, cprof_name string, cprof_text *text)
 {
     uint64_t hash = hash_text(string);
@@ -317,7 +317,7 @@ static cprof_status track_of_event(cprof_chrome_tracks *tracks, const cprof_chro
 
 /* ---- lanes ---- */
 
-/* Takes the number of a lane away from the end of a name; 0: there is none. */
+/* Takes the number of a lane off the end of a name; 0: none. */
 static unsigned take_lane(cprof_name *name)
 {
     unsigned number = 0;
@@ -535,7 +535,7 @@ static bool is_step(cprof_name name)
 /* The args that only we write, but for the kind. */
 static const uint64_t own_fields = (UINT64_C(1) << CPROF_CHROME_OTHER) - (UINT64_C(1) << CPROF_CHROME_STAGE);
 
-/* Our words for kinds. Steps, and what is on a device, may be without an id. */
+/* Our words for kinds. Steps and rows of a device may lack an id. */
 static const struct {
     const char *word;
     cprof_kind kind;

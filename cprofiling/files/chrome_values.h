@@ -15,7 +15,7 @@ typedef struct {
     size_t size;
 } cprof_chrome_values_room;
 
-/* What is needed to make them. All zero but for the table: nothing was made yet. */
+/* State for making them. All zero but for the table: nothing was made yet. */
 typedef struct {
     cprof_table *table;               /* borrowed */
     cprof_chrome_values_room scratch; /* for texts that are not as they are in the file */
@@ -67,7 +67,7 @@ typedef struct {
 /* All zero but for the values: there are no tracks. */
 typedef struct {
     cprof_chrome_values *values; /* borrowed */
-    cprof_names_table lanes;     /* cprof_chrome_thread of those that are lanes; the stage is empty */
+    cprof_names_table lanes;     /* cprof_chrome_thread of lanes; the stage is empty */
     uint32_t *of_lanes;          /* the track of each of them */
     size_t capacity;
     cprof_chrome_thread last; /* that an event was of, */
@@ -89,7 +89,7 @@ cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cp
 /* The kind of a row that lasts: by its args where they are ours, else by its category and name. */
 cprof_kind cprof_chrome_values_row_kind(const cprof_table *table, const cprof_chrome_event *event, const cprof_row *row);
 
-/* Sets what the event's args say of a row of which the rest is set. CPROF_NO_MEMORY. */
+/* Completes a row by the event's args, after all else is set. CPROF_NO_MEMORY. */
 cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row);
 
 /* Whether the columns of a row hold all that the event's args say: it is ours. */

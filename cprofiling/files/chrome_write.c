@@ -361,14 +361,14 @@ static void put_row(trace *t, size_t row)
     PUT(t, "}");
 }
 
-/* The lane of the row at whose start an arrow begins or ends. */
+/* The lane of the row that an arrow begins or ends at. */
 static unsigned lane_of(const cprof_table *table, const cprof_flow *flow)
 {
     unsigned lane = 0;
     if (table->lane == NULL || table->tracks[flow->track].lanes == 0) {
         return 0;
     }
-    /* The first row that does not begin before a moment; the number of rows where there is none. */
+    /* The first row that does not begin before a moment; the number of rows if none. */
     size_t low = 0;
     for (size_t high = table->count; low < high;) {
         size_t middle = low + (high - low) / 2;
@@ -509,7 +509,7 @@ cprof_ns cprof_chrome_write_base(const cprof_table *table)
     return first_ns < INT64_MIN + into_ns ? INT64_MIN : first_ns - into_ns;
 }
 
-/* The facts that were set, and those that no trace is without. */
+/* The facts that were set, and those of every trace. */
 static void put_facts(trace *t)
 {
     const cprof_table *table = t->table;

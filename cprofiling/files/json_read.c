@@ -467,7 +467,7 @@ static digits split(cprof_name number)
     return d;
 }
 
-/* Whether to round up after digit `first` - 1 of a number whose digits so far make up `magnitude`. */
+/* Whether to round up after digit `first` - 1 of a number; its digits so far make up `magnitude`. */
 static bool rounds_up(const digits *d, size_t first, uint64_t magnitude, bool *is_exact)
 {
     bool rest = false;

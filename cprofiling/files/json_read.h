@@ -1,6 +1,6 @@
 /* Reads JSON (RFC 8259) from a stream, piece by piece through a window, without building a tree. Time is linear.
  *
- * A step is what is read between two calls of cprof_json_read_mark(). It is read from the window; a function that cannot go on
+ * A step is the part read between two calls of cprof_json_read_mark(). It is read from the window; a function that cannot go on
  * there returns false, or CPROF_JSON_STOP. Then cprof_json_read_again() gets more of the stream and goes back to the mark, so
  * that the whole step is done again, or ends the reading:
  *
@@ -43,7 +43,7 @@ typedef enum {
 
 /* A value in the window: borrowed until the next mark, or the next call of cprof_json_read_again. */
 typedef struct {
-    cprof_name text; /* as it is in the stream; of a string what is between its quotes */
+    cprof_name text; /* as it is in the stream; a string without its quotes */
     cprof_json_kind kind;
     bool is_plain;  /* of a string: it has no escapes */
     bool is_strict; /* it is JSON by the RFC: nothing in it is CPROF_JSON_UNKNOWN */
@@ -58,7 +58,7 @@ typedef enum {
 
 typedef struct {
     cprof_status status; /* CPROF_OK until the reading has been ended */
-    const char *reason;  /* with CPROF_BAD_FORMAT: what is wrong, a static text */
+    const char *reason;  /* with CPROF_BAD_FORMAT: the error, a static text */
     uint64_t wrong_at;   /* with CPROF_BAD_FORMAT: where, as an offset in the stream */
     uint64_t unknown;    /* values of that kind so far */
     const char *at;      /* the next byte to read; at the window's end, a 0 */
@@ -67,7 +67,7 @@ typedef struct {
     char *window;
     size_t size;          /* of the window, without padding */
     size_t most;          /* bytes of a step */
-    const char *fault;    /* why there is no going on; NULL: the window ended */
+    const char *fault;    /* why reading cannot go on; NULL: the window ended */
     const char *mark;     /* where the step began, */
     uint64_t mark_offset; /* in the stream */
     unsigned mark_depth;  /* and how */
@@ -103,10 +103,10 @@ bool cprof_json_read_again(cprof_json_reader *reader);
  * Begins a step. */
 bool cprof_json_read_is_over(cprof_json_reader *reader);
 
-/* There is no going on: the window's end is here, or else what is here is wrong, for this reason. Returns false. */
+/* Stops here: at the window's end, or else at an error with this reason. Returns false. */
 bool cprof_json_read_stop(cprof_json_reader *reader, const char *reason);
 
-/* Ends the reading with CPROF_BAD_FORMAT: what is at `place` in the window is wrong. */
+/* Ends the reading with CPROF_BAD_FORMAT: an error at `place` in the window. */
 void cprof_json_read_refuse(cprof_json_reader *reader, const char *place, const char *reason);
 
 /* Enters the list or object that comes next. */

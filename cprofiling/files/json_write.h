@@ -29,7 +29,7 @@ typedef struct {
 /* Makes the buffer empty. There is room. */
 void cprof_json_write_begin(cprof_json_writer *writer, cprof_write write, void *context);
 
-/* Hands on what is in the buffer. There is room. */
+/* Hands on the buffer's content. There is room. */
 void cprof_json_write_flush(cprof_json_writer *writer);
 
 /* Sees to it that there is room. */

@@ -22,14 +22,14 @@ enum {
     MAY_RETURN = 16, /* so many that left last may come back to what they had counted; others are merged, as many at a time */
 };
 
-/* A registry, and what is known of it. */
+/* A registry and its state. */
 typedef struct {
     cprof_registry *registry; /* borrowed: it is taken out before it goes */
     cprof_name *texts;        /* owned, with what they point to: the label, and the notes */
     size_t note_count;
     double cost_ns;
     const _Atomic uint64_t *errors;
-    uint64_t kept; /* the generation whose statistics are merged already; 0: none */
+    uint64_t kept; /* the generation with statistics merged already; 0: none */
 } source;
 
 /* What a registry that has left the file had counted. */
@@ -145,7 +145,7 @@ static cprof_status put_source(cprof_live *live, const source *from, uint64_t er
     return status;
 }
 
-/* ---- What is kept of registries that have left */
+/* ---- Statistics of registries that have left */
 
 static void forget_shown(cprof_live *live)
 {

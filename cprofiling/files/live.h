@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     uint64_t commits;
     uint64_t bytes; /* of the statistics committed last */
-    int error;      /* errno of why what is newest is not in the file; 0: it is */
+    int error;      /* errno of the failure to write the newest state; 0: written */
 } cprof_live_state;
 
 /* Starts to write. The first commit, of nothing, is made before this returns, if there is a file. Returns an errno, and leaves

@@ -129,7 +129,7 @@ static int write_statistics(cprof_live_file *file, const cprof_live_statistics *
     return error;
 }
 
-/* ESTALE where the file was cut: to write into it would make holes, of which nobody reserved the room. */
+/* ESTALE where the file was cut: writing would make holes without reserved room. */
 static int look(const cprof_live_file *file, bool *has_name)
 {
     struct stat found;
@@ -140,7 +140,7 @@ static int look(const cprof_live_file *file, bool *has_name)
     return S_ISREG(found.st_mode) && (uint64_t)found.st_size < file->end ? ESTALE : 0;
 }
 
-/* Tried again at the next commit. A file without a name is written for those that have it open. */
+/* Tried again at the next commit. A file without a name is written for its open readers. */
 int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics)
 {
     bool has_name = true;

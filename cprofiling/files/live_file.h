@@ -65,10 +65,10 @@ bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan);
 int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics);
 
 /* Makes the file, with a first commit. It gets its name when it is whole: the path, or one beside it, numbered, where somebody
- * else's is, or one of a process that was killed. Returns an errno, and there is no file, or 0. */
+ * else's is, or one of a process that was killed. Returns an errno, without a file, or 0. */
 int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *statistics);
 
-/* Gives back what is owned, but leaves the descriptor. */
+/* Frees all that it owns but the descriptor. */
 void cprof_live_file_dispose(cprof_live_file *file);
 
 #endif

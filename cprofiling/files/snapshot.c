@@ -139,7 +139,7 @@ static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *regis
     cprof_generation epoch;
     cprof_status status = cprof_registry_visit(registry, collect, &all, &epoch);
     if (status != CPROF_OK || epoch.unread != 0) {
-        return status != CPROF_OK ? status : CPROF_BUSY; /* what is stored and merged must be whole */
+        return status != CPROF_OK ? status : CPROF_BUSY; /* a snapshot to store or merge must be whole */
     }
     memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
     snapshot->sources[0].generation = epoch.generation;

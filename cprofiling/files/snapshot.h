@@ -49,7 +49,7 @@ enum {
     CPROF_SNAPSHOT_FAULT_TEXT = 160,
 };
 
-/* Whose statistics: one generation of one registry. */
+/* The source of statistics: one generation of one registry. */
 typedef struct {
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
     uint64_t generation;

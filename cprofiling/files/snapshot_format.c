@@ -19,7 +19,7 @@ enum {
     HEADER_BYTES = MAGIC_BYTES + 2 * 4 + 8 * 8,
     SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
     NOTE_BYTES = 2,             /* and its text */
-    KEY_BYTES = 4 * 2 + 24 * 8, /* and its names, sums, buckets, and what is known beyond times */
+    KEY_BYTES = 4 * 2 + 24 * 8, /* and its names, sums, buckets, and figures beyond times */
     BUCKET_BYTES = 2 + 8,
     EXTRA_HEAD_BYTES = 4 * 2,
     EXTRA_BYTES = EXTRA_HEAD_BYTES + (36 + CPROF_GPU_CAUSES + 3 * CPROF_COUNTER_COUNT) * 8, /* and its buckets */
@@ -75,7 +75,7 @@ typedef struct {
 } shape_head;
 
 /* ---- The layout, written down once for both directions: each function writes what it is given to where the stream stands, or
- * sets it to what is read there, and moves the stream on. That there are as many bytes as are read is for the caller to know.
+ * sets it to what is read there, and moves the stream on. The caller checks that enough bytes are left.
  */
 
 static void pass(stream *s, uint64_t *value, unsigned width)

@@ -54,7 +54,7 @@ static unsigned known_of(const cprof_resources_figures *f)
     return known | (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0);
 }
 
-/* Whether all counts are below 2^63, but for those that are parts of gpu_count. */
+/* Whether all counts are below 2^63, apart from the parts of gpu_count. */
 static bool resource_counts_fit(const cprof_resources_figures *f)
 {
     uint64_t any = f->gpu_count | any_miss(f) | any_launch(&f->launched) | any_counter(f) | f->device_memory.calls |
@@ -300,7 +300,7 @@ static cprof_status build(const cprof_shape_copy **items, size_t count, uint64_t
     return CPROF_OK;
 }
 
-/* Makes *merged of those of `count` keys, some of which may be NULL, but not all. `counts` is a dense histogram of zeros,
+/* Makes *merged of those of `count` keys; some, not all, may be NULL. `counts` is a dense histogram of zeros,
  * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
 static cprof_status merge_shape_tables(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
                                        cprof_snapshot_shapes **merged)

@@ -20,7 +20,7 @@ typedef struct {
     cprof_i128 change; /* of all calls. In 64 bits the order of merging would show where a sum stays at its end */
 } cprof_snapshot_memory;
 
-/* What is known beyond times: resources.h's figures, and the filled buckets of the GPU times. In the key's allocation. */
+/* Figures beyond times, of resources.h, and the filled buckets of the GPU times. In the key's allocation. */
 typedef struct cprof_snapshot_resources {
     cprof_resources_figures figures; /* gpu_rows and both changes of memory follow from the rest */
     cprof_snapshot_memory device_memory;
@@ -57,7 +57,7 @@ typedef struct cprof_snapshot_key {
     cprof_names names;
     uint64_t place;
     uint64_t last_taken_ns;          /* when the snapshot was taken that last_ms comes from */
-    cprof_snapshot_sums *sums;       /* NULL: there is no fractional sample */
+    cprof_snapshot_sums *sums;       /* NULL: no fractional sample */
     cprof_snapshot_resources *extra; /* NULL: nothing is known beyond times */
     cprof_buckets buckets;
     struct cprof_snapshot_shapes *shapes; /* NULL: nothing is known by signature. Owned */
@@ -100,7 +100,7 @@ void cprof_snapshot_key_complete(cprof_snapshot_key *key);
  * and cprof_snapshot_resources_fault() let pass can be merged and visited. */
 const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged);
 
-/* What is known by signature: shapes.h's figures, each with the filled buckets of its histogram. An allocation of its own. */
+/* Figures by signature, of shapes.h, each with the filled buckets of its histogram. An allocation of its own. */
 typedef struct cprof_snapshot_shapes {
     cprof_shapes_view view;   /* of the items */
     cprof_shape_copy items[]; /* ascending by signature, at least one; all that they point to is behind them */
@@ -113,7 +113,7 @@ typedef struct {
     size_t text;   /* bytes of all signatures */
 } cprof_snapshot_shapes_room;
 
-/* A table that is being filled, and what is still free behind its items. */
+/* A table that is being filled, and the free room behind its items. */
 typedef struct {
     cprof_snapshot_shapes *table;
     cprof_buckets free;
@@ -123,7 +123,7 @@ typedef struct {
 /* Begins a table with room for that. False without memory. */
 bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room);
 
-/* The next item, with a copy of the signature, and with room for what is free of buckets, until it is finished. */
+/* The next item, with a copy of the signature. All free buckets are its own until it is finished. */
 cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature);
 void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item);
 

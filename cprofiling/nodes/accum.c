@@ -37,7 +37,7 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, cprof_histogram_index_ns(elapsed_ns));
 }
 
-/* The key's first call of a new generation: what is older goes. */
+/* The key's first call of a new generation discards older figures. */
 static void begin_generation_lock_held(cprof_accum *accum, const cprof_generation *now)
 {
     cprof_histogram_clear(&accum->histogram);

@@ -24,7 +24,7 @@ typedef enum {
     CPROF_OUTCOME_CANCELLED, /* an asynchronous task was cancelled in it */
 } cprof_outcome;
 
-/* What is known of one finished call. */
+/* The figures of one finished call. */
 typedef struct {
     cprof_ns elapsed_ns;
     cprof_ns nested_ns;    /* spent in child nodes, 0 to elapsed_ns; negative: not known */
@@ -62,7 +62,7 @@ bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_ou
 /* Whether a call of `generation` that begins now would be skipped if it were the next to finish. */
 bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation);
 
-/* Add what is known beyond times to the figures of `generation`; nothing once that is over, or without memory. They are made
+/* Add figures beyond times to those of `generation`; nothing once that is over, or without memory. They are made
  * for samples of cprof_accum_finish(), but the launches, which come whenever a node makes them. */
 void cprof_accum_add_gpu(cprof_accum *accum, uint64_t generation, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
 void cprof_accum_miss_gpu(cprof_accum *accum, uint64_t generation, cprof_gpu_cause cause);

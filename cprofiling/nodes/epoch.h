@@ -61,7 +61,7 @@ static inline uint64_t cprof_epoch_state(const cprof_epoch *epoch)
  * begun with another `skip_first_n`. */
 void cprof_epoch_configure(cprof_epoch *epoch, unsigned flags, uint64_t skip_first_n, bool reset);
 
-/* Sets the flags that are added to those that were configured, instead of those that were added before. */
+/* Replaces the flags added to the configured ones. */
 void cprof_epoch_set_added(cprof_epoch *epoch, unsigned flags);
 
 /* Begins a new generation with the same configuration. */

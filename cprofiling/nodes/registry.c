@@ -21,7 +21,7 @@ static size_t slab_bytes(void)
 static cprof_lock list_lock;
 static cprof_registry *first_registry;
 
-/* What is added to the flags of an owner's registries. */
+/* Flags added to those of an owner's registries. */
 typedef struct {
     uint64_t owner;
     unsigned flags;

@@ -10,20 +10,20 @@
 #include "cprofiling/base/status.h"
 
 enum {
-    CPROF_REGISTRY_RESETS_PEAK = 1 << 16, /* of what is asked for beyond times, beside CPROF_COUNTER_BITs */
+    CPROF_REGISTRY_RESETS_PEAK = 1 << 16, /* a request beyond times, beside CPROF_COUNTER_BITs */
     CPROF_REGISTRY_MAX_KEYS = 65536,
     CPROF_REGISTRY_MAX_OVERFLOW_STAGES = 1024,
     CPROF_REGISTRY_ID_BYTES = 16,
     CPROF_REGISTRY_PATIENCE_MS = 1000, /* that a visit waits, in all, for threads that have stopped */
 };
 
-#define CPROF_REGISTRY_OVERFLOW "__overflow__" /* the node of keys that stand for those that there is no room for */
+#define CPROF_REGISTRY_OVERFLOW "__overflow__" /* the node of keys that stand for all without room */
 
 struct cprof_registry {
     cprof_epoch epoch;
     _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
     _Atomic uint32_t probing;      /* CPROF_COUNTER_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
-    uint64_t owner;                /* whose recordings it takes part in */
+    uint64_t owner;                /* it takes part in this owner's recordings */
     _Atomic bool keeps;            /* forked children go on with the statistics */
     _Atomic bool has_shapes;       /* calls are, or were, told apart by their arguments */
     _Atomic bool has_launched;     /* cupti_launches.h remembers, or remembered, calls of its keys */
@@ -93,7 +93,7 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
                                       const uint64_t *counts);
 
 /* Visits the keys of one generation, in the order of their making; no reset takes effect in between. The visitor must not
- * call back into the registry. *generation receives what was read. CPROF_NO_MEMORY, CPROF_BUSY when a thread has stopped in the
+ * call back into the registry. *generation receives the one read. CPROF_NO_MEMORY, CPROF_BUSY when a thread has stopped in the
  * middle of a reset, or the status that the visitor returned. */
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_generation *generation);
 

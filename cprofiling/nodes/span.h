@@ -113,7 +113,7 @@ static inline cprof_span *cprof_span_take(cprof_thread *thread)
     return span;
 }
 
-/* Gives a span, whose serial number was raised, to all threads. */
+/* Gives a span to all threads, after its serial number was raised. */
 void cprof_span_give_to_all(cprof_span *span);
 
 /* Gives a span to the thread's free list, or, without a thread, to all threads. */

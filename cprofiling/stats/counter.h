@@ -38,7 +38,7 @@ typedef struct {
     bool estimated;      /* of a difference: the hardware's values are scaled, as others used the counters, too */
 } cprof_counter_reading;
 
-/* What was counted between two readings of one thread: in *difference only what both know. */
+/* The counts between two readings of one thread: *difference has only counters that both know. */
 void cprof_counter_between(const cprof_counter_reading *before, const cprof_counter_reading *after,
                            cprof_counter_reading *difference);
 

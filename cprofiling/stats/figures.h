@@ -8,7 +8,7 @@
 
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
 typedef struct {
-    const cprof_resources_copy *extra; /* what is known beyond times, borrowed; NULL: nothing was asked for, or not copied */
+    const cprof_resources_copy *extra; /* figures beyond times, borrowed; NULL: none requested, or not copied */
     uint64_t count;                    /* samples */
     uint64_t error_count;
     uint64_t cancelled_count;
@@ -30,7 +30,7 @@ typedef struct {
 } cprof_figures;
 
 /* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
- * dense histogram that was copied with them. 0 where there is no sample. */
+ * dense histogram that was copied with them. 0 without a sample. */
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
 

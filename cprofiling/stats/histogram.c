@@ -77,7 +77,7 @@ void cprof_histogram_clear(cprof_histogram *histogram)
         memset(rows->buckets, 0, (size_t)rows->count * ROW * sizeof rows->buckets[0]);
     }
     uint32_t *high = histogram->high;
-    histogram->high = NULL; /* first: a child that is forked meanwhile must not see what is gone */
+    histogram->high = NULL; /* first: a child forked meanwhile must not see freed memory */
     cprof_alloc_release(high);
 }
 

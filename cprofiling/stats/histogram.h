@@ -127,7 +127,7 @@ double cprof_histogram_edge_ns(unsigned index);
 /* The filled buckets of a histogram: what a snapshot keeps of one. Whoever has them says what owns their memory. */
 typedef struct {
     uint64_t *counts;  /* of the filled buckets, */
-    uint16_t *indices; /* whose numbers ascend */
+    uint16_t *indices; /* ascending */
     size_t filled;
 } cprof_buckets;
 
@@ -156,7 +156,7 @@ const char *cprof_buckets_fault(const cprof_buckets *buckets, uint64_t total);
  * What holds for two such sums then holds for both together. */
 bool cprof_buckets_sum_is_of(cprof_u128 sum, uint64_t count, uint64_t least, uint64_t most);
 
-/* Whether the buckets can be those of durations in ns of `least` to `most`, of which `lost` are not counted. */
+/* Whether the buckets fit durations in ns of `least` to `most`, with `lost` of them not counted. */
 bool cprof_buckets_are_of(const cprof_buckets *buckets, uint64_t least, uint64_t most, uint64_t lost);
 
 #endif

@@ -51,7 +51,7 @@ double cprof_moments_mean_ms(const cprof_moments *moments, uint64_t count);
  * samples within 1e-12 as long as their mean is below 10^8 times the deviation, as the sums have 106 bits. */
 double cprof_moments_std_ms(const cprof_moments *moments, uint64_t count);
 
-/* Whether `count` samples from `least_ms` to `most_ms`, both of which are among them, can have these sums. Sums of spans
+/* Whether `count` samples from `least_ms` to `most_ms`, both included, can have these sums. Sums of spans
  * alone are held to n Σx² >= (Σx)² exactly; all else to a part in 2^40, as the ends of the range, and fractional sums, are
  * rounded. */
 bool cprof_moments_are_possible(const cprof_moments *moments, uint64_t count, double least_ms, double most_ms);

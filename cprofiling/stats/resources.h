@@ -1,4 +1,4 @@
-/* What is known of a key's calls beyond their times: GPU time, launches, counters, memory, waits for a device.
+/* Figures of a key's calls beyond their times: GPU time, launches, counters, memory, waits for a device.
  *
  * Made for an accumulator when the first such figure comes, guarded by its lock, of a generation of its own: launches come
  * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips, or that are no
@@ -22,7 +22,7 @@ typedef enum {
     CPROF_GPU_FAILED,       /* the driver refused; cprof_event_reason() says how */
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
-    CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, whose work is on the stream, too; or was given up */
+    CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, which uses the same stream; or was given up */
     CPROF_GPU_UNTOLD,       /* the caller or the framework did not tell the stream */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
@@ -47,7 +47,7 @@ typedef struct {
 #undef CPROF_LAUNCH_COUNT
 } cprof_launch_counts;
 
-/* What was asked for, and what of that was not to be had: bits of cprof_resources_figures.asked. */
+/* Requested figures, and the unavailable ones among them: bits of cprof_resources_figures.asked. */
 enum {
     CPROF_RESOURCES_GPU = 1,
     CPROF_RESOURCES_LAUNCHES = 2,
@@ -84,7 +84,7 @@ typedef struct {
     cprof_launch_counts launched;
     uint64_t counted[CPROF_COUNTER_COUNT]; /* samples with a value of the counter, */
     cprof_u128 counters[CPROF_COUNTER_COUNT];
-    uint64_t estimated; /* samples whose hardware counters are scaled */
+    uint64_t estimated; /* samples with scaled hardware counters */
     cprof_resources_memory device_memory;
     cprof_resources_memory host_memory;
     uint64_t waits; /* for a device, before or after a call */
@@ -103,7 +103,7 @@ typedef struct cprof_resources {
 typedef struct cprof_resources_copy {
     cprof_resources_figures figures;
     uint64_t *gpu_counts;
-    struct cprof_shapes_room *shapes; /* room for what is known by signature; NULL: not wanted */
+    struct cprof_shapes_room *shapes; /* room for figures by signature; NULL: not wanted */
 } cprof_resources_copy;
 
 /* One call's memory of one kind: not known either when an entry or exit is negative. */
@@ -116,7 +116,7 @@ typedef struct {
 
 /* What one finished call adds, GPU time and launches apart. */
 typedef struct {
-    unsigned asked; /* CPROF_RESOURCES_ bits of what is meant, or was not to be had */
+    unsigned asked; /* CPROF_RESOURCES_ bits: requested, or unavailable */
     cprof_counter_reading counters;
     cprof_resources_memory_sample device_memory;
     cprof_resources_memory_sample host_memory;
@@ -141,7 +141,7 @@ void cprof_resources_begin(cprof_resources *extra, uint64_t generation);
 /* Merges what another key's figures hold (not its histogram); `is_later`: the other was taken last. */
 void cprof_resources_merge(cprof_resources_figures *figures, const cprof_resources_figures *other, bool is_later);
 
-/* Of copied figures: quantiles of the GPU times in ms, as cprof_figures_quantiles_ms(); negative where there is none. */
+/* Of copied figures: quantiles of the GPU times in ms, as cprof_figures_quantiles_ms(); negative: none. */
 void cprof_resources_gpu_quantiles_ms(const cprof_resources_copy *extra, const double *fractions, size_t count,
                                       double *quantiles_ms);
 

@@ -14,7 +14,7 @@ static const cprof_shape_figures nothing = {.least_ns = UINT64_MAX};
 static void dispose(cprof_shapes *shapes)
 {
     unsigned count = shapes->count;
-    shapes->count = shapes->last = 0; /* first: a child that is forked meanwhile must not see what is gone */
+    shapes->count = shapes->last = 0; /* first: a child forked meanwhile must not see freed memory */
     for (unsigned i = 0; i < count; i++) {
         cprof_shape *shape = shapes->kept[i];
         shapes->kept[i] = NULL;

@@ -2,7 +2,7 @@
  *
  * A signature is a text that the layer above makes of shapes and dtypes; nothing here looks into it. What is known belongs to
  * an accumulator, is guarded by its lock and is of a generation of its own. A call counts here when it counts in the key: as a
- * sample, as an error or as cancelled; what is skipped, dropped or recorded without a call has no signature.
+ * sample, as an error or as cancelled; skipped and dropped calls, and durations without a call, have no signature.
  */
 #ifndef CPROF_SHAPES_H
 #define CPROF_SHAPES_H
@@ -38,7 +38,7 @@ typedef struct {
 /* All zero: of no generation. */
 typedef struct cprof_shapes {
     uint64_t generation;
-    unsigned count; /* of those that are kept */
+    unsigned count; /* kept signatures */
     unsigned last;  /* the one that was met last */
     cprof_shape *kept[CPROF_SHAPES_KEPT];
     cprof_shape rest;
@@ -78,7 +78,7 @@ void cprof_shape_add(cprof_shape *shape, cprof_ns elapsed_ns);
 /* Copies all that have counted anything. The signatures stay where they are: they may be read until the generation ends. */
 void cprof_shapes_copy(const cprof_shapes *shapes, cprof_shapes_room *room);
 
-/* Of a copy: quantiles in ms, as cprof_figures_quantiles_ms(); negative where there is none. `scratch` is a dense histogram of
+/* Of a copy: quantiles in ms, as cprof_figures_quantiles_ms(); negative: none. `scratch` is a dense histogram of
  * zeros, before and after, here as below. */
 void cprof_shape_quantiles_ms(const cprof_shape_copy *shape, uint64_t *scratch, const double *fractions, size_t count,
                               double *quantiles_ms);

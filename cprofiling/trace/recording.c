@@ -394,7 +394,7 @@ static inline const cprof_span *parent_of(const cprof_span *span)
     return span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
 }
 
-/* The innermost enclosing span that takes part in the recording; mostly the first, or there is none. */
+/* The innermost enclosing span that takes part in the recording, mostly the first; NULL: none. */
 static inline const cprof_span *recorded_from(const cprof_span *span, uint32_t serial)
 {
     while (span != NULL && (span->trace == 0 || span->trace_serial != serial)) {
@@ -578,7 +578,7 @@ static uint64_t leave_rings(cprof_recording_session *session, int64_t deadline_n
 static void meet_writers(void)
 {
     if (!atomic_load(&cprof_recording.fenced) && !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-        atomic_store(&cprof_recording.fenced, true); /* what was to be had at the start is refused by now */
+        atomic_store(&cprof_recording.fenced, true); /* allowed at the start, refused by now */
         (void)usleep(UNSEEN_US);
     }
 }

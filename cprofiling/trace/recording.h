@@ -19,10 +19,10 @@ enum {
 
 /* Worked by recording.c. Serials are unique in the process, and not 0. */
 typedef struct {
-    _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
-    _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */
+    _Atomic uint32_t open_serial; /* of the running recording; 0: none, or paused */
+    _Atomic uint32_t serial;      /* of the recording, running or paused; 0: none */
     _Atomic uint32_t last_serial;
-    _Atomic bool fenced;        /* there is no membarrier: writers fence by themselves */
+    _Atomic bool fenced;        /* no membarrier: writers fence by themselves */
     _Atomic cprof_ticks paused; /* when it was paused last; meaningful while it is */
     cprof_lock lock;            /* guards the lists of: */
     cprof_recording_session *session;
@@ -83,7 +83,7 @@ bool cprof_recording_is_muted(const cprof_span *innermost);
  * other calls of its thread. The oldest of more than CPROF_THREAD_NOTES is forgotten. */
 void cprof_recording_note(cprof_thread *thread, int64_t key);
 
-/* Writes the event of the newest call that was noted under `key`, which ends now; nothing if there is none. `innermost` (or
+/* Writes the event of the newest call that was noted under `key`, which ends now; nothing without one. `innermost` (or
  * NULL) is the innermost open span. Spans that were closed in this thread since the call began become its children. */
 void cprof_recording_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost);
 

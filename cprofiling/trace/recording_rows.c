@@ -36,8 +36,7 @@ static uint32_t add_label(cprof_labels *labels, cprof_names names)
     return (uint32_t)labels->names.count;
 }
 
-/* The number of a name, or, past the limits, of the label that stands for all further ones; 0: there is none yet.
- */
+/* The number of a name, or, past the limits, of the label that stands for all further ones; 0: none yet. */
 static uint32_t find_label(const cprof_labels *labels, cprof_names names)
 {
     uint32_t number = number_of(labels, names);
@@ -133,7 +132,7 @@ static void set_detail(collector *to, const struct cprof_recording_detail *detai
     row->device_memory_peak = detail->memory.device_memory_peak;
 }
 
-/* What was in use when a span ended, for a curve over time. */
+/* The memory in use when a span ended, for a curve over time. */
 static void add_counter(collector *to, const cprof_row *of, const char *name, int64_t in_use)
 {
     char json[40];

@@ -21,7 +21,7 @@ typedef struct {
     size_t bytes;            /* of all of them */
 } cprof_labels;
 
-/* The same; it is made where there is none. 0 without memory. */
+/* The same, made if missing. 0 without memory. */
 uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names);
 
 /* The number of a text that nothing else may stand for; 0 past the limits, or without memory. */

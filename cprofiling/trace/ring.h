@@ -1,4 +1,4 @@
-/* The ring of a thread that takes part in a recording: its events, each with what is known of its call beyond times.
+/* The ring of a thread that takes part in a recording: its events, each with its call's figures beyond times.
  *
  * Thread rule: one thread at a time; nothing here locks.
  */
@@ -27,7 +27,7 @@ typedef struct {
 
 _Static_assert(sizeof(cprof_ring_event) == 64, "an event is a cache line");
 
-/* What is known of a span beyond its times, when that was asked for. Texts are labels of a recording; 0: none. */
+/* Requested details of a span beyond its times. Texts are labels of a recording; 0: none. */
 struct cprof_recording_detail {
     uint32_t serial; /* of that recording */
     uint32_t shapes;
@@ -63,7 +63,7 @@ struct cprof_ring {
 };
 
 /* Goes on to the next chunk, a new one or, in a full ring, the oldest. Without memory for a new one the ring is full, too.
- * False: there is no place. */
+ * False: no place. */
 bool cprof_ring_advance(struct cprof_ring *ring);
 
 /* The place of the next event; NULL: it goes. */

@@ -13,7 +13,7 @@ enum {
     FIRST_BYTES = 1024,
 };
 
-/* What is the same for all tables. */
+/* Shared by all tables. */
 typedef struct {
     const char *name;
     char format;

@@ -92,7 +92,7 @@ enum {
     X(outcome, uint8_t, 0)                                \
     X(flags, uint8_t, 0)
 
-/* One row. Begin with cprof_row_none, and set what is known. */
+/* One row. Begin with cprof_row_none, and set the known fields. */
 typedef struct {
 #define CPROF_TABLE_FIELD(name, type, none) type name;
     CPROF_TABLE_COLUMNS(CPROF_TABLE_FIELD)
@@ -143,7 +143,7 @@ typedef struct {
     uint64_t length;
 } cprof_fact;
 
-/* A hash table of what is kept in a list elsewhere: index + 1, or 0; a power of two of them. */
+/* A hash table of indices into a list: index + 1, or 0; the size is a power of two. */
 typedef struct {
     uint32_t *slots;
     size_t count;
@@ -199,7 +199,7 @@ cprof_name cprof_table_string(const cprof_table *table, cprof_text text);
 cprof_status cprof_table_track(cprof_table *table, int64_t pid, cprof_text pid_text, int64_t tid, cprof_text tid_text,
                                uint32_t *track);
 
-/* The track of a process and a thread; of a process, its first one. False when there is none. */
+/* The track of a process and a thread; of a process, its first one. False: none. */
 bool cprof_table_find_track(const cprof_table *table, int64_t pid, cprof_text pid_text, int64_t tid, cprof_text tid_text,
                             uint32_t *track);
 bool cprof_table_find_process(const cprof_table *table, int64_t pid, cprof_text pid_text, uint32_t *track);
@@ -216,7 +216,7 @@ cprof_status cprof_table_add_flow(cprof_table *table, const cprof_flow *flow);
 /* Sets a fact to a JSON value (checked by nobody), replacing an older one. CPROF_NO_MEMORY. */
 cprof_status cprof_table_set_fact(cprof_table *table, cprof_name key, cprof_name value);
 
-/* The value of a fact, borrowed until the next change of the table; false when there is none. */
+/* The value of a fact, borrowed until the next change of the table; false: none. */
 bool cprof_table_fact(const cprof_table *table, cprof_name key, cprof_name *value);
 
 /* Sorts the rows by start, of equal starts the longer first, of rows with one interval parents before their children, else the

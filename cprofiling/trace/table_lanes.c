@@ -10,7 +10,7 @@ enum { FIRST_OPEN = 64 };
 typedef struct {
     cprof_ns end;
     uint32_t row;
-    uint32_t below; /* in its lane; of what is free: the next */
+    uint32_t below; /* in its lane; of a free one: the next */
 } open_row;
 
 /* The work on one track: a stack of open rows for each lane. */
@@ -54,7 +54,7 @@ static bool is_anybodys(const cprof_table *table, size_t row)
            (table->parent[row] < 0 && table->parent_span != NULL && table->parent_span[row] != 0);
 }
 
-/* Rows with lanes share time with those that have the same parent on this track, or have none here. */
+/* Rows with lanes overlap others of the same parent on this track, or others without a parent here. */
 static void find_sharing(track_sweep *sweep, const uint32_t *rows, size_t count)
 {
     cprof_table *table = sweep->table;
@@ -157,7 +157,7 @@ static bool has_ended(const cprof_table *table, const open_row *open, uint32_t r
                                      (uint64_t)open->end - (uint64_t)start_ns <= CPROF_TABLE_LANES_ROUNDING_NS);
 }
 
-/* Whether a row can go to the top of a lane; takes away what has ended there. */
+/* Whether a row can go to the top of a lane; removes ended rows there. */
 static bool fits(track_sweep *sweep, unsigned lane, uint32_t row)
 {
     while (sweep->tops[lane] != 0) {

@@ -29,7 +29,7 @@ static void forget_what_was_found(cprof_table *table)
     }
 }
 
-/* Fills in what is not known. */
+/* Fills in unknown values. */
 static void complete_process(cprof_track *track, const cprof_track *from)
 {
     track->process_name = track->process_name != 0 ? track->process_name : from->process_name;
@@ -148,7 +148,7 @@ static void sort_block(const cprof_table *table, uint32_t *order, size_t count)
     }
 }
 
-/* How many of some sorted rows come before `row`, if those that are equal to it do, or do not. */
+/* The number of sorted rows before `row`, with or without equal ones. */
 static size_t count_before(const cprof_table *table, const uint32_t *order, size_t count, uint32_t row, bool equal_too)
 {
     size_t low = 0;
@@ -198,7 +198,7 @@ static void sort(const cprof_table *table, uint32_t *order, uint32_t *scratch)
 }
 
 /* Puts parents before their children where both have the same interval and the child was added first, as it is by those who
- * add what has ended. `fresh` has room for the rows, `is_placed` a zero for each. */
+ * add the ended rows. `fresh` has room for the rows, `is_placed` a zero for each. */
 static void put_parents_first(const cprof_table *table, uint32_t *order, uint32_t *fresh, uint8_t *is_placed)
 {
     size_t count = 0;
@@ -432,7 +432,7 @@ cprof_status cprof_table_finish(cprof_table *table)
         forget_what_was_found(table);
         return CPROF_NO_MEMORY;
     }
-    /* What is said of a process at one of its tracks, all have. */
+    /* All tracks of a process share its facts. */
     for (size_t i = 0; i < table->track_count; i++) {
         complete_process(&table->tracks[table->tracks[i].process], &table->tracks[i]);
     }
