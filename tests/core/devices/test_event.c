@@ -25,6 +25,10 @@ static cprof_registry *registry;
 static cprof_accum *nodes[NODES];
 static uint64_t asked[NODES]; /* calls that wanted a time */
 
+static uint64_t stream;      /* of the first device */
+static uint64_t foreign;     /* of the second one */
+static bool may_break_rules; /* of the fake driver, in this test */
+
 static const char *hidden_function; /* by its exported name */
 
 /* With it, a driver has no cuGetProcAddress, and not that function either. */
@@ -57,12 +61,15 @@ static void end_test(void)
     if (registry == NULL) {
         return;
     }
+    if (!may_break_rules) {
+        check_rules();
+    }
     cprof_process_end_registry(registry);
     CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
     registry = NULL;
 }
 
-/* A fresh driver with two devices in use, the first one current. */
+/* A fresh driver with two devices in use, the first one current, and a stream of each. */
 static void start_test(void)
 {
     end_test();
@@ -72,7 +79,10 @@ static void start_test(void)
     CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
     fake.activate(0);
     fake.activate(1);
+    stream = fake.new_stream(0, 1);
+    foreign = fake.new_stream(1, 1);
     fake.bind(0);
+    may_break_rules = false;
     registry = make_registry(nodes);
     memset(asked, 0, sizeof asked);
 }
@@ -92,14 +102,14 @@ static uint64_t missed(int node)
     return sum;
 }
 
-static cprof_gpu_place place(int device, uint64_t stream)
+static cprof_gpu_place place(int device, uint64_t which)
 {
-    return (cprof_gpu_place){device, stream};
+    return (cprof_gpu_place){device, which};
 }
 
-static cprof_gpu_place here(uint64_t stream)
+static cprof_gpu_place here(uint64_t which)
 {
-    return place(CPROF_GPU_CURRENT_DEVICE, stream);
+    return place(CPROF_GPU_CURRENT_DEVICE, which);
 }
 
 /* As a call does it. */
@@ -205,12 +215,10 @@ TEST(a_thousand_nodes)
     CHECK(fake.calls("cuEventCreate") <= 2 * 1000);
     CHECK(fake.references(0) == 1 && fake.references(1) == 1 && fake.current_device() == 0);
     check_reason("");
-    check_rules();
 }
 
 TEST(nothing_waits_and_little_is_asked)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < 100; i++) {
         call(0, here(stream), MS);
     }
@@ -227,20 +235,18 @@ TEST(nothing_waits_and_little_is_asked)
     cprof_event_poll();
     CHECK(fake.calls("cuEventCreate") <= 202);
     check_gpu(0, 200, 200 * MS);
-    check_rules();
 }
 
 TEST(nested_calls_and_two_streams)
 {
-    uint64_t one = fake.new_stream(0, 1);
     uint64_t other = fake.new_stream(0, 1);
-    cprof_gpu_mark *outer = begin(0, here(one));
-    fake.launch(one, 2 * MS);
-    call(1, here(one), 3 * MS);
+    cprof_gpu_mark *outer = begin(0, here(stream));
+    fake.launch(stream, 2 * MS);
+    call(1, here(stream), 3 * MS);
     fake.launch(other, 9 * MS);
     finish(0, outer, here(other));
     cprof_gpu_mark *slow = begin(2, here(other)); /* begins at 9 ms, ends at 5 ms, where the device has not begun yet */
-    finish(2, slow, here(one));
+    finish(2, slow, here(stream));
     advance_and_poll(6 * MS);
     CHECK_EQUAL(cprof_event_pending(registry), 2);
     advance_and_poll(6 * MS);
@@ -250,7 +256,6 @@ TEST(nested_calls_and_two_streams)
     CHECK_EQUAL(figures(0)->queue_count, 0);
     CHECK_EQUAL(figures(1)->multi_stream, 0);
     check_miss(2, CPROF_GPU_FAILED, 1); /* a time below 0 */
-    check_rules();
 }
 
 TEST(default_stream)
@@ -258,20 +263,16 @@ TEST(default_stream)
     cprof_gpu_mark *mark = begin(0, here(0));
     fake.launch_default(0, 5 * MS);
     finish(0, mark, place(0, 1)); /* by its other name */
-    mark = begin(1, place(1, 0));
-    fake.launch_default(1, 7 * MS);
-    finish(1, mark, place(1, 0));
+    call(1, place(1, 0), 7 * MS);
     advance_and_poll(7 * MS);
     check_gpu(0, 1, 5 * MS);
     check_gpu(1, 1, 7 * MS);
     CHECK_EQUAL(figures(0)->multi_stream, 0);
-    check_rules();
 }
 
 TEST(odd_times)
 {
     static const char *const odd[] = {"nan", "-1", "inf", "-inf", "1e20"};
-    uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS);
     for (size_t i = 0; i < COUNT_OF(odd); i++) {
@@ -285,12 +286,10 @@ TEST(odd_times)
     advance_and_poll(MS);
     check_gpu(0, 2, 2 * MS);
     check_reason("an impossible time (nan ms) from cuEventElapsedTime: no GPU time of that call");
-    check_rules();
 }
 
 TEST(cancelled_marks_come_back)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < 10; i++) {
         cprof_event_cancel(begin(0, here(stream)));
     }
@@ -310,16 +309,15 @@ TEST(conversion)
         float ms;
         cprof_ns ns;
     } exact[] = {{0, 0}, {1, MS}, {0.0005f, 500}, {-2, -2 * MS}, {8.388607f, 8388607}, {0.000001f, 1}, {-0.000001f, -1}};
+    static const float impossible[] = {NAN, INFINITY, -INFINITY, 1e13f, -1e13f};
     cprof_ns ns = 77;
     for (size_t i = 0; i < COUNT_OF(exact); i++) {
         CHECK(cprof_event_pool_ns_of_ms(exact[i].ms, &ns));
         CHECK_EQUAL(ns, exact[i].ns);
     }
-    CHECK(!cprof_event_pool_ns_of_ms(NAN, &ns));
-    CHECK(!cprof_event_pool_ns_of_ms(INFINITY, &ns));
-    CHECK(!cprof_event_pool_ns_of_ms(-INFINITY, &ns));
-    CHECK(!cprof_event_pool_ns_of_ms(1e13f, &ns));
-    CHECK(!cprof_event_pool_ns_of_ms(-1e13f, &ns));
+    for (size_t i = 0; i < COUNT_OF(impossible); i++) {
+        CHECK(!cprof_event_pool_ns_of_ms(impossible[i], &ns));
+    }
     CHECK_EQUAL(ns, -1);
 }
 
@@ -327,21 +325,28 @@ TEST(conversion)
 TEST(delays_are_relative_to_the_least)
 {
     const cprof_ns window = CPROF_EVENT_DELAY_WINDOW_NS;
+    const struct {
+        cprof_ns host_ns, late_ns, delay_ns;
+    } marks[] = {
+        {100, 30, 0}, /* the first one is all there is */
+        {200, 50, 20},
+        {300, 10, 0},
+        {400, 60, 50},
+        {150, 60, 50}, /* out of order */
+        {100 + window, 25, 15},
+        {100 + 2 * window, 40, 15}, /* the 10 have gone */
+        {100 + 4 * window, 90, 0},  /* all have */
+    };
     cprof_event_delay delay = {0};
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100, 500 + 100 + 30), 0); /* the first one is all there is */
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 200, 500 + 200 + 50), 20);
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 300, 500 + 300 + 10), 0);
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 400, 500 + 400 + 60), 50);
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 150, 500 + 150 + 60), 50); /* out of order */
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + window, 500 + 100 + window + 25), 15);
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + 2 * window, 500 + 100 + 2 * window + 40), 15); /* the 10 have gone */
-    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + 4 * window, 500 + 100 + 4 * window + 90), 0);  /* all have */
+    for (size_t i = 0; i < COUNT_OF(marks); i++) {
+        CHECK_EQUAL(cprof_event_pool_delay_of(&delay, marks[i].host_ns, 500 + marks[i].host_ns + marks[i].late_ns),
+                    marks[i].delay_ns);
+    }
 }
 
 TEST(queue_delays)
 {
     cprof_wait_set_clock_for_test(read_device_time);
-    uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);        /* passed at once */
     call(0, here(stream), MS);        /* after 1 ms */
     call(0, here(stream), 2 * MS);    /* after 2 ms */
@@ -364,7 +369,6 @@ TEST(base_that_fails)
     static const int codes[] = {400, 600, 201, 709, 700};
     for (size_t i = 0; i < COUNT_OF(codes); i++) {
         start_test();
-        uint64_t stream = fake.new_stream(0, 1);
         call(0, here(stream), MS);
         advance_and_poll(MS);
         call(0, here(stream), MS);
@@ -377,8 +381,6 @@ TEST(base_that_fails)
         advance_and_poll(MS);
         check_gpu(1, codes[i] != 700, codes[i] != 700 ? MS : 0);
         CHECK_EQUAL(figures(1)->queue_count, codes[i] != 700);
-        check_rules();
-        end_test();
     }
 }
 
@@ -399,7 +401,6 @@ TEST(no_cuda)
     CHECK(refused(here(0)) == CPROF_GPU_NO_CONTEXT);
     CHECK(fake.calls("cuEventCreate") == 0);
     check_reason("");
-    check_rules();
 }
 
 TEST(no_use_of_a_library)
@@ -433,8 +434,7 @@ TEST(functions_that_a_driver_lacks)
         start_test();
         CHECK(cprof_wait_synchronize(0, 0) == CPROF_GPU_WAITED);
         bool works = functions[i].reason[0] == '\0';
-        cprof_gpu_mark *mark = begin(0, place(1, 0));
-        finish(0, mark, place(1, 0));
+        finish(0, begin(0, place(1, 0)), place(1, 0));
         cprof_event_poll();
         check_gpu(0, works, 0);
         check_miss(0, CPROF_GPU_FAILED, !works);
@@ -443,8 +443,6 @@ TEST(functions_that_a_driver_lacks)
         CHECK(cprof_wait_memory(0, &size, &size) == (strcmp(hidden_function, "cuMemGetInfo_v2") != 0 && i != 0));
         CHECK(cprof_wait_profiler_start() == (strcmp(hidden_function, "cuProfilerStart") == 0 ? CPROF_GPU_NOT_CALLED : 0));
         CHECK(cprof_wait_profiler_stop() == (strcmp(hidden_function, "cuProfilerStop") == 0 ? CPROF_GPU_NOT_CALLED : 0));
-        check_rules();
-        end_test();
         hidden_function = NULL;
     }
 }
@@ -453,7 +451,6 @@ TEST(functions_that_a_driver_lacks)
 
 TEST(captured_streams_are_left_alone)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     uint64_t blocking = fake.new_stream(0, 0);
     call(0, here(stream), MS);
     fake.advance(MS);
@@ -472,12 +469,10 @@ TEST(captured_streams_are_left_alone)
     cprof_event_poll();
     check_gpu(0, 1, MS);
     check_reason("");
-    check_rules();
 }
 
 TEST(capture_that_begins_inside_a_call)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *mark = begin(0, here(stream));
     fake.begin_capture(stream);
     finish(0, mark, here(stream));
@@ -487,13 +482,11 @@ TEST(capture_that_begins_inside_a_call)
     call(0, here(stream), MS);
     advance_and_poll(MS);
     check_gpu(0, 1, MS);
-    check_rules();
 }
 
 /* Queries are allowed in the relaxed mode, and the thread has its own mode afterwards. */
 TEST(capture_of_a_stream_that_nobody_knows)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     uint64_t unknown = fake.new_stream(0, 1);
     fake.begin_capture(unknown);
     call(0, here(stream), MS);
@@ -506,12 +499,10 @@ TEST(capture_of_a_stream_that_nobody_knows)
     check_gpu(1, 1, MS);
     CHECK(fake.end_capture(unknown) == 1);
     CHECK(fake.capture_mode() == 0);
-    check_rules();
 }
 
 TEST(event_that_a_capture_took)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     call(1, here(stream), MS);
     fake.advance(2 * MS);
@@ -525,19 +516,15 @@ TEST(event_that_a_capture_took)
 
 TEST(end_elsewhere)
 {
-    uint64_t one = fake.new_stream(0, 1);
-    uint64_t other = fake.new_stream(1, 1);
-    finish(0, begin(0, place(0, one)), place(1, other));
+    finish(0, begin(0, place(0, stream)), place(1, foreign));
     check_miss(0, CPROF_GPU_OTHER_DEVICE, 1);
-    cprof_gpu_mark *mark = begin(1, here(one));
+    cprof_gpu_mark *mark = begin(1, here(stream));
     fake.bind_own(0);
     finish(1, mark, here(0));
     check_miss(1, CPROF_GPU_OTHER_DEVICE, 1);
-    mark = begin(2, here(0)); /* a context that is not primary */
-    fake.launch_default(-1, 2 * MS);
-    finish(2, mark, here(0));
+    call(2, here(0), 2 * MS); /* a context that is not primary */
     fake.bind(0);
-    call(3, place(1, other), 2 * MS);
+    call(3, place(1, foreign), 2 * MS);
     advance_and_poll(2 * MS);
     CHECK_EQUAL(figures(2)->gpu_count, fake.is_old_driver() ? 0 : 1); /* without ids it must not be looked for */
     check_gpu(3, 1, 2 * MS);
@@ -546,14 +533,11 @@ TEST(end_elsewhere)
     check_gpu(2, 1, 2 * MS);
     CHECK(fake.references(0) == 1 && fake.references(1) == 1);
     check_reason("");
-    check_rules();
 }
 
 /* That a stream is none, or one of another context, costs the call its time, and no other. */
 TEST(wrong_stream)
 {
-    uint64_t stream = fake.new_stream(0, 1);
-    uint64_t foreign = fake.new_stream(1, 1);
     call(0, here(stream), MS);
     CHECK(refused(here(foreign)) == CPROF_GPU_FAILED);
     finish(1, begin(1, here(stream)), here(foreign));
@@ -561,7 +545,6 @@ TEST(wrong_stream)
     advance_and_poll(MS);
     check_gpu(0, 1, MS);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
-    check_rules();
 }
 
 enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
@@ -569,8 +552,6 @@ enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
 static void check_foreign_streams(bool answers, const char *reason)
 {
     start_test();
-    uint64_t stream = fake.new_stream(0, 1);
-    uint64_t foreign = fake.new_stream(1, 1);
     fake.answer_for_foreign_streams(answers);
     for (int i = 0; i < GOOD_CALLS; i++) {
         call(0, here(stream), MS);
@@ -588,8 +569,6 @@ static void check_foreign_streams(bool answers, const char *reason)
     advance_and_poll((GOOD_CALLS + 1) * MS);
     check_gpu(0, GOOD_CALLS + 1, (GOOD_CALLS + 1) * MS);
     check_reason(reason);
-    check_rules();
-    end_test();
 }
 
 /* H2: whether the driver notices it when it is asked for captures, or when an event is recorded, it costs nobody else. */
@@ -609,14 +588,11 @@ TEST(records_that_fail_in_a_context_that_goes)
     } answers[] = {{709, CPROF_GPU_LOST}, {201, CPROF_GPU_LOST}, {400, CPROF_GPU_LOST}, {700, CPROF_GPU_FAILED}};
     for (size_t i = 0; i < COUNT_OF(answers); i++) {
         start_test();
-        uint64_t stream = fake.new_stream(0, 1);
         cprof_gpu_mark *mark = begin(0, here(stream));
         fake.fail("cuEventRecord", 400, 1);
         fake.fail(asked_then, answers[i].code, fake.is_old_driver() ? 1 : 2); /* the first one is of the visit */
         finish(0, mark, here(stream));
         check_miss(0, answers[i].cause, 1);
-        check_rules();
-        end_test();
     }
 }
 
@@ -626,7 +602,6 @@ TEST(records_that_fail_with_an_old_driver)
     if (!fake.is_old_driver()) {
         return;
     }
-    uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *mark = begin(0, here(stream));
     fake.fail("cuEventRecord", 400, 1);
     fake.fail("cuEventQuery", 600, 1);
@@ -638,18 +613,15 @@ TEST(records_that_fail_with_an_old_driver)
     finish(1, mark, here(stream));
     check_miss(1, CPROF_GPU_FAILED, 1);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
-    check_rules();
 }
 
 /* H6, H7: its handle comes back, its events do not. */
 TEST(device_that_was_reset)
 {
-    uint64_t stream = fake.new_stream(0, 1);
-    uint64_t other = fake.new_stream(1, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS); /* events are in the pool */
     call(1, here(stream), MS);
-    call(2, place(1, other), MS);
+    call(2, place(1, foreign), MS);
     cprof_gpu_mark *open = begin(3, here(stream));
     fake.device_reset(0);
     finish(3, open, here(0)); /* H6: there is no context any more */
@@ -665,12 +637,10 @@ TEST(device_that_was_reset)
     CHECK(fake.references(0) == 1 && fake.references(1) == 1);
     CHECK(fake.calls("cuEventDestroy") == 0);
     check_reason("");
-    check_rules();
 }
 
 TEST(device_that_was_reset_unnoticed)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     call(0, here(stream), MS);
     advance_and_poll(MS);
     call(1, here(stream), MS);
@@ -691,12 +661,9 @@ TEST(device_that_was_reset_unnoticed)
 /* Found by the one who polls, from the outside. */
 TEST(contexts_that_have_gone)
 {
-    uint64_t stream = fake.new_stream(1, 1);
-    call(0, place(1, stream), MS);
+    call(0, place(1, foreign), MS);
     fake.bind_own(1);
-    cprof_gpu_mark *mark = begin(1, here(0));
-    fake.launch_default(-1, MS);
-    finish(1, mark, here(0));
+    call(1, here(0), MS);
     fake.bind(0);
     fake.device_reset(1);
     fake.activate(1);
@@ -712,7 +679,7 @@ TEST(contexts_that_have_gone)
     cprof_event_poll();
     check_gpu(3, 1, 0);
     CHECK(fake.references(1) == 1);
-    CHECK(fake.violations() == 0 || fake.is_old_driver());
+    may_break_rules = fake.is_old_driver();
 }
 
 /* One primary context follows another: there is never more than one of a device. */
@@ -737,7 +704,6 @@ TEST(many_contexts)
     CHECK_EQUAL(figures(1)->gpu_count + missed(1), 3);
     CHECK(figures(1)->gpu_count >= 1);
     CHECK_EQUAL(figures(0)->gpu_count + missed(0), FAKE_CUDA_MAX_DEVICES);
-    check_rules();
 }
 
 /* A fault of one context leaves the times of another alone (H2). */
@@ -746,10 +712,8 @@ TEST(sticky_error_of_one_context)
     static const int codes[] = {700, 719, 999};
     for (size_t i = 0; i < COUNT_OF(codes); i++) {
         start_test();
-        uint64_t stream = fake.new_stream(0, 1);
-        uint64_t other = fake.new_stream(1, 1);
         call(0, here(stream), MS);
-        call(1, place(1, other), MS);
+        call(1, place(1, foreign), MS);
         fake.break_context(0, codes[i]);
         fake.advance(MS);
         cprof_event_poll();
@@ -759,7 +723,7 @@ TEST(sticky_error_of_one_context)
         CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
         CHECK(refused(place(0, stream)) == CPROF_GPU_FAILED);
         CHECK(fake.calls("cuEventRecord") == records);
-        call(2, place(1, other), 2 * MS); /* its thread's current context is the broken one */
+        call(2, place(1, foreign), 2 * MS); /* its thread's current context is the broken one */
         advance_and_poll(2 * MS);
         check_gpu(2, 1, 2 * MS);
         char reason[200];
@@ -767,14 +731,11 @@ TEST(sticky_error_of_one_context)
         CHECK(strstr(reason, "from cuStreamIsCapturing: no GPU time from this context any more") != NULL);
         CHECK(cprof_wait_probe()); /* waiting is another matter */
         CHECK(fake.references(0) == 1 && fake.references(1) == 1);
-        check_rules();
-        end_test();
     }
 }
 
 TEST(sticky_error_while_a_call_is_open)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     cprof_gpu_mark *open = begin(0, here(stream));
     cprof_gpu_mark *cancelled = begin(1, here(stream));
     fake.fail("cuEventRecord", 700, 1);
@@ -797,7 +758,6 @@ TEST(sticky_error_while_a_call_is_open)
 /* H3. */
 TEST(no_more_events)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     fake.set_event_limit(3);
     call(0, here(stream), MS);
     call(0, here(stream), MS);
@@ -809,12 +769,10 @@ TEST(no_more_events)
     check_gpu(1, 1, MS);
     CHECK(fake.open_events() == 3);
     check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
-    check_rules();
 }
 
 TEST(most_pairs)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     for (int i = 0; i < CPROF_EVENT_MOST_PENDING; i++) {
         call(0, here(stream), 1000);
     }
@@ -830,7 +788,6 @@ TEST(most_pairs)
     check_gpu(0, CPROF_EVENT_MOST_PENDING, INT64_C(1000) * CPROF_EVENT_MOST_PENDING);
     check_gpu(2, 1, MS);
     CHECK(fake.open_events() <= CPROF_EVENT_POOL_IDLE + 1); /* and the base */
-    check_rules();
 }
 
 TEST(most_streams)
@@ -851,22 +808,18 @@ TEST(most_streams)
     check_gpu(3, 1, 7 * MS);
     CHECK_EQUAL(figures(3)->queue_ns, 0);
     fake.destroy_stream(streams[0]);
-    check_rules();
 }
 
 TEST(no_memory)
 {
     for (uint64_t nth = 1; nth <= 2; nth++) {
         start_test();
-        uint64_t stream = fake.new_stream(0, 1);
         fake_alloc_fail(nth);
         CHECK(refused(here(stream)) == CPROF_GPU_FULL);
         CHECK(fake_alloc_has_failed());
         call(0, here(stream), MS);
         advance_and_poll(MS);
         check_gpu(0, 1, MS);
-        check_rules();
-        end_test();
     }
 }
 
@@ -875,12 +828,10 @@ TEST(no_memory)
 TEST(registry_that_is_destroyed)
 {
     cprof_accum *others[NODES];
-    uint64_t stream = fake.new_stream(0, 1);
     cprof_registry *other = make_registry(others);
     for (int i = 0; i < 3; i++) {
         call(0, here(stream), MS);
-        cprof_gpu_mark *mark = begin(1, here(stream));
-        cprof_event_end(mark, here(stream), others[0], IDENTITY);
+        cprof_event_end(begin(1, here(stream)), here(stream), others[0], IDENTITY);
     }
     CHECK_EQUAL(cprof_event_pending(registry), 3);
     CHECK_EQUAL(cprof_event_pending(other), 3);
@@ -889,22 +840,19 @@ TEST(registry_that_is_destroyed)
     advance_and_poll(3 * MS);
     check_gpu(0, 3, 3 * MS);
     call(0, here(stream), MS);
-    cprof_gpu_mark *mark = begin(1, here(stream));
-    finish(1, mark, here(stream));
+    finish(1, begin(1, here(stream)), here(stream));
     cprof_event_forget(registry);
     CHECK_EQUAL(cprof_event_pending(registry), 0);
     fake.device_reset(0); /* lost, for nobody */
     cprof_event_poll();
     check_gpu(0, 3, 3 * MS);
     CHECK_EQUAL(missed(0) + missed(1), 0);
-    check_rules();
 }
 
 /* Shutting down (H8). */
 
 TEST(driver_that_shuts_down)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     call(0, place(0, stream), MS);
     call(1, place(1, 0), MS);
     cprof_gpu_mark *open = begin(2, here(stream));
@@ -963,7 +911,6 @@ static void expect_no_call(void)
 
 TEST(fork_inside_a_call)
 {
-    uint64_t stream = fake.new_stream(0, 1);
     call(1, here(stream), MS);
     mark_of_the_parent = begin(0, here(stream));
     fake.fail("cuEventCreate", 2, 1);
@@ -975,7 +922,6 @@ TEST(fork_inside_a_call)
     check_gpu(0, 1, MS);
     check_gpu(1, 1, MS);
     check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
-    check_rules();
 }
 
 /* Threads. */
@@ -983,16 +929,16 @@ TEST(fork_inside_a_call)
 static uint64_t shared_streams[THREADS];
 
 /* In a registry of its own, which goes while pairs of it still wait. */
-static void mark_and_forget(uint64_t stream, int device, int round)
+static void mark_and_forget(uint64_t shared, int device, int round)
 {
     cprof_accum *own[NODES];
     cprof_gpu_cause cause;
     cprof_registry *made = make_registry(own);
-    cprof_gpu_mark *mark = cprof_event_begin(place(device, stream), &cause);
+    cprof_gpu_mark *mark = cprof_event_begin(place(device, shared), &cause);
     if (mark != NULL && round % 3 == 0) {
         cprof_event_cancel(mark);
     } else if (mark != NULL) {
-        cprof_event_end(mark, place(device, stream), own[0], IDENTITY);
+        cprof_event_end(mark, place(device, shared), own[0], IDENTITY);
     }
     CHECK(cprof_event_pending(made) <= 1);
     cprof_process_end_registry(made);
@@ -1003,14 +949,14 @@ static void *work_in_rounds(void *number)
 {
     int index = (int)(intptr_t)number;
     int device = index % 2;
-    uint64_t stream = shared_streams[index / 2 * 2 + device];
+    uint64_t shared = shared_streams[index / 2 * 2 + device];
     fake.bind(index % 3 - 1);
     for (int round = 0; round < ROUNDS; round++) {
         cprof_gpu_cause cause;
-        cprof_gpu_mark *mark = cprof_event_begin(place(device, stream), &cause);
-        fake.launch(stream, MS);
+        cprof_gpu_mark *mark = cprof_event_begin(place(device, shared), &cause);
+        fake.launch(shared, MS);
         if (mark != NULL) {
-            cprof_event_end(mark, place(device, stream), nodes[index], IDENTITY);
+            cprof_event_end(mark, place(device, shared), nodes[index], IDENTITY);
         } else {
             cprof_accum_miss_gpu(nodes[index], IDENTITY, cause);
         }
@@ -1019,7 +965,7 @@ static void *work_in_rounds(void *number)
             cprof_event_poll();
         }
         if (round % 8 == 7) {
-            mark_and_forget(stream, device, round);
+            mark_and_forget(shared, device, round);
         }
     }
     CHECK(fake.current_device() == index % 3 - 1);
@@ -1039,7 +985,6 @@ static void work_together(void)
         CHECK_EQUAL(figures(i)->gpu_count + missed(i), ROUNDS);
     }
     CHECK(fake.references(0) == 1 && fake.references(1) == 1);
-    check_rules();
 }
 
 TEST(threads)
@@ -1062,7 +1007,6 @@ TEST(threads_meet_errors)
         start_test();
         fake.fail(errors[i].function, errors[i].code, 5);
         work_together();
-        end_test();
     }
 }
 
@@ -1079,7 +1023,7 @@ static void *record_and_count(void *unused)
 /* A queue that is full lets its own thread wait, and nobody else. */
 TEST(no_lock_is_held_while_recording)
 {
-    call(0, place(0, fake.new_stream(0, 1)), MS);
+    call(0, place(0, stream), MS);
     fake.advance(MS);
     fake.hold_records(1);
     pthread_t thread = check_thread(record_and_count, NULL);
@@ -1106,30 +1050,29 @@ static int64_t duration_of(int node)
 
 /* What a program does in two rounds: both devices, the default stream, two streams in one call, waits, memory, a tool's window.
  */
-static void run_program(const uint64_t *streams)
+static void run_program(void)
 {
+    uint64_t other = fake.new_stream(0, 1);
     for (int round = 0; round < 2; round++) {
         int64_t size;
         fake.bind(0);
-        call(0, place(0, streams[0]), duration_of(0));
+        call(0, place(0, stream), duration_of(0));
         fake.bind(0);
-        call(1, place(1, streams[1]), duration_of(1));
+        call(1, place(1, foreign), duration_of(1));
         fake.bind(0);
-        cprof_gpu_mark *mark = begin(2, here(0));
-        fake.launch_default(0, duration_of(2));
-        finish(2, mark, here(0));
+        call(2, here(0), duration_of(2));
         fake.advance(20 * MS);
         fake.bind(0);
-        mark = begin(3, place(0, streams[0]));
-        fake.launch(streams[2], duration_of(3));
-        finish(3, mark, place(0, streams[2]));
+        cprof_gpu_mark *mark = begin(3, place(0, stream));
+        fake.launch(other, duration_of(3));
+        finish(3, mark, place(0, other));
         fake.advance(20 * MS);
         fake.bind(0);
         cprof_event_poll();
         (void)cprof_wait_memory(round, &size, &size);
         (void)cprof_wait_profiler_start();
         (void)cprof_wait_profiler_stop();
-        (void)cprof_wait_synchronize(1, streams[1]);
+        (void)cprof_wait_synchronize(1, foreign);
     }
 }
 
@@ -1144,30 +1087,26 @@ static void check_program(uint64_t calls)
     }
 }
 
-/* Whether a code of the function means that this context, or all of CUDA, is of no use any more. */
+/* Whether a code means that this context, or all of CUDA, is of no use any more. */
 static bool is_final(int code)
 {
     static const int passing[] = {3, 100, 101, 201, 400, 600, 709};
+    bool passes = code >= 900 && code <= 908;
     for (size_t i = 0; i < COUNT_OF(passing); i++) {
-        if (passing[i] == code) {
-            return false;
-        }
+        passes |= passing[i] == code;
     }
-    return code < 900 || code > 908;
+    return !passes;
 }
 
 /* True when the call came that fails. */
 static bool run_program_with(const char *function, int code, uint64_t nth)
 {
-    uint64_t streams[3];
     start_test();
-    streams[0] = fake.new_stream(0, 1);
-    streams[1] = fake.new_stream(1, 1);
-    streams[2] = fake.new_stream(0, 1);
     fake.fail(function, code, nth);
-    run_program(streams);
+    run_program();
     cprof_event_poll();
     bool has_failed = fake.calls(function) >= nth;
+    may_break_rules = true;
     fake.fail(function, 0, UINT32_MAX); /* not later */
     bool is_pop = has_failed && strcmp(function, "cuCtxPopCurrent") == 0;
     bool is_release = has_failed && strcmp(function, "cuDevicePrimaryCtxRelease") == 0;
@@ -1195,35 +1134,32 @@ static bool run_program_with(const char *function, int code, uint64_t nth)
         cprof_event_poll();
         check_gpu(4, 1, duration_of(4));
     }
-    end_test();
     return has_failed;
 }
 
 static void test_every_call_fails_once(uint64_t most_calls)
 {
     static const int codes[] = {1, 2, 3, 4, 34, 100, 101, 201, 400, 600, 700, 709, 719, 900, 901, 902, 905, 906, 907, 908, 999};
-    static const char *const functions[] = {
-        "cuGetErrorName",
-        "cuDeviceGet",
-        "cuCtxGetDevice",
-        "cuCtxGetCurrent",
-        "cuCtxGetId",
-        "cuCtxPushCurrent",
-        "cuCtxPopCurrent",
-        "cuCtxSynchronize",
-        "cuDevicePrimaryCtxGetState",
-        "cuDevicePrimaryCtxRetain",
-        "cuDevicePrimaryCtxRelease",
-        "cuStreamIsCapturing",
-        "cuThreadExchangeStreamCaptureMode",
-        "cuEventCreate",
-        "cuEventRecord",
-        "cuEventQuery",
-        "cuEventElapsedTime",
-        "cuMemGetInfo",
-        "cuProfilerStart",
-        "cuProfilerStop",
-    };
+    static const char *const functions[] = {"cuGetErrorName",
+                                            "cuDeviceGet",
+                                            "cuCtxGetDevice",
+                                            "cuCtxGetCurrent",
+                                            "cuCtxGetId",
+                                            "cuCtxPushCurrent",
+                                            "cuCtxPopCurrent",
+                                            "cuCtxSynchronize",
+                                            "cuDevicePrimaryCtxGetState",
+                                            "cuDevicePrimaryCtxRetain",
+                                            "cuDevicePrimaryCtxRelease",
+                                            "cuStreamIsCapturing",
+                                            "cuThreadExchangeStreamCaptureMode",
+                                            "cuEventCreate",
+                                            "cuEventRecord",
+                                            "cuEventQuery",
+                                            "cuEventElapsedTime",
+                                            "cuMemGetInfo",
+                                            "cuProfilerStart",
+                                            "cuProfilerStop"};
     for (size_t i = 0; i < COUNT_OF(functions); i++) {
         bool is_missing = fake.is_old_driver() && strcmp(functions[i], "cuCtxGetId") == 0;
         bool has_failed = !is_missing;
@@ -1256,6 +1192,7 @@ int main(int count, char **arguments)
     load_fake();
     check_run(start_test, end_test);
     test_every_call_fails_once(check_argument(count, arguments, 12)); /* calls of one function */
+    end_test();
     cprof_event_reset_for_test();
     CHECK(fake_alloc_live() == 0);
     free(library_path);
