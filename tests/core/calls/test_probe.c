@@ -16,7 +16,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { NODES = 4, OWNER = 7, THREADS = 4, CALLS = 300, LATE_NS = 7, GPU_NS = 5000, LOG_SIZE = 400, MARKS = 16 };
@@ -31,7 +30,8 @@ static _Atomic cprof_ticks now;
 static cprof_registry *registry;
 static cprof_accum *nodes[NODES];
 static cprof_thread *thread;
-static cprof_chain chain; /* of the thread */
+static cprof_chain chain;    /* of the thread */
+static cprof_resumable call; /* of node 0 */
 static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
 static uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
 static char notes[LOG_SIZE];
@@ -192,6 +192,7 @@ static void set_up(unsigned flags, uint32_t probing, uint64_t skip_first_n)
     }
     chain = (cprof_chain){.top = NULL};
     memset(&fake, 0, sizeof fake);
+    fake.is_heard = true;
     fake.known = CPROF_COUNTER_ALL;
     fake.memory = (cprof_memory){.memory = 1000, .memory_peak = 1000};
     notes[0] = '\0';
@@ -263,6 +264,33 @@ static void close_node(cprof_span *span)
     close_as(span, CPROF_OUTCOME_SUCCESS);
 }
 
+static void begin_call(void)
+{
+    call.span = NULL;
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+}
+
+static void begin_with(cprof_probe *probe)
+{
+    begin_call();
+    cprof_call_resumable_begin_probe(&call, thread, probe);
+}
+
+static void suspend_call(bool between_steps)
+{
+    cprof_call_resumable_suspend(&call, &chain, between_steps);
+}
+
+static void continue_call(void)
+{
+    cprof_call_resumable_continue(&call, &chain);
+}
+
+static void end_call(void)
+{
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+}
+
 static void set_memory(cprof_span *span, int64_t device, int64_t in_use, int64_t highest)
 {
     cprof_probe_set_memory(span->probe, &(cprof_probe_memory){true, device, in_use, highest});
@@ -308,6 +336,14 @@ static void check_memory(const cprof_resources_memory *memory, uint64_t calls, i
     CHECK_EQUAL(memory->peak, peak);
 }
 
+/* Of one call. */
+static void check_device_memory(int node, int64_t entry, int64_t exit, int64_t peak)
+{
+    cprof_resources_figures extra = extra_of(node);
+    check_memory(&extra.device_memory, 1, entry, exit, peak);
+    CHECK_EQUAL(extra.device_memory.change, exit - entry);
+}
+
 /* The counters of a node: `work` in so many samples; the CPU time counts once, the next one twice. */
 static void check_work(int node, uint64_t samples, uint64_t work)
 {
@@ -341,11 +377,10 @@ TEST(without_memory)
     close_node(span); /* counted without it */
     check_time(0, 1, 5);
     CHECK_EQUAL(extra_of(0).asked, 0);
-    cprof_resumable call = {.span = NULL};
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_call_resumable_suspend(&call, &chain, false);
-    cprof_call_resumable_continue(&call, &chain);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    begin_call();
+    suspend_call(false);
+    continue_call();
+    end_call();
     check_time(0, 2, 5);
 }
 
@@ -448,7 +483,6 @@ TEST(counters_that_were_only_asked_for)
 TEST(skipping_key)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 1);
-    fake.is_heard = true;
     cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
     CHECK_EQUAL(span->probe->flags, FLAG(NVTX) | FLAG(CAPTURE));
     CHECK_EQUAL(span->probe->sample.asked, 0);
@@ -467,16 +501,242 @@ TEST(skipping_key)
 TEST(without_statistics)
 {
     set_up(FLAG(NVTX) | FLAG(GPU), 0, 0);
-    fake.is_heard = true;
     cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
     close_node(span);
     check_notes("register a push0 pop ");
     check_time(0, 0, 0);
-    cprof_resumable call = {.span = NULL};
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_call_resumable_begin_probe(&call, thread, new_probe(0));
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    begin_with(new_probe(0));
+    end_call();
     check_notes("push1 pop ");
+}
+
+static void check_launching(int node)
+{
+    CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
+    CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
+}
+
+/* ---- Calls as a text
+ *
+ * A word does something to the node of its letter:
+ *
+ *   a( a) a! a~  opens a block; closes it with success, with an error, cancelled; a)? others may have run meanwhile
+ *   a[ a] a_     begins a call that may be suspended; ends it; gives it up while it is suspended
+ *   a, a; a.     suspends it within a step or between two, and continues it
+ *   a(- a[-      without a probe
+ *   a(1.20       on stream 20 of device 1, which it leaves on stream 30 by a>30
+ *   a(1:30,40    with 30 bytes of device 1 in use, and 40 at most; so a) and a= that only tells them; a=- they are not known
+ *   a#           discards it
+ *   @a @-        checks whose launches are counted
+ *
+ * +5 lets the thread's counters count; {...} are the notes since the last ones. tick: others run; reset: of the statistics;
+ * counters, launches: only these are asked for from now on.
+ */
+
+static cprof_span *spans[NODES];
+static cprof_resumable calls[NODES];
+
+static bool play_whole_word(const char *word)
+{
+    if (word[0] == '+') {
+        worked += strtoull(word, NULL, 10);
+    } else if (word[0] == '@') {
+        check_launching(word[1] == '-' ? NODES : word[1] - 'a');
+    } else if (strcmp(word, "tick") == 0) {
+        chain.moment++;
+    } else if (strcmp(word, "reset") == 0) {
+        cprof_registry_reset(registry);
+    } else if (strcmp(word, "counters") == 0 || strcmp(word, "launches") == 0) {
+        cprof_registry_configure(registry, FLAG(STATS) | (word[0] == 'c' ? FLAG(COUNTERS) : FLAG(LAUNCHES)), 0, false);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void play_word(const char *word)
+{
+    if (play_whole_word(word)) {
+        return;
+    }
+    int node = word[0] - 'a';
+    CHECK(node >= 0 && node < NODES);
+    cprof_span **span = &spans[node];
+    cprof_resumable *own = &calls[node];
+    char *rest;
+    int64_t first = strtoll(word + 2, &rest, 10);
+    int64_t second = *rest == '.' || *rest == ':' ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
+    bool has_memory = *rest == ',';
+    int64_t third = has_memory ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
+    bool is_bare = word[2] == '-';
+    uint64_t state = is_bare ? FLAG(STATS) : cprof_registry_state(registry);
+    cprof_probe *probe = NULL;
+    if (!is_bare && (word[1] == '(' || word[1] == '[')) {
+        probe = new_probe(node);
+        probe->memory = (cprof_probe_memory){has_memory, first, second, third};
+        if (!has_memory && second != UNKNOWN) {
+            probe->place = (cprof_gpu_place){(int)first, (uint64_t)second};
+            probe->cause = CPROF_GPU_KNOWN;
+        }
+    } else if (has_memory) {
+        set_memory(*span, first, second, third);
+    }
+    switch (word[1]) {
+    case '(':
+        *span = is_bare ? cprof_call_open(thread, &chain, nodes[node], state, registry, &tags[node]) : open_with(node, probe);
+        CHECK(*span != NULL);
+        break;
+    case ')':
+    case '!':
+    case '~':
+        cprof_call_close(thread, &chain, *span,
+                         word[1] == ')'   ? CPROF_OUTCOME_SUCCESS
+                         : word[1] == '!' ? CPROF_OUTCOME_ERROR
+                                          : CPROF_OUTCOME_CANCELLED,
+                         word[2] == '?');
+        break;
+    case '[':
+        own->span = NULL;
+        CHECK(cprof_call_resumable_begin(own, thread, &chain, nodes[node], state, registry));
+        if (probe != NULL) {
+            cprof_call_resumable_begin_probe(own, thread, probe);
+        }
+        break;
+    case ']':
+        cprof_call_resumable_end(own, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        break;
+    case ',':
+    case ';':
+        cprof_call_resumable_suspend(own, &chain, word[1] == ';');
+        break;
+    case '.':
+        cprof_call_resumable_continue(own, &chain);
+        break;
+    case '_':
+        cprof_call_resumable_abandon(own, thread, CPROF_OUTCOME_SUCCESS);
+        break;
+    case '>':
+        (*span)->probe->left_at.stream = (uint64_t)first;
+        break;
+    case '=':
+        if (is_bare) {
+            cprof_probe_set_memory((*span)->probe, &(cprof_probe_memory){.known = false});
+        }
+        break;
+    case '#':
+        chain.top = (*span)->parent;
+        cprof_call_discard(*span);
+        break;
+    default:
+        CHECK(!"a word that is known");
+    }
+}
+
+static void play(const char *words)
+{
+    char word[100];
+    while (*words != '\0') {
+        bool is_note = *words == '{';
+        size_t length = strcspn(words += is_note, is_note ? "}" : " ");
+        CHECK(length < sizeof word);
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, words);
+        if (is_note) {
+            check_notes(word);
+        } else {
+            play_word(word);
+        }
+        words += length + is_note;
+        words += strspn(words, " ");
+    }
+}
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
+
+enum { NOTHING = 1 << 30 };
+
+static const struct {
+    const char *what, *words;
+    unsigned flags; /* besides the statistics */
+    bool keeps_peaks;
+    uint64_t ranges;
+    struct {
+        uint64_t samples, work;  /* of the counters */
+        uint64_t gpu, suspended; /* calls with GPU time, and those that had none for being suspended */
+        int64_t memory[4];       /* of a device: calls, and of the one call the entry, exit, peak */
+        unsigned asked;          /* NOTHING: 0; 0: anything */
+    } nodes[NODES];
+} scenarios[] = {
+    {"without another word a call ended where it began",
+     "a(1.20 a) {begin 1.20 end0 1.20 } a(1.20 a>30 a) {begin 1.20 end1 1.30 }", FLAG(GPU), .nodes = {{.gpu = 2}}},
+    {"calls that are no sample have no GPU time",
+     "a(0.1 a! {begin 0.1 cancel0 } a(0.1 a~ {begin 0.1 cancel1 } a(0.1 reset a) {begin 0.1 cancel2 } a( a!", FLAG(GPU),
+     .nodes = {{.asked = NOTHING}}},
+    {"of a generator, what its consumer gives the stream between two steps does not count; what comes while it waits does",
+     "a[0.1 a, a. a] {begin 0.1 end0 0.1 } a[0.1 a; a. a] {begin 0.1 cancel1 } a[0.1 a, a_ {begin 0.1 cancel2 }", FLAG(GPU),
+     .nodes = {{.gpu = 1, .suspended = 2}}},
+    {"launches are the innermost's, and those of a call that counts none are the one's around it",
+     "a( @a b( @b counters c( @b launches d( @d d) @b c) @b b) @a a) @-", FLAG(LAUNCHES), .nodes = {[2] = {1, 0}}},
+    {"out of order", "a( +1 b( +10 c( +100 b) @c a) +1000 @c c) @-", FLAG(LAUNCHES) | FLAG(NVTX) | FLAG(COUNTERS), .ranges = 3,
+     .nodes = {{1, 111}, {1, 110}, {1, 1100}}},
+    {"a block in whose thread others ran, of which nobody knew that it stood still, has no counters",
+     "a( tick +3 a)? a( +4 a)?", FLAG(COUNTERS), .nodes = {{1, 4}}},
+    {"blocks inside a suspended call stand still with it, whether they have a probe or not",
+     "d( a[ +1 b( c(- +10 {register d push0 register a push0 register b push0 } a, {pop pop } @d +1000 tick "
+     "a. {push1 push1 } @b +100 c) b)? @a a] d)",
+     FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), .ranges = 5, .nodes = {{1, 111}, {1, 110}, {0}, {1, 1111}}},
+    {"a block closed inside a suspended call", "a[ b( +10 a, +1000 b)? a_", FLAG(COUNTERS) | FLAG(NVTX), .ranges = 2,
+     .nodes = {{1, 10}, {1, 10}}},
+    {"a suspended call of which nobody asks anything may hold blocks that are asked", "a[- a, a. b( +10 a, +1000 a. +100 b) a]",
+     FLAG(COUNTERS), .nodes = {[1] = {1, 110}}},
+    {"a parent's peak contains those of its children on its device, and what was reached between them",
+     "a(1:100,900 d(2:50,2000 b(1:150,300 c(1:150,160 c)1:140,400 b)1:160,200 d)2:60,70 a)1:120,350", FLAG(MEMORY),
+     .nodes = {{.memory = {1, 100, 120, 400}},
+               {.memory = {1, 150, 160, 400}},
+               {.memory = {1, 150, 140, 400}},
+               {.memory = {1, 50, 60, 70}}}},
+    {"overlapping: what is reached after a call's end was read, while it is still open, is not its peak",
+     "a(1:10,10 b(1:10,20 c(1:10,30 b=1:10,40 a=1:10,50 b) a) c)1:10,15", FLAG(MEMORY),
+     .nodes = {{.memory = {1, 10, 10, 50}}, {.memory = {1, 10, 10, 40}}, {.memory = {1, 10, 10, 50}}}},
+    {"also one whose allocator is not told of at its end ends to gather peaks",
+     "a(1:10,10 b(1:20,60 b! c(1:20,40 c# b(1:20,30 b)1:20,30 a)1:20,50", FLAG(MEMORY),
+     .nodes = {{.memory = {1, 10, 20, 60}}, {.memory = {1, 20, 20, 30}}}},
+    {"memory that is not known at the end, by a word of its own, of another device there, or not at the start",
+     "a(1:100,100 a) a(1:100,100 a=- a) a(1:100,100 a)2:100,100 a( a)1:100,100", FLAG(MEMORY),
+     .nodes = {{.asked = CPROF_RESOURCES_MEMORY}}},
+    {"an allocator that keeps no peak", "a(1:100,-1 a)1:130,-1", FLAG(MEMORY),
+     .nodes = {{.memory = {1, 100, 130, UNKNOWN}, .asked = CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_PEAK_UNKNOWN}}},
+    {"a counter of peaks that nobody resets tells only when it rises; a peak is kept, if not known",
+     "a(1:100,900 b(1:150,900 b)1:160,900 a)1:120,901", FLAG(MEMORY), .keeps_peaks = true,
+     .nodes = {{.memory = {1, 100, 120, 901}}, {.memory = {1, 150, 160, UNKNOWN}, .asked = CPROF_RESOURCES_MEMORY}}},
+    {"discarded", "a(0.1 a# {begin 0.1 register a push0 pop cancel0 }", CPROF_FLAG_PROBED, .ranges = 1,
+     .nodes = {{.asked = NOTHING}}},
+};
+
+TEST(scenarios)
+{
+    for (size_t i = 0; i < COUNT_OF(scenarios); i++) {
+        check_case = scenarios[i].what;
+        set_up(FLAG(STATS) | scenarios[i].flags, ALL_COUNTERS | (scenarios[i].keeps_peaks ? 0 : CPROF_REGISTRY_RESETS_PEAK), 0);
+        play(scenarios[i].words);
+        CHECK_EQUAL(atomic_load(&fake.pushed), scenarios[i].ranges);
+        for (int node = 0; node < NODES; node++) {
+            __typeof__(&scenarios[0].nodes[0]) expected = &scenarios[i].nodes[node];
+            cprof_resources_figures extra = extra_of(node);
+            check_work(node, expected->samples, expected->work);
+            CHECK_EQUAL(extra.gpu_count, expected->gpu);
+            CHECK_EQUAL(extra.gpu_ns, expected->gpu * GPU_NS);
+            CHECK_EQUAL(extra.missed[CPROF_GPU_SUSPENDED], expected->suspended);
+            const int64_t *memory = expected->memory;
+            CHECK_EQUAL(extra.device_memory.calls, memory[0]);
+            if (memory[0] > 0) {
+                check_device_memory(node, memory[1], memory[2], memory[3]);
+            }
+            if (expected->asked != 0) {
+                CHECK_EQUAL(extra.asked, expected->asked & ~(unsigned)NOTHING);
+            }
+        }
+        tear_down();
+    }
 }
 
 /* ---- Time */
@@ -485,7 +745,6 @@ TEST(without_statistics)
 TEST(the_clock_is_read_innermost)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
-    fake.is_heard = true;
     cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
     pass(100);
     cprof_probe_stop(span->probe);
@@ -501,21 +760,20 @@ TEST(the_clock_is_read_innermost)
 
 TEST(the_clock_of_a_suspended_call)
 {
-    cprof_resumable call = {.span = NULL};
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), ALL_COUNTERS, 0);
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    begin_call();
     pass(1000);
     cprof_call_resumable_begin_probe(&call, thread, new_probe(0));
     cprof_ticks begun = read_clock();
     pass(100);
-    cprof_call_resumable_suspend(&call, &chain, false);
+    suspend_call(false);
     pass(10000);
-    cprof_call_resumable_continue(&call, &chain);
+    continue_call();
     pass(10);
     cprof_ticks elapsed = read_clock() - begun;
     cprof_probe_stop(call.span->probe);
     pass(5000);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    end_call();
     check_time(0, 1, (cprof_ns)elapsed);
 }
 
@@ -540,69 +798,6 @@ TEST(waits)
 }
 
 /* ---- Devices */
-
-TEST(gpu_time)
-{
-    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
-    cprof_span *span = open_at(0, (cprof_gpu_place){1, 20});
-    close_node(span); /* without another word it ended where it began */
-    check_notes("begin 1.20 end0 1.20 ");
-    span = open_at(0, (cprof_gpu_place){1, 20});
-    span->probe->left_at.stream = 30;
-    close_node(span);
-    check_notes("begin 1.20 end1 1.30 ");
-    CHECK_EQUAL(extra_of(0).gpu_count, 2);
-    CHECK_EQUAL(extra_of(0).gpu_ns, 2 * GPU_NS);
-}
-
-TEST(calls_that_are_no_sample_have_no_gpu_time)
-{
-    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
-    close_as(open_at(0, (cprof_gpu_place){0, 1}), CPROF_OUTCOME_ERROR);
-    check_notes("begin 0.1 cancel0 ");
-    close_as(open_at(0, (cprof_gpu_place){0, 1}), CPROF_OUTCOME_CANCELLED);
-    check_notes("begin 0.1 cancel1 ");
-    cprof_span *span = open_at(0, (cprof_gpu_place){0, 1});
-    cprof_registry_reset(registry);
-    close_node(span);
-    check_notes("begin 0.1 cancel2 ");
-    close_as(open_node(0), CPROF_OUTCOME_ERROR);
-    CHECK_EQUAL(extra_of(0).asked, 0);
-}
-
-static void begin_generator(cprof_resumable *call)
-{
-    cprof_probe *probe = new_probe(0);
-    probe->cause = CPROF_GPU_KNOWN;
-    probe->place = (cprof_gpu_place){0, 1};
-    *call = (cprof_resumable){.span = NULL};
-    CHECK(cprof_call_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_call_resumable_begin_probe(call, thread, probe);
-}
-
-/* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
- * waiting itself. */
-TEST(a_generator_that_yields_has_no_gpu_time)
-{
-    cprof_resumable call;
-    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
-    begin_generator(&call);
-    cprof_call_resumable_suspend(&call, &chain, false);
-    cprof_call_resumable_continue(&call, &chain);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    check_notes("begin 0.1 end0 0.1 ");
-    begin_generator(&call);
-    cprof_call_resumable_suspend(&call, &chain, true);
-    cprof_call_resumable_continue(&call, &chain);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    check_notes("begin 0.1 cancel1 ");
-    begin_generator(&call);
-    cprof_call_resumable_suspend(&call, &chain, false);
-    cprof_call_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
-    check_notes("begin 0.1 cancel2 ");
-    CHECK_EQUAL(extra_of(0).gpu_count, 1);
-    CHECK_EQUAL(extra_of(0).missed[CPROF_GPU_SUSPENDED], 2);
-}
 
 TEST(why_there_is_no_gpu_time)
 {
@@ -655,60 +850,6 @@ TEST(a_mark_of_the_layer_above)
     check_notes("own3 does not count ");
 }
 
-/* ---- Launches */
-
-static void check_launching(int node)
-{
-    CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
-    CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
-}
-
-TEST(launches_are_the_innermosts)
-{
-    set_up(FLAG(STATS) | FLAG(LAUNCHES), 0, 0);
-    cprof_span *outer = open_node(0);
-    check_launching(0);
-    cprof_span *inner = open_node(1);
-    check_launching(1);
-    cprof_registry_configure(registry, FLAG(STATS) | FLAG(COUNTERS), 0, false);
-    cprof_span *bare = open_node(2); /* counts no launches: the one around it goes on */
-    check_launching(1);
-    cprof_registry_configure(registry, FLAG(STATS) | FLAG(LAUNCHES), 0, false);
-    cprof_span *innermost = open_node(3);
-    check_launching(3);
-    close_node(innermost);
-    check_launching(1);
-    close_node(bare);
-    check_launching(1);
-    close_node(inner);
-    check_launching(0);
-    close_node(outer);
-    check_launching(NODES);
-}
-
-TEST(out_of_order)
-{
-    set_up(FLAG(STATS) | FLAG(LAUNCHES) | FLAG(NVTX) | FLAG(COUNTERS), ALL_COUNTERS, 0);
-    fake.is_heard = true;
-    cprof_span *first = open_node(0);
-    worked += 1;
-    cprof_span *second = open_node(1);
-    worked += 10;
-    cprof_span *third = open_node(2);
-    worked += 100;
-    close_node(second);
-    check_launching(2);
-    close_node(first);
-    worked += 1000;
-    check_launching(2);
-    close_node(third);
-    check_launching(NODES);
-    check_work(0, 1, 111);
-    check_work(1, 1, 110);
-    check_work(2, 1, 1100);
-    CHECK_EQUAL(atomic_load(&fake.pushed), 3);
-}
-
 /* ---- Counters */
 
 TEST(counters)
@@ -743,7 +884,6 @@ static void *close_elsewhere(void *span)
 TEST(end_in_another_thread)
 {
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
-    fake.is_heard = true;
     cprof_span *span = open_node(0);
     pass(9);
     check_in_thread(close_elsewhere, span);
@@ -757,46 +897,18 @@ TEST(end_in_another_thread)
     wrapped_cprof_nvtx_pop();
 }
 
-/* A block in whose thread others ran meanwhile, and of which nobody knew that it stood still, has no counters. */
-TEST(block_that_others_interrupt)
+/* A stretch of the call in another thread; the last one where it `ends`. */
+static void *run_elsewhere(void *ends)
 {
-    set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
-    cprof_span *span = open_node(0);
-    chain.moment++;
-    worked += 3;
-    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
-    check_work(0, 0, 0);
-    span = open_node(0);
-    worked += 4;
-    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
-    check_work(0, 1, 4);
-}
-
-typedef struct {
-    cprof_resumable call;
-    uint64_t work;
-    bool ends;
-} line;
-
-static void begin_line(line *self, int node)
-{
-    self->call = (cprof_resumable){.span = NULL};
-    CHECK(cprof_call_resumable_begin(&self->call, thread, &chain, nodes[node], cprof_registry_state(registry), registry));
-    cprof_call_resumable_begin_probe(&self->call, thread, new_probe(node));
-}
-
-static void *run_line(void *argument)
-{
-    line *self = argument;
     cprof_chain here = {.top = NULL};
     cprof_thread *runner = cprof_thread_get();
     CHECK(runner != NULL);
-    cprof_call_resumable_continue(&self->call, &here);
-    worked += self->work;
-    if (self->ends) {
-        cprof_call_resumable_end(&self->call, runner, &here, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_continue(&call, &here);
+    worked += 20;
+    if (ends != NULL) {
+        cprof_call_resumable_end(&call, runner, &here, CPROF_OUTCOME_SUCCESS);
     } else {
-        cprof_call_resumable_suspend(&self->call, &here, false);
+        cprof_call_resumable_suspend(&call, &here, false);
     }
     CHECK(runner->running == NULL && launching.accum == NULL);
     return NULL;
@@ -805,185 +917,27 @@ static void *run_line(void *argument)
 /* What others do in either thread while the call is suspended is not its work. */
 TEST(suspended_call_in_two_threads)
 {
-    line self = {.work = 20};
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
-    fake.is_heard = true;
-    begin_line(&self, 0);
+    begin_with(new_probe(0));
     worked += 1;
-    cprof_call_resumable_suspend(&self.call, &chain, false);
+    suspend_call(false);
     check_launching(NODES);
     worked += 1000;
-    check_in_thread(run_line, &self);
-    cprof_call_resumable_continue(&self.call, &chain);
+    check_in_thread(run_elsewhere, NULL);
+    continue_call();
     check_launching(0);
     worked += 300;
-    cprof_call_resumable_suspend(&self.call, &chain, true);
+    suspend_call(true);
     worked += 1000;
-    self.ends = true;
-    check_in_thread(run_line, &self);
+    check_in_thread(run_elsewhere, &message);
     check_work(0, 1, 341);
     CHECK_EQUAL(atomic_load(&fake.pushed), 4);
     check_notes("register a push0 pop push1 pop push2 pop push3 pop ");
 }
 
-/* Blocks that are open inside a suspended call stand still with it, whether they have a probe or not. */
-TEST(blocks_inside_a_suspended_call)
-{
-    line self;
-    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
-    fake.is_heard = true;
-    cprof_span *around = open_node(3);
-    begin_line(&self, 0);
-    worked += 1;
-    cprof_span *block = open_node(1);
-    cprof_span *bare = cprof_call_open(thread, &chain, nodes[2], CPROF_FLAG_STATS, registry, &tags[2]);
-    CHECK(bare != NULL);
-    worked += 10;
-    notes[0] = '\0';
-    cprof_call_resumable_suspend(&self.call, &chain, false);
-    check_notes("pop pop ");
-    check_launching(3);
-    worked += 1000;
-    chain.moment++;
-    cprof_call_resumable_continue(&self.call, &chain);
-    check_notes("push1 push1 ");
-    check_launching(1);
-    worked += 100;
-    close_node(bare);
-    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
-    check_launching(0);
-    cprof_call_resumable_end(&self.call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    close_node(around);
-    check_work(0, 1, 111);
-    check_work(1, 1, 110);
-    check_work(3, 1, 1111);
-}
-
-TEST(block_closed_inside_a_suspended_call)
-{
-    line self;
-    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(NVTX), ALL_COUNTERS, 0);
-    fake.is_heard = true;
-    begin_line(&self, 0);
-    cprof_span *block = open_node(1);
-    worked += 10;
-    cprof_call_resumable_suspend(&self.call, &chain, false);
-    worked += 1000;
-    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
-    cprof_call_resumable_abandon(&self.call, thread, CPROF_OUTCOME_SUCCESS);
-    check_work(0, 1, 10);
-    check_work(1, 1, 10);
-}
-
-/* A suspended call of which nobody asks anything may hold blocks that are asked. */
-TEST(block_inside_a_call_without_a_probe)
-{
-    cprof_resumable call = {.span = NULL};
-    set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], CPROF_FLAG_STATS, registry));
-    cprof_call_resumable_suspend(&call, &chain, false);
-    cprof_call_resumable_continue(&call, &chain);
-    cprof_span *block = open_node(1);
-    worked += 10;
-    cprof_call_resumable_suspend(&call, &chain, false);
-    worked += 1000;
-    cprof_call_resumable_continue(&call, &chain);
-    worked += 100;
-    close_node(block);
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    check_work(1, 1, 110);
-}
-
 /* ---- Memory */
 
 #define RESETTING (FLAG(STATS) | FLAG(MEMORY)), CPROF_REGISTRY_RESETS_PEAK
-
-/* The parent's peak contains those of its children, and what was reached between them. */
-TEST(nested_peaks)
-{
-    set_up(RESETTING, 0);
-    cprof_span *outer = open_using(0, 1, 100, 900); /* 900 was before it */
-    cprof_span *other = open_using(3, 2, 50, 2000); /* on another device */
-    cprof_span *inner = open_using(1, 1, 150, 300);
-    cprof_span *innermost = open_using(2, 1, 150, 160);
-    close_using(innermost, 1, 140, 400);
-    close_using(inner, 1, 160, 200);
-    close_using(other, 2, 60, 70);
-    close_using(outer, 1, 120, 350);
-    cprof_resources_figures extra = extra_of(0);
-    check_memory(&extra.device_memory, 1, 100, 120, 400);
-    CHECK_EQUAL(extra.device_memory.change, 20);
-    extra = extra_of(1);
-    check_memory(&extra.device_memory, 1, 150, 160, 400);
-    extra = extra_of(2);
-    check_memory(&extra.device_memory, 1, 150, 140, 400);
-    extra = extra_of(3);
-    check_memory(&extra.device_memory, 1, 50, 60, 70);
-}
-
-/* In any order; and what is reached after a call's end was read, while it is still open, is not its peak. */
-TEST(overlapping_peaks)
-{
-    set_up(RESETTING, 0);
-    cprof_span *first = open_using(0, 1, 10, 10);
-    cprof_span *second = open_using(1, 1, 10, 20);
-    cprof_span *third = open_using(2, 1, 10, 30);
-    set_memory(second, 1, 10, 40);
-    set_memory(first, 1, 10, 50);
-    close_node(second);
-    close_node(first);
-    close_using(third, 1, 10, 15);
-    CHECK_EQUAL(extra_of(0).device_memory.peak, 50);
-    CHECK_EQUAL(extra_of(1).device_memory.peak, 40);
-    CHECK_EQUAL(extra_of(2).device_memory.peak, 50);
-}
-
-/* Also one whose allocator is not told of at its end ends to gather peaks. */
-TEST(peaks_of_calls_that_are_not_read)
-{
-    set_up(RESETTING, 0);
-    cprof_span *outer = open_using(0, 1, 10, 10);
-    close_as(open_using(1, 1, 20, 60), CPROF_OUTCOME_ERROR);
-    cprof_span *gone = open_using(2, 1, 20, 40);
-    chain.top = gone->parent;
-    cprof_call_discard(gone);
-    close_using(open_using(1, 1, 20, 30), 1, 20, 30);
-    close_using(outer, 1, 20, 50);
-    CHECK_EQUAL(extra_of(0).device_memory.peak, 60);
-    CHECK_EQUAL(extra_of(1).device_memory.peak, 30);
-}
-
-TEST(memory_that_is_not_known)
-{
-    set_up(RESETTING, 0);
-    close_node(open_using(0, 1, 100, 100)); /* not at the end */
-    cprof_span *span = open_using(0, 1, 100, 100);
-    cprof_probe_set_memory(span->probe, &(cprof_probe_memory){.known = false});
-    close_node(span);
-    close_using(open_using(0, 1, 100, 100), 2, 100, 100); /* at the end another device */
-    close_using(open_node(0), 1, 100, 100);               /* not at the start */
-    CHECK_EQUAL(extra_of(0).asked, CPROF_RESOURCES_MEMORY);
-    CHECK_EQUAL(extra_of(0).device_memory.calls, 0);
-    close_using(open_using(0, 1, 100, UNKNOWN), 1, 130, UNKNOWN); /* an allocator that keeps no peak */
-    cprof_resources_figures extra = extra_of(0);
-    check_memory(&extra.device_memory, 1, 100, 130, UNKNOWN);
-    CHECK_EQUAL(extra.asked, CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_PEAK_UNKNOWN);
-}
-
-/* A counter of peaks that nobody resets tells only when it rises. */
-TEST(peaks_that_are_not_reset)
-{
-    set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
-    cprof_span *outer = open_using(0, 1, 100, 900);
-    cprof_span *inner = open_using(1, 1, 150, 900);
-    close_using(inner, 1, 160, 900);
-    close_using(outer, 1, 120, 901);
-    cprof_resources_figures extra = extra_of(0);
-    check_memory(&extra.device_memory, 1, 100, 120, 901);
-    extra = extra_of(1);
-    check_memory(&extra.device_memory, 1, 150, 160, UNKNOWN);
-    CHECK_EQUAL(extra.asked, CPROF_RESOURCES_MEMORY); /* kept, if not known */
-}
 
 static void host_call(int64_t memory, int64_t memory_peak)
 {
@@ -1030,8 +984,7 @@ TEST(memory_of_the_device)
     whole = cprof_probe_device_memory();
     cprof_probe_set_memory(span->probe, &whole);
     close_node(span);
-    cprof_resources_figures extra = extra_of(0);
-    check_memory(&extra.device_memory, 1, 60, 80, UNKNOWN);
+    check_device_memory(0, 60, 80, UNKNOWN);
 }
 
 TEST(rests)
@@ -1055,6 +1008,7 @@ TEST(rests)
 TEST(ranges)
 {
     set_up(FLAG(STATS) | FLAG(NVTX), 0, 0);
+    fake.is_heard = false;
     close_node(open_node(0));
     check_notes(""); /* nobody listens */
     fake.is_heard = true;
@@ -1067,17 +1021,6 @@ TEST(ranges)
     close_node(inner);
     close_as(outer, CPROF_OUTCOME_ERROR);
     check_notes("register a push0 push1 pop pop ");
-}
-
-TEST(discarded)
-{
-    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
-    fake.is_heard = true;
-    cprof_span *span = open_at(0, (cprof_gpu_place){0, 1});
-    chain.top = NULL;
-    cprof_call_discard(span);
-    check_notes("begin 0.1 register a push0 pop cancel0 ");
-    CHECK_EQUAL(extra_of(0).asked, 0);
 }
 
 static void *leave_open(void *span)
@@ -1097,7 +1040,6 @@ TEST(discarded_after_its_thread)
 {
     cprof_span *span = NULL;
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
-    fake.is_heard = true;
     check_in_thread(leave_open, (void *)&span);
     check_notes("register a push0 ");
     cprof_call_discard(span);
@@ -1175,6 +1117,7 @@ TEST(window_around_a_discarded_call)
 TEST(probes_are_used_again)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, CPROF_REGISTRY_RESETS_PEAK, 0);
+    fake.is_quiet = true;
     close_using(open_using(0, 1, 1, 1), 1, 1, 1);
     cprof_probe *spare = cprof_probes.spare;
     uint64_t made = fake_alloc_made();
@@ -1195,7 +1138,6 @@ TEST(probes_are_used_again)
 TEST(fork)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
-    fake.is_heard = true;
     cprof_probe *probe = new_probe(0);
     probe->memory = (cprof_probe_memory){true, 1, 10, 10};
     probe->cause = CPROF_GPU_KNOWN;
@@ -1260,7 +1202,7 @@ static void *call_often(void *argument)
 TEST(threads)
 {
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
-    fake.is_heard = fake.is_quiet = true;
+    fake.is_quiet = true;
     check_threads(THREADS, call_often, marks, sizeof marks[0]);
     for (int i = 0; i < THREADS; i++) {
         cprof_resources_figures extra = extra_of(i);
