@@ -18,7 +18,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -116,7 +115,7 @@ static const char *environment(const char *variable)
 {
     const char *value = getenv(variable);
     CHECK(value != NULL);
-    return value != NULL ? value : "";
+    return value;
 }
 
 /* `pointer`: the address of a function pointer. */
@@ -159,11 +158,16 @@ static void end(void)
     registry = NULL;
 }
 
+static void reset_fake(void)
+{
+    fake.reset_();
+    fake.set_time_(start_ns);
+}
+
 static void begin(void)
 {
     end();
-    fake.reset_();
-    fake.set_time_(start_ns);
+    reset_fake();
     cprof_cupti_reset_for_test();
     has_cuda = true;
     gpu_fault = NULL;
@@ -191,6 +195,19 @@ static void leave_node(cprof_cupti_node before)
     cprof_cupti_thread_set_node(before, &ignored);
 }
 
+static void launch_in(const char *name, const char *kernel, int64_t ns)
+{
+    cprof_cupti_node before = enter_node(name);
+    fake.launch_(kernel, ns);
+    leave_node(before);
+}
+
+static void make_call(int domain, int number, int64_t correlation)
+{
+    fake.enter_(domain, number, correlation);
+    fake.leave_(domain, number, correlation);
+}
+
 static cprof_launch_counts launched(const char *name)
 {
     const cprof_resources *extra = node_of(name).accum->extra;
@@ -210,24 +227,18 @@ static void check_launched(const char *name, cprof_launch_counts expected)
     CHECK_EQUAL(found.fills, expected.fills);
 }
 
-static void check_reason(const char *expected)
+static const char *reason(void)
 {
-    char reason[500];
-    CHECK(cprof_cupti_reason(reason, sizeof reason) == (expected[0] != '\0'));
-    if (strcmp(reason, expected) != 0) {
-        (void)fprintf(stderr, "reason: %s\n", reason);
-    }
-    CHECK(strcmp(reason, expected) == 0);
+    static char text[500];
+    CHECK(cprof_cupti_reason(text, sizeof text) == (text[0] != '\0'));
+    return text;
 }
 
-static void check_reason_has(const char *expected)
+static void check_reason(const char *expected)
 {
-    char reason[500];
-    CHECK(cprof_cupti_reason(reason, sizeof reason));
-    if (strstr(reason, expected) == NULL) {
-        (void)fprintf(stderr, "reason: %s\n", reason);
+    if (strcmp(reason(), expected) != 0) {
+        check_failed(reason(), __FILE__, __LINE__);
     }
-    CHECK(strstr(reason, expected) != NULL);
 }
 
 static cprof_cupti_state state(void)
@@ -284,8 +295,7 @@ TEST(all_directions_and_kinds_are_told_apart)
         (void)snprintf(name, sizeof name, "n%zu", i);
         cprof_cupti_node before = enter_node(name);
         int64_t call = fake.correlation_();
-        fake.enter_(RUNTIME, COPY, call);
-        fake.leave_(RUNTIME, COPY, call);
+        make_call(RUNTIME, COPY, call);
         leave_node(before);
         uint64_t now = fake.stamp_(fake.now_());
         fake.copy_(kinds[i].direction, 2, 3, 10, now, now, call);
@@ -298,8 +308,7 @@ TEST(all_directions_and_kinds_are_told_apart)
     }
     cprof_cupti_node before = enter_node("fills");
     int64_t call = fake.correlation_();
-    fake.enter_(RUNTIME, FILL, call);
-    fake.leave_(RUNTIME, FILL, call);
+    make_call(RUNTIME, FILL, call);
     leave_node(before);
     uint64_t now = fake.stamp_(fake.now_());
     fake.fill_(3, 99, now, now, call);
@@ -316,13 +325,11 @@ TEST(graphs_and_nested_calls_count_once)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("graph");
     int64_t graph = fake.correlation_();
-    fake.enter_(RUNTIME, GRAPH, graph);
-    fake.leave_(RUNTIME, GRAPH, graph);
+    make_call(RUNTIME, GRAPH, graph);
     int64_t outer = fake.correlation_();
     int64_t inner = fake.correlation_();
     fake.enter_(RUNTIME, LAUNCH, outer);
-    fake.enter_(DRIVER, CU_LAUNCH, inner);
-    fake.leave_(DRIVER, CU_LAUNCH, inner);
+    make_call(DRIVER, CU_LAUNCH, inner);
     fake.leave_(RUNTIME, LAUNCH, outer);
     fake.leave_(RUNTIME, LAUNCH, outer); /* one too many */
     leave_node(before);
@@ -392,8 +399,7 @@ TEST(numbers_that_come_again_forget_the_old_ones)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_cupti_node before = enter_node("node");
     uint64_t now = fake.stamp_(fake.now_());
-    fake.enter_(RUNTIME, LAUNCH, 5);
-    fake.leave_(RUNTIME, LAUNCH, 5);
+    make_call(RUNTIME, LAUNCH, 5);
     fake.enter_(RUNTIME, LAUNCH, 5 + CPROF_CUPTI_LAUNCHES);
     fake.enter_(DRIVER, CU_LAUNCH, 6 + CPROF_CUPTI_LAUNCHES);
     fake.leave_(DRIVER, CU_LAUNCH, 6 + CPROF_CUPTI_LAUNCHES);
@@ -401,8 +407,7 @@ TEST(numbers_that_come_again_forget_the_old_ones)
     fake.kernel_("forgotten", now, now, 0, 7, 5);
     fake.kernel_("known", now, now, 0, 7, 5 + CPROF_CUPTI_LAUNCHES);
     cprof_cupti_flush();
-    fake.enter_(RUNTIME, LAUNCH, 5);
-    fake.leave_(RUNTIME, LAUNCH, 5);
+    make_call(RUNTIME, LAUNCH, 5);
     fake.kernel_("whose outer call is forgotten", now, now, 0, 7, 6 + CPROF_CUPTI_LAUNCHES);
     leave_node(before);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -417,9 +422,7 @@ TEST(a_foreign_clock_is_scaled)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.advance_(MS);
     cprof_cupti_flush(); /* known are two moments now */
-    cprof_cupti_node before = enter_node("node");
-    fake.launch_("kernel", 300 * US);
-    leave_node(before);
+    launch_in("node", "kernel", 300 * US);
     fake.advance_(MS);
     cprof_cupti_flush();
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 300 * US});
@@ -468,7 +471,6 @@ TEST(records_may_come_in_another_thread_and_in_old_sizes)
         check_launched("node", (cprof_launch_counts){.launches = 12000, .kernels = 12000, .kernel_ns = 12000});
         check_reason("");
         CHECK_EQUAL(state().version, versions[i]);
-        end();
     }
 }
 
@@ -505,8 +507,7 @@ static void *launch_from_thread(void *argument)
 
 static void run_worker(worker own)
 {
-    pthread_t thread = check_thread(launch_from_thread, &own);
-    check_join(thread);
+    check_in_thread(launch_from_thread, &own);
 }
 
 TEST(a_backward_pass_is_that_of_the_only_thread_with_a_node)
@@ -554,8 +555,7 @@ static void *lend_unnoticed(void *argument)
 TEST(a_thread_that_cannot_be_watched_counts_for_itself)
 {
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    pthread_t thread = check_thread(lend_unnoticed, NULL);
-    check_join(thread);
+    check_in_thread(lend_unnoticed, NULL);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("unnoticed").launches, 1);
     CHECK_EQUAL(state().unknown_node, 1);
@@ -593,8 +593,7 @@ TEST(a_thread_that_ends_lends_nothing)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     leave_node(enter_node("which makes the core's key"));
     CHECK(pthread_key_create(&late_key, enter_late) == 0);
-    pthread_t thread = check_thread(end_in_a_node, &rounds);
-    check_join(thread);
+    check_in_thread(end_in_a_node, &rounds);
     CHECK_EQUAL(rounds, 0);
     run_worker((worker){.thread_name = "pt_autograd_0"});
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -670,9 +669,9 @@ static void *come_and_go(void *argument)
 {
     (void)argument;
     for (int i = 0; i < 20; i++) {
-        char reason[100];
+        char text[100];
         CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
-        (void)cprof_cupti_reason(reason, sizeof reason);
+        (void)cprof_cupti_reason(text, sizeof text);
         cprof_registry *other = cprof_registry_create(2);
         cprof_cupti_stop(CPROF_CUPTI_TRACE);
         cprof_process_end_registry(other);
@@ -719,13 +718,9 @@ TEST(a_registry_may_go_before_its_records_come)
 {
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     cprof_registry *gone = registry;
-    cprof_cupti_node before = enter_node("node");
-    fake.launch_("kernel", 5);
-    leave_node(before);
+    launch_in("node", "kernel", 5);
     registry = cprof_registry_create(1);
-    before = enter_node("node");
-    fake.launch_("kernel", 6);
-    leave_node(before);
+    launch_in("node", "kernel", 6);
     cprof_process_end_registry(gone);
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -754,13 +749,9 @@ TEST(a_registry_takes_its_nodes_along)
 TEST(a_reset_of_statistics_discards_what_comes_later)
 {
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    cprof_cupti_node before = enter_node("node");
-    fake.launch_("kernel", 5);
-    leave_node(before);
+    launch_in("node", "kernel", 5);
     cprof_registry_reset(registry);
-    before = enter_node("node");
-    fake.launch_("kernel", 7);
-    leave_node(before);
+    launch_in("node", "kernel", 7);
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 7});
@@ -832,9 +823,7 @@ static bool live(void)
 {
     bool is_on = cprof_cupti_start(CPROF_CUPTI_COUNTS);
     bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_TRACE);
-    cprof_cupti_node before = enter_node("node");
-    fake.launch_("kernel", 5);
-    leave_node(before);
+    launch_in("node", "kernel", 5);
     (void)cprof_accum_finish(node_of("node").accum, node_of("node").generation, CPROF_OUTCOME_SUCCESS,
                              &(cprof_sample){1, 0, 0});
     fake.advance_(MS);
@@ -852,19 +841,17 @@ static bool live(void)
     return is_on;
 }
 
-static const char *const functions[] = {
-    "cuptiGetVersion",
-    "cuptiGetTimestamp",
-    "cuptiSubscribe",
-    "cuptiUnsubscribe",
-    "cuptiEnableCallback",
-    "cuptiActivityEnable",
-    "cuptiActivityDisable",
-    "cuptiActivityRegisterCallbacks",
-    "cuptiActivityFlushAll",
-    "cuptiActivityGetNextRecord",
-    "cuptiActivityGetNumDroppedRecords",
-};
+static const char *const functions[] = {"cuptiGetVersion",
+                                        "cuptiGetTimestamp",
+                                        "cuptiSubscribe",
+                                        "cuptiUnsubscribe",
+                                        "cuptiEnableCallback",
+                                        "cuptiActivityEnable",
+                                        "cuptiActivityDisable",
+                                        "cuptiActivityRegisterCallbacks",
+                                        "cuptiActivityFlushAll",
+                                        "cuptiActivityGetNextRecord",
+                                        "cuptiActivityGetNumDroppedRecords"};
 
 /* Whether such an answer is one that the function gives where all is well. */
 static bool is_harmless(const char *function, int code)
@@ -875,8 +862,7 @@ static bool is_harmless(const char *function, int code)
 
 static void fail_once(const char *function, int code, uint64_t nth)
 {
-    fake.reset_();
-    fake.set_time_(start_ns);
+    reset_fake();
     uint64_t samples = node_of("node").accum->figures.count;
     fake.fail_(function, code, nth);
     (void)live();
@@ -887,7 +873,7 @@ static void fail_once(const char *function, int code, uint64_t nth)
     if (has_failed && !is_harmless(function, code)) {
         char text[64];
         (void)snprintf(text, sizeof text, "(%d) from %s", code, function);
-        check_reason_has(text);
+        CHECK(strstr(reason(), text) != NULL);
     }
     bool may_be_stuck = strcmp(function, "cuptiUnsubscribe") == 0;
     CHECK(fake.is_subscribed_() == (may_be_stuck && has_failed));
@@ -910,8 +896,7 @@ TEST(each_call_may_fail_with_each_code)
             fail_once(functions[f], UNKNOWN_ERROR, at[i]);
         }
     }
-    fake.reset_();
-    fake.set_time_(start_ns);
+    reset_fake();
     CHECK(live()); /* and then it can be had again */
     check_reason("");
 }
@@ -931,7 +916,7 @@ TEST(all_calls_may_fail)
     cprof_cupti_flush();
     leave_node(before);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    check_reason_has("CUPTI error (999) from cuptiGetTimestamp");
+    CHECK(strstr(reason(), "CUPTI error (999) from cuptiGetTimestamp") != NULL);
     fake.break_(0);
     fake.reset_();
 }
@@ -942,8 +927,7 @@ TEST(any_allocation_may_fail)
     bool failed = true;
     uint64_t samples = 0;
     for (; failed; nth++) {
-        fake.reset_();
-        fake.set_time_(start_ns);
+        reset_fake();
         cprof_cupti_reset_for_test();
         samples = node_of("node").accum->figures.count;
         fake_alloc_fail(nth);
@@ -1012,9 +996,7 @@ TEST(calls_that_never_end_are_forgotten)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     fake.leave_(RUNTIME, LAUNCH, 1);
-    cprof_cupti_node before = enter_node("node");
-    fake.launch_("kernel", 5);
-    leave_node(before);
+    launch_in("node", "kernel", 5);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK_EQUAL(launched("node").launches, 1);
 }
@@ -1066,15 +1048,13 @@ TEST(a_child_never_calls_it)
     uint64_t calls = fake.total_calls_();
     IN_CHILD
     {
-        char reason[100];
         fake.launch_("kernel", 5);
         cprof_cupti_flush();
         cprof_cupti_stop(CPROF_CUPTI_TRACE);
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         leave_node(before);
         CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
-        CHECK(cprof_cupti_reason(reason, sizeof reason));
-        CHECK(strcmp(reason, "off(fork): CUPTI does not survive a fork") == 0);
+        check_reason("off(fork): CUPTI does not survive a fork");
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
         CHECK(!state().has_library);
         cprof_process_end_registry(registry);
@@ -1093,14 +1073,11 @@ TEST(a_child_leaves_what_is_half_written)
 {
     CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_lock_acquire(&cprof_cupti_events.trace.lock);
-    pid_t child = fork();
-    if (child == 0) {
+    IN_CHILD
+    {
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
-        exit(EXIT_SUCCESS);
     }
     cprof_lock_release(&cprof_cupti_events.trace.lock);
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     cprof_cupti_stop(CPROF_CUPTI_TRACE);
 }
 
@@ -1179,28 +1156,30 @@ TEST(the_rows_of_a_recording_are_exact)
     CHECK_EQUAL(table->count, 7);
     int64_t base = table->start_ns[0];
     CHECK(llabs(base / 1000000000 - (int64_t)time(NULL)) < 60); /* the test's clock has no part in that */
-    check_row(table, 0, "cuda_runtime", "cudaLaunchKernel", base, base);
-    check_row(table, 1, "cuda_driver", "cuMemcpyHtoDAsync", base + 10 * US, base + 12 * US);
-    check_row(table, 2, "kernel", "a kernel", base, base + 30 * US);
-    check_row(table, 3, "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", base + 50 * US, base + 60 * US);
-    check_row(table, 4, "gpu_memset", "Memset (Device)", base + 70 * US, base + 71 * US);
-    check_row(table, 5, "kernel", "unknown kernel", base + 80 * US, base + 90 * US);
-    check_row(table, 6, "kernel", "a kernel", base + 80 * US, base + 85 * US);
-    static const int64_t correlations[] = {1, 2, 1, 2, 4711, 4712, 4712};
-    static const int64_t devices[] = {-1, -1, 0, 0, 0, 1, 1};
-    static const int64_t streams[] = {-1, -1, 7, 7, 7, 0, 0};
-    for (size_t i = 0; i < 7; i++) {
-        CHECK_EQUAL(table->correlation[i], correlations[i]);
-        CHECK_EQUAL(table->device[i], devices[i]);
-        CHECK_EQUAL(table->stream[i], streams[i]);
+    static const struct {
+        const char *cat, *name;
+        int64_t start, stop; /* in us */
+        int64_t correlation, device, stream, bytes;
+    } rows[] = {
+        {"cuda_runtime", "cudaLaunchKernel", 0, 0, 1, -1, -1, CPROF_TABLE_UNKNOWN},
+        {"cuda_driver", "cuMemcpyHtoDAsync", 10, 12, 2, -1, -1, CPROF_TABLE_UNKNOWN},
+        {"kernel", "a kernel", 0, 30, 1, 0, 7, CPROF_TABLE_UNKNOWN},
+        {"gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 50, 60, 2, 0, 7, 512},
+        {"gpu_memset", "Memset (Device)", 70, 71, 4711, 0, 7, 64},
+        {"kernel", "unknown kernel", 80, 90, 4712, 1, 0, CPROF_TABLE_UNKNOWN},
+        {"kernel", "a kernel", 80, 85, 4712, 1, 0, CPROF_TABLE_UNKNOWN},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        check_row(table, i, rows[i].cat, rows[i].name, base + rows[i].start * US, base + rows[i].stop * US);
+        CHECK_EQUAL(table->correlation[i], rows[i].correlation);
+        CHECK_EQUAL(table->device[i], rows[i].device);
+        CHECK_EQUAL(table->stream[i], rows[i].stream);
+        CHECK_EQUAL(table->bytes[i], rows[i].bytes);
         CHECK_EQUAL(table->kind[i], i < 2 ? CPROF_KIND_HOST : CPROF_KIND_DEVICE);
         const cprof_track *track = &table->tracks[table->track[i]];
-        CHECK_EQUAL(track->pid, i < 2 ? getpid() : devices[i]);
-        CHECK_EQUAL(track->tid, i < 2 ? getpid() : streams[i]);
+        CHECK_EQUAL(track->pid, i < 2 ? getpid() : rows[i].device);
+        CHECK_EQUAL(track->tid, i < 2 ? getpid() : rows[i].stream);
     }
-    CHECK_EQUAL(table->bytes[3], 512);
-    CHECK_EQUAL(table->bytes[4], 64);
-    CHECK_EQUAL(table->bytes[2], CPROF_TABLE_UNKNOWN);
     const cprof_track *track = &table->tracks[table->track[2]];
     check_text(table, track->thread_name, "stream 7");
     check_text(table, track->process_labels, "GPU 0");
