@@ -289,62 +289,46 @@ TEST(names_and_units)
 
 static const cprof_counter_reading earlier = {{100, 2, 3, 1000, 2000, 30, 40}, 5000, 5000, CPROF_COUNTER_ALL, false};
 
-TEST(a_difference)
+TEST(differences)
 {
-    cprof_counter_reading later = {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false};
-    cprof_counter_reading difference;
-    cprof_counter_between(&earlier, &later, &difference);
-    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL & ~FAULTS);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CONTEXT_SWITCHES], 2);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CYCLES], 500);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CACHE_MISSES], 1);
-    CHECK_EQUAL(difference.enabled_ns, 4000);
-    CHECK_EQUAL(difference.running_ns, 4000);
-    CHECK(!difference.estimated);
-    cprof_counter_between(&earlier, &later, &later); /* into one of the two */
-    CHECK(memcmp(later.values, difference.values, sizeof later.values) == 0);
-}
-
-/* E1: what steps backwards counts as nothing. */
-TEST(steps_backwards)
-{
-    cprof_counter_reading later = {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false};
-    cprof_counter_reading difference;
-    cprof_counter_between(&earlier, &later, &difference);
-    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
-    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        CHECK_EQUAL(difference.values[i], 0);
+    static const struct {
+        const char *what;
+        cprof_counter_reading later, expected;
+    } cases[] = {
+        {"what both know",
+         {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false},
+         {{250, 2, 0, 500, 1000, 1, 1}, 4000, 4000, CPROF_COUNTER_ALL & ~FAULTS, false}},
+        {"E1: what steps backwards counts as nothing",
+         {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false},
+         {{0}, 0, 0, CPROF_COUNTER_ALL, false}},
+        {"the hardware counted for a third of the time, the others for all of it",
+         {{350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false},
+         {{250, 2, 0, 1500, 3, 0, UINT64_MAX}, 3000, 1000, CPROF_COUNTER_ALL, true}},
+        {"without hardware, times mean nothing",
+         {{350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPU_TIME, false},
+         {{250}, 3000, 1000, CPU_TIME, false}},
+        {"hardware that never counted is not known",
+         {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false},
+         {{250, 2, 0}, 3000, 0, CPU_TIME | SWITCHES | FAULTS, false}},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const cprof_counter_reading *expected = &cases[i].expected;
+        cprof_counter_reading later = cases[i].later;
+        cprof_counter_reading difference;
+        check_case = cases[i].what;
+        cprof_counter_between(&earlier, &later, &difference);
+        CHECK_EQUAL(difference.known, expected->known);
+        for (unsigned counter = 0; counter < CPROF_COUNTER_COUNT; counter++) {
+            if ((expected->known & CPROF_COUNTER_BIT(counter)) != 0) {
+                CHECK_EQUAL(difference.values[counter], expected->values[counter]);
+            }
+        }
+        CHECK_EQUAL(difference.enabled_ns, expected->enabled_ns);
+        CHECK_EQUAL(difference.running_ns, expected->running_ns);
+        CHECK(difference.estimated == expected->estimated);
+        cprof_counter_between(&earlier, &later, &later); /* into one of the two */
+        CHECK(memcmp(later.values, difference.values, sizeof later.values) == 0);
     }
-    CHECK_EQUAL(difference.enabled_ns + difference.running_ns, 0);
-}
-
-/* The hardware counted for a third of the time, the others for all of it. */
-TEST(a_part_of_the_time_is_scaled)
-{
-    cprof_counter_reading later = {{350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false};
-    cprof_counter_reading difference;
-    cprof_counter_between(&earlier, &later, &difference);
-    CHECK(difference.estimated);
-    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CYCLES], 1500);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_INSTRUCTIONS], 3);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_BRANCH_MISSES], 0);
-    CHECK_EQUAL(difference.values[CPROF_COUNTER_CACHE_MISSES], UINT64_MAX);
-    later.known = CPU_TIME; /* without hardware, times mean nothing */
-    cprof_counter_between(&earlier, &later, &difference);
-    CHECK(!difference.estimated);
-    CHECK_EQUAL(difference.known, CPU_TIME);
-}
-
-TEST(what_never_counted_is_not_known)
-{
-    cprof_counter_reading later = {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false};
-    cprof_counter_reading difference;
-    cprof_counter_between(&earlier, &later, &difference);
-    CHECK_EQUAL(difference.known, CPU_TIME | SWITCHES | FAULTS);
-    CHECK(!difference.estimated);
 }
 
 TEST(a_sum)
@@ -588,8 +572,7 @@ static void *read_in_thread(void *known)
 static unsigned known_in_another_thread(void)
 {
     unsigned known = 0;
-    pthread_t thread = check_thread(read_in_thread, &known);
-    check_join(thread);
+    check_in_thread(read_in_thread, &known);
     return known;
 }
 
@@ -774,8 +757,7 @@ static void *read_at_the_end(void *unused)
 TEST_IN_CHILD(a_thread_that_ends_has_no_events)
 {
     size_t open_before = descriptors();
-    pthread_t thread = check_thread(read_at_the_end, NULL);
-    check_join(thread);
+    check_in_thread(read_at_the_end, NULL);
     CHECK_EQUAL(known_late, CPU_TIME);
     CHECK_EQUAL(descriptors(), open_before);
     CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);

@@ -44,6 +44,12 @@ static void begin(void)
     }
 }
 
+static void use_device(int device)
+{
+    fake.activate(device);
+    fake.bind(device);
+}
+
 static void check_no_reason(void)
 {
     char reason[200] = "before";
@@ -177,8 +183,7 @@ TEST(wait_in_the_current_context)
 {
     static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing", "cuStreamIsCapturing",
                                            "cuCtxSynchronize"};
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     uint64_t stream = fake.new_stream(0, 1);
     uint64_t side_stream = fake.new_stream(0, 1);
     fake.launch(stream, 1000);
@@ -253,8 +258,7 @@ TEST(current_context_need_not_be_primary)
 
 TEST(unused_device_stays_unused)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
     CHECK(fake.references(1) == 0);
     CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
@@ -264,8 +268,7 @@ TEST(unused_device_stays_unused)
 
 TEST(device_that_was_reset)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     fake.device_reset(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
@@ -313,8 +316,7 @@ static void check_capture_survives(int device, uint64_t asked, uint64_t captured
 
 TEST(capture_of_the_given_stream)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     uint64_t stream = fake.new_stream(0, 1);
     fake.begin_capture(stream);
     check_capture_survives(0, stream, stream);
@@ -327,8 +329,7 @@ TEST(capture_of_the_given_stream)
 
 TEST(capture_of_a_blocking_stream_that_is_unknown)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     uint64_t stream = fake.new_stream(0, 0);
     uint64_t other = fake.new_stream(0, 1);
     fake.begin_capture(stream);
@@ -363,8 +364,7 @@ TEST(capture_in_the_current_context_of_another_device)
 
 TEST(invalidated_capture_is_left_alone)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     uint64_t stream = fake.new_stream(0, 1);
     fake.begin_capture(stream);
     fake.invalidate_capture(stream);
@@ -377,8 +377,7 @@ TEST(every_capture_error_means_capture)
 {
     for (int code = 900; code <= 908; code++) {
         start_test();
-        fake.activate(0);
-        fake.bind(0);
+        use_device(0);
         fake.fail("cuStreamIsCapturing", code, 1);
         CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_CAPTURING);
         CHECK(fake.calls("cuCtxSynchronize") == 0);
@@ -388,8 +387,7 @@ TEST(every_capture_error_means_capture)
 /* The documented limit: a capture that cannot be seen is spoilt, but only one ever is. */
 TEST(capture_that_cannot_be_seen_turns_waiting_off)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     uint64_t stream = fake.new_stream(0, 1);
     fake.begin_capture(stream);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -900);
@@ -468,8 +466,7 @@ TEST(first_error_wins)
 
 TEST(sticky_error)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     fake.break_driver(719);
     CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == -719);
@@ -487,8 +484,7 @@ TEST(absence_is_no_error)
     for (size_t i = 0; i < COUNT_OF(codes); i++) {
         for (size_t j = 0; j < COUNT_OF(functions); j++) {
             start_test();
-            fake.activate(0);
-            fake.bind(0);
+            use_device(0);
             fake.fail(functions[j], codes[i], 1);
             CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
             CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
@@ -582,8 +578,7 @@ TEST(memory)
 TEST(window_of_a_tool)
 {
     CHECK(cprof_wait_profiler_start() == 201); /* it is that of the current context */
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     CHECK(cprof_wait_profiler_start() == 0);
     CHECK(cprof_wait_profiler_stop() == 0);
     CHECK(fake.profiler_log(0) == 1 && fake.profiler_log(1) == 0 && fake.profiler_log(2) == -1);
@@ -611,8 +606,7 @@ static void expect_a_violation(void)
 
 TEST(child_makes_no_call)
 {
-    fake.activate(0);
-    fake.bind(0);
+    use_device(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
     check_in_child(expect_no_call);
     check_in_child(expect_a_violation); /* what the fake says without the handler */
