@@ -130,6 +130,34 @@ static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row
     return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
 }
 
+/* A row of a table. The first row begins at 0. */
+typedef struct {
+    const char *name;
+    cprof_ns start_ns, elapsed_ns;
+    int32_t parent; /* a row, or -1 */
+    unsigned flags;
+    cprof_ns suspended_ns;
+} expected_row;
+
+static void expect_rows(const cprof_table *table, const expected_row *rows, size_t count)
+{
+    CHECK_EQUAL(table->count, count);
+    for (size_t i = 0; i < count; i++) {
+        int32_t parent = rows[i].parent;
+        CHECK(has_text(table, table->name, i, rows[i].name));
+        CHECK_EQUAL(table->start_ns[i] - table->start_ns[0], rows[i].start_ns);
+        CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], rows[i].elapsed_ns);
+        CHECK_EQUAL(AT(table, parent, i), parent);
+        CHECK_EQUAL(AT(table, parent_span, i), parent < 0 ? 0 : table->span[parent]);
+        CHECK(parent < 0 || table->trace_low[i] == table->trace_low[parent]);
+        CHECK_EQUAL(AT(table, flags, i), rows[i].flags);
+        CHECK_EQUAL(AT(table, suspended_ns, i), rows[i].suspended_ns);
+    }
+}
+
+#define EXPECT_ROWS(table, ...) \
+    expect_rows(table, (const expected_row[]){__VA_ARGS__}, COUNT_OF(((const expected_row[]){__VA_ARGS__})))
+
 TEST(what_an_event_says)
 {
     cprof_recording_session *session = start(100, false, false);
@@ -142,23 +170,15 @@ TEST(what_an_event_says)
     cprof_call_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
     call(inner);
     cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 4);
+    EXPECT_ROWS(table, {"outer", 0, 20, -1, 0, 0}, {"load", 5, 10, 0, 0, 0}, {"inner", 5, 10, 1, 0, 0},
+                {"inner", 20, 10, -1, 0, 0});
     CHECK_EQUAL(table->dropped, 0);
-    CHECK(has_text(table, table->name, 0, "outer") && has_text(table, table->stage, 0, "train"));
-    CHECK(has_text(table, table->name, 1, "load") && has_text(table, table->stage, 1, ""));
+    CHECK(has_text(table, table->stage, 0, "train") && has_text(table, table->stage, 1, ""));
     CHECK(has_text(table, table->cat, 0, "cpu_op") && has_text(table, table->cat, 1, "user_annotation"));
     CHECK_EQUAL(table->kind[0], CPROF_KIND_NODE);
     CHECK_EQUAL(table->kind[1], CPROF_KIND_RECORD);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 20);
-    CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], 5);
     CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_ERROR);
     CHECK_EQUAL(AT(table, outcome, 1), CPROF_OUTCOME_SUCCESS);
-    CHECK_EQUAL(AT(table, parent_span, 0), 0);
-    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
-    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
-    CHECK_EQUAL(AT(table, parent_span, 3), 0);
-    CHECK_EQUAL(table->trace_low[1], table->trace_low[0]);
-    CHECK_EQUAL(table->trace_low[2], table->trace_low[0]);
     CHECK(table->trace_low[3] != table->trace_low[0]);
     CHECK_EQUAL(table->trace_high[3], table->trace_high[0]);
     for (size_t i = 0; i < 4; i++) {
@@ -195,7 +215,6 @@ static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
     for (size_t i = 0; i < kept; i++) {
         CHECK_EQUAL(table->start_ns[i] - first_ns, 10 * i);
     }
-    tear_down();
 }
 
 TEST(a_full_ring_says_what_is_missing)
@@ -222,7 +241,6 @@ TEST(which_events_go)
         cprof_table *table = finish(session);
         CHECK_EQUAL(table->count, 3);
         CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], newest ? 400 : 1200);
-        tear_down();
     }
 }
 
@@ -246,15 +264,8 @@ TEST(pausing)
     close_span(late);
     call(inner);
     close_span(across);
-    cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 3);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 1130);
-    CHECK_EQUAL(AT(table, flags, 0), 0);
-    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 10);
-    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
-    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
-    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
-    CHECK(has_text(table, table->name, 2, "inner"));
+    EXPECT_ROWS(finish(session), {"outer", 0, 1130, -1, 0, 0}, {"outer", 0, 10, 0, CPROF_ROW_CUT, 0},
+                {"inner", 1120, 10, 0, 0, 0});
 }
 
 TEST(the_end_while_paused)
@@ -264,10 +275,7 @@ TEST(the_end_while_paused)
     now += 7;
     cprof_recording_pause(session);
     now += 1000;
-    cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 1);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 7);
-    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
+    EXPECT_ROWS(finish(session), {"outer", 0, 7, -1, CPROF_ROW_UNFINISHED, 0});
     close_span(span);
 }
 
@@ -281,25 +289,18 @@ TEST(what_is_open_at_the_end)
     cprof_call_resumable_suspend(&call_object, &chain, true);
     now += 50;
     cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 3);
+    EXPECT_ROWS(table, {"outer", 0, 50, -1, CPROF_ROW_UNFINISHED, 0}, {"never seen before", 0, 50, 0, CPROF_ROW_UNFINISHED, 0},
+                {"inner", 0, 50, 1, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 50});
     for (size_t i = 0; i < 3; i++) {
-        CHECK_EQUAL(AT(table, flags, i), CPROF_ROW_UNFINISHED | (i == 2 ? CPROF_ROW_SUSPENDABLE : 0));
-        CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], 50);
         CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
     }
-    CHECK(has_text(table, table->name, 0, "outer"));
-    CHECK(has_text(table, table->name, 1, "never seen before"));
-    CHECK(has_text(table, table->name, 2, "inner"));
-    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
     session = start(100, false, false); /* to the next recording they are nothing */
     cprof_call_resumable_continue(&call_object, &chain);
     cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
     call(inner);
     close_span(second);
     close_span(first);
-    table = finish(session);
-    CHECK_EQUAL(table->count, 1);
-    CHECK_EQUAL(AT(table, parent_span, 0), 0);
+    EXPECT_ROWS(finish(session), {"inner", 0, 10, -1, 0, 0});
 }
 
 TEST(suspended_calls)
@@ -326,14 +327,9 @@ TEST(suspended_calls)
     cprof_call_discard(given_up);
     CHECK(given_up->detail == NULL);
     cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 4);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 130);
-    CHECK_EQUAL(AT(table, suspended_ns, 0), 110);
-    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_SUSPENDABLE);
+    EXPECT_ROWS(table, {"outer", 0, 130, -1, CPROF_ROW_SUSPENDABLE, 110}, {"inner", 110, 10, -1, 0, 0},
+                {"inner", 120, 10, 0, 0, 0}, {"outer", 130, 3, -1, CPROF_ROW_SUSPENDABLE, 0});
     CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_CANCELLED);
-    CHECK_EQUAL(AT(table, parent_span, 1), 0);
-    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
-    CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
 }
 
 /* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
@@ -360,16 +356,10 @@ TEST(suspended_calls_that_are_cut)
     cprof_recording_resume(session);
     cprof_table *table = finish(session);
     cprof_call_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
-    CHECK_EQUAL(table->count, 3);
-    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 387);
-    CHECK_EQUAL(AT(table, suspended_ns, 0), 370);
-    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
-    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 277);
-    CHECK_EQUAL(AT(table, suspended_ns, 1), 264); /* what it ran after the pause counts as run before */
-    CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE);
-    CHECK_EQUAL(table->end_ns[2] - table->start_ns[2], 1170);
-    CHECK_EQUAL(AT(table, suspended_ns, 2), 1160);
+    /* what the second ran after the pause counts as run before */
+    EXPECT_ROWS(table, {"outer", 0, 387, -1, CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE, 370},
+                {"outer", 110, 277, -1, CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE, 264},
+                {"outer", 220, 1170, -1, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 1160});
 }
 
 /* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
@@ -392,12 +382,9 @@ TEST(suspended_calls_that_run_on)
         cprof_table *table = finish(session);
         cprof_call_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
         close_span(plain);
-        CHECK_EQUAL(table->count, 2);
-        CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], paused ? 100 : 110);
-        CHECK_EQUAL(AT(table, suspended_ns, 1), 100);
-        CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
-        CHECK_EQUAL(AT(table, suspended_ns, 0), 0);
-        tear_down();
+        cprof_ns elapsed_ns = paused ? 100 : 110;
+        EXPECT_ROWS(table, {"inner", 0, elapsed_ns, -1, CPROF_ROW_UNFINISHED, 0},
+                    {"outer", 0, elapsed_ns, 0, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 100});
     }
 }
 
@@ -416,33 +403,12 @@ TEST(nothing_inside_a_muted_span)
     call(inner);
     cprof_span *open = open_label("warm up");
     cprof_recording_mute(open);
-    cprof_table *table = finish(session);
-    CHECK_EQUAL(table->count, 1);
+    EXPECT_ROWS(finish(session), {"inner", 0, 10, -1, 0, 0});
     close_span(open);
     cprof_span *unrecorded = open_node(outer);
     cprof_recording_mute(unrecorded);
     CHECK_EQUAL(unrecorded->trace, 0);
     close_span(unrecorded);
-}
-
-/* The row of the event that began so many ticks after the first one. */
-static size_t row_at(const cprof_table *table, cprof_ns offset)
-{
-    size_t row = 0;
-    while (row < table->count && table->start_ns[row] - table->start_ns[0] != offset) {
-        row++;
-    }
-    CHECK(row < table->count);
-    return row;
-}
-
-static void check_inside(const cprof_table *table, cprof_ns offset, cprof_ns parent_offset)
-{
-    size_t row = row_at(table, offset);
-    size_t around = row_at(table, parent_offset);
-    CHECK_EQUAL(table->parent[row], (int64_t)around);
-    CHECK_EQUAL(AT(table, parent_span, row), table->span[around]);
-    CHECK_EQUAL(table->trace_low[row], table->trace_low[around]);
 }
 
 static void note_at(cprof_ticks tick, int64_t call_key)
@@ -459,6 +425,14 @@ static void end_noted_at(cprof_ticks tick, int64_t call_key, cprof_accum *accum)
 
 TEST(calls_that_are_told_of_when_they_are_over)
 {
+    static const expected_row alone[] = {
+        {"inner", 0, 10, -1, 0, 0},  {"outer", 100, 90, -1, 0, 0}, {"inner", 110, 10, 1, 0, 0},   {"label", 130, 30, 1, 0, 0},
+        {"inner", 140, 10, 3, 0, 0}, {"inner", 170, 10, 1, 0, 0},  {"longer", 185, 10, -1, 0, 0},
+    };
+    static const expected_row inside[] = {
+        {"inner", 0, 10, -1, 0, 0},  {"around", 50, 145, -1, 0, 0}, {"outer", 100, 90, 1, 0, 0}, {"inner", 110, 10, 2, 0, 0},
+        {"label", 130, 30, 2, 0, 0}, {"inner", 140, 10, 4, 0, 0},   {"inner", 170, 10, 2, 0, 0}, {"longer", 185, 10, 1, 0, 0},
+    };
     for (int rooted = 0; rooted < 2; rooted++) {
         set_up();
         cprof_recording_session *session = start(1000, false, false);
@@ -487,19 +461,14 @@ TEST(calls_that_are_told_of_when_they_are_over)
             close_span(around);
         }
         cprof_table *table = finish(session);
-        CHECK_EQUAL(table->count, rooted ? 8 : 7);
-        size_t row = row_at(table, 100);
-        CHECK(has_text(table, table->name, row, "outer") && has_text(table, table->stage, row, "train"));
-        CHECK_EQUAL(table->kind[row], CPROF_KIND_NODE);
-        CHECK_EQUAL(table->end_ns[row] - table->start_ns[row], 90);
-        check_inside(table, 110, 100);
-        check_inside(table, 130, 100);
-        check_inside(table, 140, 130);
-        check_inside(table, 170, 100);
-        CHECK_EQUAL(table->parent[0], -1);
-        CHECK_EQUAL(table->parent[row], rooted ? (int64_t)row_at(table, 50) : -1);
-        CHECK_EQUAL(table->parent[row_at(table, 185)], table->parent[row]);
-        tear_down();
+        if (rooted) {
+            expect_rows(table, inside, COUNT_OF(inside));
+        } else {
+            expect_rows(table, alone, COUNT_OF(alone));
+        }
+        size_t noted = rooted ? 2 : 1;
+        CHECK(has_text(table, table->stage, noted, "train"));
+        CHECK_EQUAL(table->kind[noted], CPROF_KIND_NODE);
     }
 }
 
@@ -527,7 +496,6 @@ TEST(many_children_of_such_a_call)
                 CHECK_EQUAL(table->parent[row] >= 0, kept && !is_outer);
             }
             CHECK_EQUAL(outers, kept);
-            tear_down();
         }
     }
 }
@@ -568,12 +536,7 @@ TEST(such_calls_and_pauses)
     note_at(180, 5);
     cprof_table *table = finish(session);
     end_noted_at(190, 5, inner);
-    CHECK_EQUAL(table->count, 2);
-    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 50);
-    CHECK_EQUAL(AT(table, flags, 0), 0);
-    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 9);
-    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
-    CHECK_EQUAL(table->parent[1], 0);
+    EXPECT_ROWS(table, {"outer", 0, 50, -1, 0, 0}, {"inner", 1, 9, 0, CPROF_ROW_CUT, 0});
 }
 
 TEST(steps)
@@ -670,43 +633,10 @@ TEST(one_at_a_time)
     CHECK_EQUAL(cprof_recording_label(1, key("", "x")), 0);
 }
 
-/* Statistics are the same beside a recording, also where record() blocks lie between nodes. */
-TEST(statistics_are_independent)
-{
-    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_figures without;
-    cprof_figures with;
-    uint64_t order;
-    for (int recorded = 0; recorded < 2; recorded++) {
-        set_up();
-        cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
-        cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
-        cprof_span *node = open_node(outer);
-        cprof_span *label = recorded ? open_label("around") : NULL;
-        if (label != NULL) {
-            label->state = CPROF_FLAG_TRACE;
-        }
-        now += 5;
-        call(inner);
-        if (recorded) {
-            close_span(label);
-        }
-        now += 3;
-        close_span(node);
-        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &order, NULL), CPROF_OK);
-        if (recorded) {
-            CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
-        }
-        tear_down();
-    }
-    CHECK(without.nested_ns == 10 && with.nested_ns == 10);
-    CHECK(without.count == 1 && with.count == 1 && without.max_ms == with.max_ms);
-}
-
 enum { LABELS = 2 };
 
-/* How a node is left in which labels were entered that are still open. */
-typedef enum { FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_ANOTHER_NODE, ORDERS } order;
+/* When labels end that were entered inside a node: before it, or after it was left in one of these ways. */
+typedef enum { INSIDE, FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_ANOTHER_NODE, ORDERS } order;
 
 static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
 {
@@ -721,7 +651,7 @@ static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
     }
 }
 
-/* Calls before, between and after labels that outlive the node. */
+/* Calls before, between and after labels that may outlive the node. */
 static void call_around_labels(order how, bool recorded)
 {
     cprof_span *labels[LABELS] = {NULL};
@@ -738,22 +668,26 @@ static void call_around_labels(order how, bool recorded)
         labels[i] = open_record(i == 0 ? "first" : "second");
     }
     call(inner);
-    leave_node(how, node, &steps);
+    if (how != INSIDE) {
+        leave_node(how, node, &steps);
+    }
     for (int i = 0; i < LABELS; i++) {
         call(inner);
         if (recorded) {
-            close_span(labels[how == FIRST_IN_LAST_OUT ? LABELS - 1 - i : i]);
+            close_span(labels[how == INSIDE || how == FIRST_IN_LAST_OUT ? LABELS - 1 - i : i]);
         }
+    }
+    if (how == INSIDE) {
+        leave_node(how, node, &steps);
     }
     call(inner);
     close_span(around);
 }
 
-TEST(labels_that_outlive_nodes_change_no_figure)
+TEST(statistics_are_the_same_beside_a_recording)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_figures without;
-    cprof_figures with;
+    cprof_figures figures[2];
     uint64_t place;
     for (int how = 0; how < ORDERS; how++) {
         for (int recorded = 0; recorded < 2; recorded++) {
@@ -761,15 +695,14 @@ TEST(labels_that_outlive_nodes_change_no_figure)
             cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
             cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
             call_around_labels(how, recorded);
-            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &place, NULL), CPROF_OK);
-            if (recorded) {
-                CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
-            }
-            tear_down();
+            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &place, NULL), CPROF_OK);
+            CHECK(session == NULL || cprof_recording_finish(session, NULL, true) == CPROF_OK);
+            CHECK_EQUAL(figures[recorded].count, 2);
+            CHECK_EQUAL(figures[recorded].self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
+            CHECK_EQUAL(figures[recorded].nested_ns, figures[0].nested_ns);
+            CHECK(figures[recorded].max_ms == figures[0].max_ms);
         }
-        CHECK(without.count == 2 && with.count == 2);
-        CHECK(without.nested_ns == with.nested_ns && without.self_unknown == with.self_unknown);
-        CHECK_EQUAL(without.self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
+        CHECK(how != INSIDE || figures[0].nested_ns == 90);
     }
 }
 
@@ -890,7 +823,6 @@ TEST(every_allocation_may_fail)
         }
         made = fake_alloc_has_failed() ? 0 : 1;
         fake_alloc_fail(0);
-        tear_down();
     }
 }
 
@@ -1026,20 +958,6 @@ static void *make_events_on(void *unused)
     return unused;
 }
 
-static void run_threads(pthread_t *threads, void *(*body)(void *))
-{
-    for (int i = 0; i < THREADS; i++) {
-        threads[i] = check_thread(body, NULL);
-    }
-}
-
-static void join_threads(const pthread_t *threads)
-{
-    for (int i = 0; i < THREADS; i++) {
-        check_join(threads[i]);
-    }
-}
-
 static void check_well_formed(const cprof_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
@@ -1062,17 +980,14 @@ TEST(what_is_kept_and_what_is_dropped_are_all)
     cprof_clock_set_test(NULL);
     for (int newest = 0; newest < 2; newest++) {
         set_up();
-        pthread_t threads[THREADS];
         made = 0;
         cprof_recording_session *session = start(SMALL_RING, newest, false);
-        run_threads(threads, make_events);
-        join_threads(threads);
+        check_threads(THREADS, make_events, NULL, 0);
         cprof_table *table = finish(session);
         CHECK_EQUAL(made, THREADS * (events_of_each / DEPTH) * DEPTH);
         CHECK_EQUAL(table->count + table->dropped, made);
         CHECK(table->count >= SMALL_RING && table->count <= (size_t)THREADS * SMALL_RING);
         check_well_formed(table);
-        tear_down();
     }
 }
 
@@ -1082,7 +997,9 @@ TEST(ends_while_threads_go_on)
     cprof_clock_set_test(NULL);
     pthread_t threads[THREADS];
     atomic_store(&go_on, true);
-    run_threads(threads, make_events_on);
+    for (int i = 0; i < THREADS; i++) {
+        threads[i] = check_thread(make_events_on, NULL);
+    }
     for (int i = 0; i < 20; i++) {
         cprof_recording_session *session = start(i % 2 == 0 ? 100 : 5000, i % 3 == 0, i % 5 == 0);
         for (int j = 0; j < 3; j++) {
@@ -1091,13 +1008,14 @@ TEST(ends_while_threads_go_on)
             cprof_recording_resume(session);
         }
         cprof_table *table = new_table();
-        CHECK(table != NULL);
         CHECK_EQUAL(cprof_recording_finish(session, table, false), CPROF_OK);
         CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
         check_well_formed(table);
     }
     atomic_store(&go_on, false);
-    join_threads(threads);
+    for (int i = 0; i < THREADS; i++) {
+        check_join(threads[i]);
+    }
 }
 
 /* A thread that has stopped in the middle of an event holds nobody up for long; its events count as dropped (C10). */
@@ -1175,9 +1093,7 @@ TEST(threads_that_come_and_go)
     cprof_recording_session *session = start(1000, false, false);
     uint64_t before = fake_alloc_mapped_bytes();
     for (int i = 0; i < 200; i++) {
-        pthread_t other;
-        other = check_thread(call_once, NULL);
-        check_join(other);
+        check_in_thread(call_once, NULL);
     }
     CHECK(fake_alloc_mapped_bytes() - before < 100 * 4096);
     cprof_table *table = finish(session);
