@@ -68,6 +68,16 @@ static void add_brief(brief wanted)
     add(&row);
 }
 
+/* A row of another thread. */
+static cprof_row row_between(cprof_ns start_ns, cprof_ns end_ns)
+{
+    cprof_row row = cprof_row_none;
+    row.start_ns = start_ns;
+    row.end_ns = end_ns;
+    row.track = track_of(1, 1);
+    return row;
+}
+
 /* Begins a new table. */
 static void fill(const brief *rows, size_t count)
 {
@@ -78,6 +88,13 @@ static void fill(const brief *rows, size_t count)
     }
     finish();
 }
+
+#define HOST .kind = CPROF_KIND_HOST
+#define STEP .kind = CPROF_KIND_STEP
+#define DEVICE .kind = CPROF_KIND_DEVICE
+#define INSTANT .kind = CPROF_KIND_INSTANT
+#define COUNTER .kind = CPROF_KIND_COUNTER
+#define SUSPENDABLE .flags = CPROF_ROW_SUSPENDABLE
 
 /* Braces for a row, the rest of it by the names of the fields. */
 #define ROW(begin, finish, name, ...) {.start = (begin), .end = (finish), .letter = (name), __VA_ARGS__}
@@ -427,13 +444,11 @@ static void check_random_order(size_t count, uint64_t range, uint64_t *random)
     uint64_t sum = 0;
     set_up();
     for (size_t i = 0; i < count; i++) {
-        cprof_row row = cprof_row_none;
-        row.start_ns = (cprof_ns)(check_random(random) % range) + (cprof_ns)(i / 2);
-        row.end_ns = row.start_ns + (cprof_ns)(check_random(random) % 3);
+        cprof_ns start_ns = (cprof_ns)(check_random(random) % range) + (cprof_ns)(i / 2);
+        cprof_row row = row_between(start_ns, start_ns + (cprof_ns)(check_random(random) % 3));
         row.correlation = (int64_t)i;
         row.device = (int32_t)i;
         row.outcome = (uint8_t)(i % 251);
-        row.track = track_of(1, 1);
         add(&row);
         sum += i;
     }
@@ -489,11 +504,8 @@ TEST(parents_by_ids)
     check_parents("ABCDEFG", "-AB"
                              "B-A-");
     CHECK_EQUAL(table->parent_span[row_of('E')], 77);
-}
 
-/* No row has an id, though some name a parent. */
-TEST(parents_that_are_missing)
-{
+    /* no row has an id, though some name a parent */
     FILL(ROW(1, 9, 'A'), ROW(2, 3, 'B', .parent_span = 5));
     CHECK(table->span == NULL);
     check_parents("AB", "--");
@@ -529,12 +541,9 @@ TEST(many_ids)
         ids[i] = check_random(&random);
     }
     for (size_t i = MANY; i-- > 0;) {
-        cprof_row row = cprof_row_none;
-        row.start_ns = (cprof_ns)i;
-        row.end_ns = 2 * MANY - (cprof_ns)i;
+        cprof_row row = row_between((cprof_ns)i, 2 * MANY - (cprof_ns)i);
         row.span = ids[i];
         row.parent_span = i > 0 ? ids[i / 2] : 0;
-        row.track = track_of(1, 1);
         add(&row);
     }
     finish();
@@ -548,11 +557,9 @@ TEST(many_ids)
 
 TEST(parents_by_time)
 {
-    FILL(ROW(0, 100000, 'A', .kind = CPROF_KIND_HOST), ROW(10000, 50000, 'B', .kind = CPROF_KIND_HOST),
-         ROW(20000, 30000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 30000, 'D', .kind = CPROF_KIND_HOST),
-         ROW(60000, 70000, 'E', .kind = CPROF_KIND_HOST), ROW(25000, 26000, 'F', .track = 1),
-         ROW(100000, 110000, 'G', .kind = CPROF_KIND_HOST), ROW(110000, 110000, 'H', .kind = CPROF_KIND_HOST),
-         ROW(0, 0, 'I', .kind = CPROF_KIND_HOST));
+    FILL(ROW(0, 100000, 'A', HOST), ROW(10000, 50000, 'B', HOST), ROW(20000, 30000, 'C', HOST), ROW(20000, 30000, 'D', HOST),
+         ROW(60000, 70000, 'E', HOST), ROW(25000, 26000, 'F', .track = 1), ROW(100000, 110000, 'G', HOST),
+         ROW(110000, 110000, 'H', HOST), ROW(0, 0, 'I', HOST));
     check_parents("ABCDEFGHI", "-ABCA--GA");
     CHECK(table->lane == NULL);
 }
@@ -560,32 +567,27 @@ TEST(parents_by_time)
 /* Only what lasts takes part. */
 TEST(kinds_without_parents_by_time)
 {
-    FILL(ROW(0, 100, 'S', .kind = CPROF_KIND_STEP), ROW(10, 50, 'A', .kind = CPROF_KIND_HOST),
-         ROW(20, 20, 'I', .kind = CPROF_KIND_INSTANT), ROW(21, 40, 'T', .kind = CPROF_KIND_STEP),
-         ROW(30, 30, 'C', .kind = CPROF_KIND_COUNTER), ROW(30, 31, 'B', .kind = CPROF_KIND_HOST),
-         ROW(30, 31, 'D', .kind = CPROF_KIND_DEVICE), ROW(22, 35, 'E', .kind = CPROF_KIND_DEVICE, .track = 1),
-         ROW(23, 34, 'F', .kind = CPROF_KIND_DEVICE, .track = 1));
+    FILL(ROW(0, 100, 'S', STEP), ROW(10, 50, 'A', HOST), ROW(20, 20, 'I', INSTANT), ROW(21, 40, 'T', STEP),
+         ROW(30, 30, 'C', COUNTER), ROW(30, 31, 'B', HOST), ROW(30, 31, 'D', DEVICE),
+         ROW(22, 35, 'E', .kind = CPROF_KIND_DEVICE, .track = 1), ROW(23, 34, 'F', .kind = CPROF_KIND_DEVICE, .track = 1));
     check_parents("SAITCBDEF", "-----AB-E");
 }
 
 /* Rows of others lie within ours; ours go by their ids. */
 TEST(parents_of_both_sorts)
 {
-    FILL(ROW(0, 100, 'A', .span = 1), ROW(10, 90, 'B', .span = 2, .parent_span = 1), ROW(20, 30, 'c', .kind = CPROF_KIND_HOST),
-         ROW(22, 28, 'd', .kind = CPROF_KIND_HOST), ROW(23, 24, 'E', .span = 3), ROW(23, 24, 'f', .kind = CPROF_KIND_HOST),
-         ROW(95, 96, 'g', .kind = CPROF_KIND_HOST), ROW(200, 210, 'h', .kind = CPROF_KIND_HOST),
-         ROW(201, 202, 'I', .span = 4, .parent_span = 1));
+    FILL(ROW(0, 100, 'A', .span = 1), ROW(10, 90, 'B', .span = 2, .parent_span = 1), ROW(20, 30, 'c', HOST),
+         ROW(22, 28, 'd', HOST), ROW(23, 24, 'E', .span = 3), ROW(23, 24, 'f', HOST), ROW(95, 96, 'g', HOST),
+         ROW(200, 210, 'h', HOST), ROW(201, 202, 'I', .span = 4, .parent_span = 1));
     check_parents("ABcdEfghI", "-ABc-EA-A");
 }
 
 /* Children stick out by what is rounded away, up to a microsecond; what only touches is no child. */
 TEST(rounded_times)
 {
-    FILL(ROW(10000, 20000, 'A', .kind = CPROF_KIND_HOST), ROW(15000, 21000, 'B', .kind = CPROF_KIND_HOST),
-         ROW(16000, 21000, 'C', .kind = CPROF_KIND_HOST), ROW(20000, 21000, 'D', .kind = CPROF_KIND_HOST),
-         ROW(20500, 22001, 'E', .kind = CPROF_KIND_HOST), ROW(30000, 40000, 'F', .kind = CPROF_KIND_HOST),
-         ROW(35000, 41001, 'G', .kind = CPROF_KIND_HOST), ROW(50000, 60000, 'H', .kind = CPROF_KIND_HOST),
-         ROW(60000, 60001, 'J', .kind = CPROF_KIND_HOST), ROW(60001, 60001, 'K', .kind = CPROF_KIND_HOST));
+    FILL(ROW(10000, 20000, 'A', HOST), ROW(15000, 21000, 'B', HOST), ROW(16000, 21000, 'C', HOST), ROW(20000, 21000, 'D', HOST),
+         ROW(20500, 22001, 'E', HOST), ROW(30000, 40000, 'F', HOST), ROW(35000, 41001, 'G', HOST), ROW(50000, 60000, 'H', HOST),
+         ROW(60000, 60001, 'J', HOST), ROW(60001, 60001, 'K', HOST));
     check_parents("ABCDEFGHJK", "-AB------J");
     CHECK_EQUAL(lane_of('G'), 1); /* that is no rounding */
     check_lanes("ABCDEFHJK", "000000000");
@@ -594,9 +596,8 @@ TEST(rounded_times)
 /* Times at the ends of what 64 bits hold are only times. */
 TEST(extreme_times)
 {
-    FILL(ROW(INT64_MIN, INT64_MAX, 'A', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN, 'B', .kind = CPROF_KIND_HOST),
-         ROW(INT64_MAX, INT64_MAX, 'C', .kind = CPROF_KIND_HOST), ROW(INT64_MIN, INT64_MIN + 1, 'D', .kind = CPROF_KIND_HOST),
-         ROW(INT64_MAX - 1, INT64_MAX, 'E', .kind = CPROF_KIND_HOST), ROW(-5, 5, 'F', .span = 1),
+    FILL(ROW(INT64_MIN, INT64_MAX, 'A', HOST), ROW(INT64_MIN, INT64_MIN, 'B', HOST), ROW(INT64_MAX, INT64_MAX, 'C', HOST),
+         ROW(INT64_MIN, INT64_MIN + 1, 'D', HOST), ROW(INT64_MAX - 1, INT64_MAX, 'E', HOST), ROW(-5, 5, 'F', .span = 1),
          ROW(-6, INT64_MAX, 'G', .span = 2));
     check_parents("ABCDEFG", "-DEAG--");
 }
@@ -611,12 +612,10 @@ static void add_nested(uint64_t *random)
     int32_t made = 0;
     for (cprof_ns now = 0; table->count < ROWS; now += (cprof_ns)(check_random(random) % 3) * 2000) {
         if (depth < DEEPEST && check_random(random) % 2 == 0) {
-            cprof_row row = cprof_row_none;
-            row.start_ns = now;
+            cprof_row row = row_between(now, now);
             row.kind = CPROF_KIND_HOST;
             row.device = made++;
             row.correlation = depth > 0 ? open[depth - 1].device : -1;
-            row.track = track_of(1, 1);
             open[depth++] = row;
             now += 2000;
         } else if (depth > 0) {
@@ -675,11 +674,9 @@ TEST(random_overlaps)
         uint64_t random = seed;
         set_up();
         for (int i = 0; i < ROWS; i++) {
-            cprof_row row = cprof_row_none;
-            row.start_ns = (cprof_ns)(check_random(&random) % 100) * 5000;
-            row.end_ns = row.start_ns + (cprof_ns)(check_random(&random) % 20) * 5000;
+            cprof_ns start_ns = (cprof_ns)(check_random(&random) % 100) * 5000;
+            cprof_row row = row_between(start_ns, start_ns + (cprof_ns)(check_random(&random) % 20) * 5000);
             row.kind = CPROF_KIND_HOST;
-            row.track = track_of(1, 1);
             add(&row);
         }
         finish();
@@ -688,8 +685,6 @@ TEST(random_overlaps)
         }
     }
 }
-
-#define SUSPENDABLE .flags = CPROF_ROW_SUSPENDABLE
 
 /* Tasks that run by turns: each has a lane of its own, with what it calls. */
 TEST(lanes_of_tasks)
@@ -710,7 +705,7 @@ TEST(lanes_of_generators)
          ROW(20, 30, 'n', .span = 3, .parent_span = 1), ROW(31, 35, 'g', .span = 4, .parent_span = 2),
          ROW(40, 50, 'o', .span = 5, .parent_span = 1), ROW(41, 45, 'p', .span = 6, .parent_span = 5),
          ROW(910, 990, 'H', .span = 7, .parent_span = 1, SUSPENDABLE), ROW(920, 930, 'h', .span = 8, .parent_span = 7),
-         ROW(42, 43, 'q', .kind = CPROF_KIND_HOST), ROW(32, 33, 'r', .kind = CPROF_KIND_HOST));
+         ROW(42, 43, 'q', HOST), ROW(32, 33, 'r', HOST));
     check_lanes("MGngopHhqr", "0101000001");
 
     FILL(ROW(10, 900, 'G', .span = 2, SUSPENDABLE), ROW(15, 800, 'K', .span = 3, SUSPENDABLE), ROW(20, 30, 'n', .span = 4),
@@ -723,7 +718,7 @@ TEST(lanes_of_generators_that_share_nothing)
 {
     FILL(ROW(0, 10, 'n', .span = 1), ROW(10, 20, 'G', .span = 2, SUSPENDABLE), ROW(20, 30, 'm', .span = 3),
          ROW(20, 25, 'H', .span = 4, .parent_span = 3, SUSPENDABLE), ROW(21, 22, 'x', .span = 5, .track = 1),
-         ROW(22, 23, 'S', .kind = CPROF_KIND_STEP));
+         ROW(22, 23, 'S', STEP));
     CHECK(table->lane == NULL);
 }
 
@@ -741,7 +736,7 @@ TEST(lanes_of_orphans)
 
 TEST(lanes_of_steps)
 {
-    FILL(ROW(0, 100, 'M', .span = 1), ROW(10, 40, 'S', .kind = CPROF_KIND_STEP), ROW(40, 70, 'T', .kind = CPROF_KIND_STEP),
+    FILL(ROW(0, 100, 'M', .span = 1), ROW(10, 40, 'S', STEP), ROW(40, 70, 'T', STEP),
          ROW(15, 20, 'a', .span = 2, .parent_span = 1), ROW(45, 75, 'b', .span = 3, .parent_span = 1),
          ROW(50, 55, 'c', .span = 4, .parent_span = 3));
     check_lanes("MSTabc", "000011");
@@ -759,8 +754,7 @@ TEST(lanes_of_moments)
 /* What does not last keeps the first lane. */
 TEST(rows_without_lanes)
 {
-    FILL(ROW(0, 10, 'A'), ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
-         ROW(7, 7, 'D', .kind = CPROF_KIND_INSTANT, .span = 5, .parent_span = 6));
+    FILL(ROW(0, 10, 'A'), ROW(6, 6, 'C', COUNTER), ROW(7, 7, 'D', INSTANT, .span = 5, .parent_span = 6));
     CHECK(table->lane == NULL);
 }
 
@@ -768,11 +762,9 @@ TEST(rows_without_lanes)
 TEST(lanes_of_devices)
 {
     enum { CALL = 7, US = 1000 };
-    FILL(ROW(0, 90 * US, 'H', .span = CALL, .track = 1), ROW(0, 20 * US, 'N', .kind = CPROF_KIND_DEVICE),
-         ROW(1 * US, 9 * US, 'a', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
-         ROW(6 * US, 15 * US, 'B', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
-         ROW(12 * US, 40 * US, 'C', .kind = CPROF_KIND_DEVICE), ROW(39500, 45 * US, 'D', .kind = CPROF_KIND_DEVICE),
-         ROW(41 * US, 60 * US, 'E', .kind = CPROF_KIND_DEVICE));
+    FILL(ROW(0, 90 * US, 'H', .span = CALL, .track = 1), ROW(0, 20 * US, 'N', DEVICE),
+         ROW(1 * US, 9 * US, 'a', .parent_span = CALL, DEVICE), ROW(6 * US, 15 * US, 'B', .parent_span = CALL, DEVICE),
+         ROW(12 * US, 40 * US, 'C', DEVICE), ROW(39500, 45 * US, 'D', DEVICE), ROW(41 * US, 60 * US, 'E', DEVICE));
     check_lanes("HNaBCDE", "0001201");
     CHECK_EQUAL(table->tracks[table->track[0]].lanes + table->tracks[table->track[1]].lanes, 2);
 }
@@ -781,11 +773,8 @@ TEST(more_than_all_lanes)
 {
     enum { ROWS = CPROF_TABLE_MAX_LANES + 50 };
     for (int i = 0; i < ROWS; i++) {
-        cprof_row row = cprof_row_none;
-        row.start_ns = i;
-        row.end_ns = 1000 + i;
+        cprof_row row = row_between(i, 1000 + i);
         row.span = (uint64_t)i + 1;
-        row.track = track_of(1, 1);
         add(&row);
     }
     finish();
@@ -906,16 +895,6 @@ static void check_script(void)
     }
 }
 
-/* Nothing is found without memory; with it, everything. */
-static void check_unfinished(void)
-{
-    CHECK(!table->finished && table->lane == NULL);
-    CHECK_EQUAL(table->count, SCRIPT_ROWS);
-    for (size_t i = 0; i < table->count; i++) {
-        CHECK_EQUAL(table->parent[i], NO_PARENT);
-    }
-}
-
 TEST(rows_without_memory)
 {
     int refusals = 0;
@@ -947,7 +926,11 @@ TEST(finish_without_memory)
         failed = fake_alloc_has_failed();
         CHECK(status == (failed ? CPROF_NO_MEMORY : CPROF_OK));
         if (failed) {
-            check_unfinished();
+            CHECK(!table->finished && table->lane == NULL);
+            CHECK_EQUAL(table->count, SCRIPT_ROWS);
+            for (size_t i = 0; i < table->count; i++) {
+                CHECK_EQUAL(table->parent[i], NO_PARENT);
+            }
             finish();
         }
         CHECK_EQUAL(failed ? ALLOCATIONS + 1 : nth, ALLOCATIONS + 1);
