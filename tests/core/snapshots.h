@@ -39,6 +39,7 @@ enum {
 };
 
 #define TWO_63 (UINT64_C(1) << 63)
+#define MS INT64_C(1000000) /* in ns */
 
 /* What a test makes by these functions is kept until its end. */
 static struct {
@@ -169,6 +170,42 @@ static inline cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
     return copy;
 }
 
+static inline uint64_t random_bits(void)
+{
+    static uint64_t state = 5;
+    return check_random(&state);
+}
+
+enum { MOST_PARTS = 5, MERGE_ORDERS = 50 };
+
+/* Merges in a random order, in random groups. */
+static inline cprof_snapshot *merge_at_random(cprof_snapshot *const *parts, size_t count)
+{
+    cprof_snapshot *left[MOST_PARTS];
+    CHECK(count <= MOST_PARTS);
+    for (size_t i = 0; i < count; i++) {
+        left[i] = round_trip(parts[i]);
+    }
+    while (count > 1) {
+        size_t a = random_bits() % count;
+        cprof_snapshot *one = left[a];
+        left[a] = left[--count];
+        size_t b = random_bits() % count;
+        left[b] = merge_two(one, left[b]);
+    }
+    return left[0];
+}
+
+/* The one result of merging in any order. */
+static inline cprof_snapshot *merge_in_all_orders(cprof_snapshot *const *parts, size_t count)
+{
+    cprof_snapshot *merged = merge((const cprof_snapshot *const *)parts, count);
+    for (int i = 0; i < MERGE_ORDERS; i++) {
+        CHECK(equal(merged, merge_at_random(parts, count)));
+    }
+    return merged;
+}
+
 /* By so many bits, as ECMA-182 defines the polynomial. */
 static inline uint64_t divided(uint64_t crc, unsigned bits)
 {
@@ -218,6 +255,20 @@ static inline void expect_refused(const uint8_t *bytes, size_t size)
 {
     cprof_snapshot *snapshot = NULL;
     CHECK(decode(bytes, size, &snapshot, NULL) == CPROF_BAD_FORMAT && snapshot == NULL);
+}
+
+/* Every cut and every changed bit of `bytes`, and one byte more. */
+static inline void expect_damage_refused(uint8_t *bytes, size_t size)
+{
+    for (size_t cut = 0; cut < size; cut++) {
+        expect_refused(bytes, cut);
+    }
+    expect_refused(bytes, size + 1);
+    for (size_t bit = 0; bit < size * 8; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        expect_refused(bytes, size);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
 }
 
 /* Puts `value` into an encoding, and expects that the result is refused for a reason that begins with `text`. */

@@ -95,6 +95,10 @@ typedef struct {
     uint64_t number, taken_ns, offset, length, flags, error, checksum;
 } commit;
 
+/* Of the file that was read last. */
+static commit latest;
+static size_t part_count;
+
 static uint64_t load(const uint8_t *at, unsigned width)
 {
     uint64_t value = 0;
@@ -123,17 +127,17 @@ static commit latest_of(int descriptor)
 }
 
 /* The statistics of the latest commit, which may be overwritten while they are read. */
-static uint8_t *read_statistics(const char *file, commit *latest)
+static uint8_t *read_statistics(const char *file)
 {
     int descriptor = open(file, O_RDONLY);
     CHECK(descriptor >= 0);
     for (int i = 0; i < 1000; i++) {
-        *latest = latest_of(descriptor);
-        CHECK(latest->number > 0);
-        uint8_t *bytes = malloc(latest->length);
+        latest = latest_of(descriptor);
+        CHECK(latest.number > 0);
+        uint8_t *bytes = malloc(latest.length);
         CHECK(bytes != NULL);
-        CHECK_EQUAL(pread(descriptor, bytes, latest->length, (off_t)latest->offset), latest->length);
-        if (cprof_checksum(bytes, latest->length) == latest->checksum) {
+        CHECK_EQUAL(pread(descriptor, bytes, latest.length, (off_t)latest.offset), latest.length);
+        if (cprof_checksum(bytes, latest.length) == latest.checksum) {
             (void)close(descriptor);
             return bytes;
         }
@@ -148,12 +152,12 @@ typedef struct {
     cprof_snapshot *snapshot;
 } part;
 
-static size_t read_parts(const char *file, part *parts, size_t most, commit *latest)
+static void read_parts(const char *file, part *parts, size_t most)
 {
-    uint8_t *bytes = read_statistics(file, latest);
-    uint64_t count = load(bytes, 8);
+    uint8_t *bytes = read_statistics(file);
+    part_count = load(bytes, 8);
     size_t at = 8;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < part_count; i++) {
         part found = {.flags = load(bytes + at + 4, 4), .refused = load(bytes + at + 8, 8)};
         size_t label = load(bytes + at, 4);
         size_t size = load(bytes + at + 16, 8);
@@ -168,9 +172,8 @@ static size_t read_parts(const char *file, part *parts, size_t most, commit *lat
             cprof_snapshot_destroy(found.snapshot);
         }
     }
-    CHECK_EQUAL(at, latest->length);
+    CHECK_EQUAL(at, latest.length);
     free(bytes);
-    return count;
 }
 
 static cprof_status add_count(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
@@ -190,13 +193,13 @@ static uint64_t samples_in(const cprof_snapshot *snapshot)
     return samples;
 }
 
-/* The samples of all parts of the file; *count receives the number of parts. */
-static uint64_t samples_of(const char *file, size_t *count, commit *latest)
+/* The samples of all parts of the file. */
+static uint64_t samples_of(const char *file)
 {
     part parts[8];
     uint64_t samples = 0;
-    *count = read_parts(file, parts, COUNT_OF(parts), latest);
-    for (size_t i = 0; i < *count && i < COUNT_OF(parts); i++) {
+    read_parts(file, parts, COUNT_OF(parts));
+    for (size_t i = 0; i < part_count && i < COUNT_OF(parts); i++) {
         samples += samples_in(parts[i].snapshot);
         cprof_snapshot_destroy(parts[i].snapshot);
     }
@@ -205,15 +208,24 @@ static uint64_t samples_of(const char *file, size_t *count, commit *latest)
 
 /* ---- What is tested */
 
-static cprof_live *opened(uint64_t room, uint64_t interval_ns)
+static cprof_live *opened_by(cprof_live_plan plan)
 {
-    int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    CHECK(descriptor >= 0);
-    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, (off_t)(CPROF_LIVE_AREAS + 2 * room)), 0);
     cprof_live *live;
-    const cprof_live_plan plan = {.descriptor = descriptor, .room = room, .interval_ns = interval_ns};
     CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
     return live;
+}
+
+static cprof_live *opened_at(const char *file, uint64_t room, uint64_t interval_ns, const _Atomic uint64_t *errors)
+{
+    int descriptor = open(file, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(descriptor >= 0);
+    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, (off_t)(CPROF_LIVE_AREAS + 2 * room)), 0);
+    return opened_by((cprof_live_plan){.descriptor = descriptor, .room = room, .interval_ns = interval_ns, .errors = errors});
+}
+
+static cprof_live *opened(uint64_t room)
+{
+    return opened_at(path, room, NEVER_NS, NULL);
 }
 
 static int committed(cprof_live *live)
@@ -236,13 +248,29 @@ static void add(cprof_live *live, cprof_registry *registry, const char *label)
     CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_OK);
 }
 
-static void what_was_counted_is_in_the_file(void)
+static cprof_registry *registry_in(cprof_live *live, const char *label)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
-    commit latest;
-    size_t count;
-    CHECK_EQUAL(samples_of(path, &count, &latest), 0);
-    CHECK_EQUAL(count, 0);
+    cprof_registry *registry = registry_made(0);
+    add(live, registry, label);
+    return registry;
+}
+
+static void record_one(cprof_registry *registry)
+{
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+}
+
+static void end(cprof_live *live, cprof_registry *registry)
+{
+    closed(live);
+    cprof_process_end_registry(registry);
+}
+
+TEST(what_was_counted_is_in_the_file)
+{
+    cprof_live *live = opened(ROOM);
+    CHECK_EQUAL(samples_of(path), 0);
+    CHECK_EQUAL(part_count, 0);
     cprof_registry *registry = registry_made(0);
     cprof_registry *other = registry_made(0);
     _Atomic uint64_t errors = 3;
@@ -250,13 +278,14 @@ static void what_was_counted_is_in_the_file(void)
     CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_OK);
     CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_IN_USE);
     add(live, other, "second");
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1.5);
+    record_one(registry);
     cprof_registry_configure(other, 0, 0, false);
     (void)committed(live);
     CHECK_EQUAL(state.commits, 2);
     CHECK_EQUAL(state.error, 0);
     part parts[2];
-    CHECK_EQUAL(read_parts(path, parts, 2, &latest), 2);
+    read_parts(path, parts, 2);
+    CHECK_EQUAL(part_count, 2);
     CHECK_EQUAL(latest.flags, 0);
     CHECK_EQUAL(state.bytes, latest.length);
     CHECK(strcmp(parts[0].label, "first") == 0 && strcmp(parts[1].label, "second") == 0);
@@ -268,79 +297,66 @@ static void what_was_counted_is_in_the_file(void)
     CHECK_EQUAL(parts[1].snapshot->note_count, 1);
     cprof_snapshot_destroy(parts[0].snapshot);
     cprof_snapshot_destroy(parts[1].snapshot);
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1.5);
+    record_one(registry);
     closed(live);
-    CHECK_EQUAL(samples_of(path, &count, &latest), 2);
+    CHECK_EQUAL(samples_of(path), 2);
     CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
     cprof_process_end_registry(registry);
     cprof_process_end_registry(other);
 }
 
-static void what_has_gone_stays(void)
+TEST(what_has_gone_stays)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
-    size_t count;
-    commit latest;
+    cprof_live *live = opened(ROOM);
     for (int i = 0; i < MANY_GONE; i++) {
-        cprof_registry *registry = registry_made(0);
-        add(live, registry, "a pipeline");
+        cprof_registry *registry = registry_in(live, "a pipeline");
         if (i % 2 == 0) {
-            cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+            record_one(registry);
         }
         cprof_process_end_registry(registry);
     }
     cprof_registry *registry = registry_made(0);
     for (int i = 0; i < MANY_GONE; i++) {
         add(live, registry, "again");
-        cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+        record_one(registry);
         cprof_live_remove(registry);
         cprof_registry_reset(registry);
     }
     cprof_live_remove(registry);
     closed(live);
     part parts[1];
-    CHECK_EQUAL(read_parts(path, parts, 1, &latest), 1);
+    read_parts(path, parts, 1);
+    CHECK_EQUAL(part_count, 1);
     CHECK_EQUAL(parts[0].flags, CPROF_LIVE_GONE);
     CHECK(parts[0].snapshot->is_merged && parts[0].snapshot->source_count <= CPROF_LIVE_SOURCES);
     cprof_snapshot_destroy(parts[0].snapshot);
-    CHECK_EQUAL(samples_of(path, &count, &latest), MANY_GONE / 2 + MANY_GONE);
+    CHECK_EQUAL(samples_of(path), MANY_GONE / 2 + MANY_GONE);
     cprof_process_end_registry(registry);
 }
 
-static void record_one(cprof_registry *registry)
-{
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
-}
-
 /* Out, back with what it has counted, out again; anew; into another file and back. */
-static void who_comes_back_is_counted_once(void)
+TEST(who_comes_back_is_counted_once)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
+    cprof_live *live = opened(ROOM);
     char second[64];
     (void)snprintf(second, sizeof second, "%s.second", path);
-    int descriptor = open(second, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, CPROF_LIVE_AREAS + 2 * ROOM), 0);
-    const cprof_live_plan plan = {.descriptor = descriptor, .room = ROOM, .interval_ns = NEVER_NS};
-    cprof_live *other;
-    CHECK_EQUAL(cprof_live_open(&plan, &other), 0);
+    cprof_live *other = opened_at(second, ROOM, NEVER_NS, NULL);
     cprof_registry *stays = registry_made(0);
     cprof_registry *registry = registry_made(0);
-    size_t count;
-    commit latest;
     add(live, stays, "stays");
     record_one(stays);
     for (uint64_t i = 1; i <= 3; i++) {
         add(live, registry, "comes and goes");
         record_one(registry);
         CHECK_EQUAL(committed(live), 0);
-        CHECK_EQUAL(samples_of(path, &count, &latest), 1 + i);
-        CHECK_EQUAL(count, 2);
+        CHECK_EQUAL(samples_of(path), 1 + i);
+        CHECK_EQUAL(part_count, 2);
         cprof_live_remove(registry);
         add(other, registry, "elsewhere");
         CHECK_EQUAL(committed(live), 0);
         CHECK_EQUAL(committed(other), 0);
-        CHECK_EQUAL(samples_of(path, &count, &latest), 1 + i);
-        CHECK_EQUAL(samples_of(second, &count, &latest), i);
+        CHECK_EQUAL(samples_of(path), 1 + i);
+        CHECK_EQUAL(samples_of(second), i);
         cprof_live_remove(registry);
     }
     cprof_registry_reset(registry);
@@ -348,29 +364,25 @@ static void who_comes_back_is_counted_once(void)
     record_one(registry);
     cprof_live_remove(registry);
     CHECK_EQUAL(committed(live), 0);
-    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
+    CHECK_EQUAL(samples_of(path), 1 + 3 + 1);
     cprof_process_end_registry(registry);
     CHECK_EQUAL(committed(live), 0);
-    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
+    CHECK_EQUAL(samples_of(path), 1 + 3 + 1);
     cprof_live_remove(stays);
     closed(live); /* while a registry is there that has left it */
     cprof_process_end_registry(stays);
-    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
-    CHECK_EQUAL(count, 1);
+    CHECK_EQUAL(samples_of(path), 1 + 3 + 1);
+    CHECK_EQUAL(part_count, 1);
     closed(other);
-    CHECK_EQUAL(samples_of(second, &count, &latest), 3);
+    CHECK_EQUAL(samples_of(second), 3);
     CHECK_EQUAL(unlink(second), 0);
 }
 
 /* Those of the module are counted once for the file, and so are statistics that could not be kept. */
-static void faults_are_counted_once(void)
+TEST(faults_are_counted_once)
 {
-    int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, CPROF_LIVE_AREAS + 2 * ROOM), 0);
     _Atomic uint64_t of_module = 5;
-    const cprof_live_plan plan = {.descriptor = descriptor, .room = ROOM, .interval_ns = NEVER_NS, .errors = &of_module};
-    cprof_live *live;
-    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    cprof_live *live = opened_at(path, ROOM, NEVER_NS, &of_module);
     cprof_registry *registries[3];
     _Atomic uint64_t errors[3] = {1, 10, 100};
     for (int i = 0; i < 3; i++) {
@@ -379,13 +391,12 @@ static void faults_are_counted_once(void)
         CHECK_EQUAL(cprof_live_add(live, registries[i], &about), CPROF_OK);
         record_one(registries[i]);
     }
-    commit latest;
     for (uint64_t i = 0; i < 4; i++) {
         part parts[3];
         CHECK_EQUAL(committed(live), 0);
-        size_t count = read_parts(path, parts, 3, &latest);
+        read_parts(path, parts, 3);
         uint64_t sum = 0;
-        for (size_t k = 0; k < count; k++) {
+        for (size_t k = 0; k < part_count; k++) {
             sum += parts[k].snapshot->internal_errors;
             cprof_snapshot_destroy(parts[k].snapshot);
         }
@@ -406,41 +417,34 @@ static void record_keys(cprof_registry *registry, int count)
     }
 }
 
-static void it_grows_with_what_is_counted(void)
+TEST(it_grows_with_what_is_counted)
 {
-    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "many keys");
-    size_t count;
-    commit latest;
+    cprof_live *live = opened(SMALL_ROOM);
+    cprof_registry *registry = registry_in(live, "many keys");
     for (int keys = 1; keys <= MANY_KEYS; keys += MANY_KEYS / 8) {
         record_keys(registry, keys);
         (void)committed(live);
         CHECK_EQUAL(committed(live), 0);
-        uint64_t samples = samples_of(path, &count, &latest);
+        uint64_t samples = samples_of(path);
         CHECK(samples >= (uint64_t)keys);
     }
     struct stat file;
     CHECK_EQUAL(stat(path, &file), 0);
     CHECK((uint64_t)file.st_size >= 2 * latest.length && (uint64_t)file.st_blocks * 512 >= 2 * latest.length);
-    closed(live);
-    cprof_process_end_registry(registry);
+    end(live, registry);
 }
 
-static void a_full_disk_leaves_the_latest(void)
+TEST(a_full_disk_leaves_the_latest)
 {
-    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "a full disk");
+    cprof_live *live = opened(SMALL_ROOM);
+    cprof_registry *registry = registry_in(live, "a full disk");
     record_keys(registry, 1);
     (void)committed(live);
     refuses_room = 1;
     record_keys(registry, MANY_KEYS);
-    size_t count;
-    commit latest;
     for (int i = 0; i < 3; i++) {
         CHECK_EQUAL(committed(live), ENOSPC);
-        CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+        CHECK_EQUAL(samples_of(path), 1);
         CHECK_EQUAL(latest.flags, CPROF_LIVE_STALE);
         CHECK_EQUAL(latest.error, ENOSPC);
     }
@@ -448,62 +452,55 @@ static void a_full_disk_leaves_the_latest(void)
     refuses_writes = 1;
     CHECK_EQUAL(committed(live), EIO);
     refuses_writes = 0;
-    CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+    CHECK_EQUAL(samples_of(path), 1);
     cuts_writes = 1;
     closed(live);
     cuts_writes = 0;
     CHECK_EQUAL(state.error, 0);
-    CHECK_EQUAL(samples_of(path, &count, &latest), MANY_KEYS + 1);
+    CHECK_EQUAL(samples_of(path), MANY_KEYS + 1);
     CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
     cprof_process_end_registry(registry);
 }
 
 /* The disk takes the statistics, but not which ones are the latest: those that it refers to must stay. */
-static void without_its_record_nothing_is_overwritten(void)
+TEST(without_its_record_nothing_is_overwritten)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "a broken disk");
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "a broken disk");
     record_one(registry);
     CHECK_EQUAL(committed(live), 0);
-    size_t count;
-    commit latest;
     refuses_records = 1;
     for (int i = 0; i < 4; i++) {
         record_one(registry);
         CHECK_EQUAL(committed(live), EIO);
-        CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+        CHECK_EQUAL(samples_of(path), 1);
     }
     refuses_records = 0;
     CHECK_EQUAL(committed(live), 0);
-    CHECK_EQUAL(samples_of(path, &count, &latest), 5);
-    closed(live);
-    cprof_process_end_registry(registry);
+    CHECK_EQUAL(samples_of(path), 5);
+    end(live, registry);
 }
 
-static void signals_interrupt_nothing(void)
+TEST(signals_interrupt_nothing)
 {
-    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "signals");
+    cprof_live *live = opened(SMALL_ROOM);
+    cprof_registry *registry = registry_in(live, "signals");
     record_keys(registry, MANY_KEYS);
     interruptions = 2; /* of the room */
     CHECK_EQUAL(committed(live), 0);
     interruptions = 2; /* and of a write */
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(interruptions, 0);
-    closed(live);
-    cprof_process_end_registry(registry);
+    end(live, registry);
 }
 
 /* Somebody deletes the file, which those go on to read that have it open; or cuts it. */
-static void what_others_do_to_it_is_noticed(void)
+TEST(what_others_do_to_it_is_noticed)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
+    cprof_live *live = opened(ROOM);
     char other[64];
     (void)snprintf(other, sizeof other, "%s.other", path);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "deleted");
+    cprof_registry *registry = registry_in(live, "deleted");
     CHECK_EQUAL(link(path, other), 0);
     CHECK_EQUAL(unlink(path), 0);
     record_one(registry);
@@ -524,27 +521,25 @@ static void what_others_do_to_it_is_noticed(void)
     cprof_process_end_registry(registry);
 }
 
-static void a_small_stack_is_asked_for_only(void)
+TEST(a_small_stack_is_asked_for_only)
 {
     refuses_stacks = true;
-    cprof_live *live = opened(ROOM, NEVER_NS);
+    cprof_live *live = opened(ROOM);
     refuses_stacks = false;
     closed(live);
 }
 
-static void a_file_of_its_own_comes_with_the_first_sample(void)
+TEST(a_file_of_its_own_comes_with_the_first_sample)
 {
     char own[64];
     uint8_t head[CPROF_LIVE_HEAD] = "the head";
     (void)snprintf(own, sizeof own, "%s.own", path);
     const cprof_live_plan plan = {.descriptor = -1, .path = own, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
-    cprof_live *live;
-    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "later");
+    cprof_live *live = opened_by(plan);
+    cprof_registry *registry = registry_in(live, "later");
     CHECK_EQUAL(committed(live), 0);
     CHECK(access(own, F_OK) != 0);
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    record_one(registry);
     refuses_room = 1;
     CHECK_EQUAL(committed(live), ENOSPC);
     refuses_room = 0;
@@ -553,9 +548,7 @@ static void a_file_of_its_own_comes_with_the_first_sample(void)
     CHECK(access(own, F_OK) != 0);
     refuses_writes = 0;
     CHECK_EQUAL(committed(live), 0);
-    size_t count;
-    commit latest;
-    CHECK_EQUAL(samples_of(own, &count, &latest), 1);
+    CHECK_EQUAL(samples_of(own), 1);
     int descriptor = open(own, O_RDONLY);
     uint8_t found[CPROF_LIVE_HEAD];
     CHECK_EQUAL(pread(descriptor, found, sizeof found, 0), sizeof found);
@@ -563,8 +556,7 @@ static void a_file_of_its_own_comes_with_the_first_sample(void)
     (void)close(descriptor);
     closed(live);
     CHECK_EQUAL(unlink(own), 0);
-    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
-    closed(live);
+    closed(opened_by(plan));
     CHECK(access(own, F_OK) != 0);
     cprof_process_end_registry(registry);
 }
@@ -574,8 +566,7 @@ static cprof_live *beside(const char *file, cprof_registry *registry)
 {
     uint8_t head[CPROF_LIVE_HEAD] = "the head";
     const cprof_live_plan plan = {.descriptor = -1, .path = file, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
-    cprof_live *live;
-    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    cprof_live *live = opened_by(plan);
     add(live, registry, "beside");
     return live;
 }
@@ -596,7 +587,7 @@ static void leave_killed(const char *file)
 
 /* Names that other processes have, which may have had this one's number, are left to them; links are not followed (D11, D13).
  */
-static void a_file_of_its_own_is_nobody_elses(void)
+TEST(a_file_of_its_own_is_nobody_elses)
 {
     char folder[] = "/tmp/cprof_live_names_XXXXXX";
     CHECK(mkdtemp(folder) != NULL);
@@ -622,24 +613,22 @@ static void a_file_of_its_own_is_nobody_elses(void)
     record_one(registries[1]);
     CHECK_EQUAL(committed(next), 0); /* live-6 */
     refuses_links = 0;
-    size_t count;
-    commit latest;
-    CHECK_EQUAL(samples_of(names[1], &count, &latest), 1);
-    CHECK_EQUAL(samples_of(names[2], &count, &latest), 1);
-    CHECK_EQUAL(samples_of(names[6], &count, &latest), 2);
+    CHECK_EQUAL(samples_of(names[1]), 1);
+    CHECK_EQUAL(samples_of(names[2]), 1);
+    CHECK_EQUAL(samples_of(names[6]), 2);
     CHECK(access(target, F_OK) != 0);
     closed(next);
     leave_killed(own); /* live-6, which has ended well, makes room */
-    CHECK_EQUAL(samples_of(names[6], &count, &latest), 1);
+    CHECK_EQUAL(samples_of(names[6]), 1);
     for (int i = 7; i <= CPROF_LIVE_NAMES; i++) {
         leave_killed(own);
-        CHECK_EQUAL(samples_of(names[i], &count, &latest), 1);
+        CHECK_EQUAL(samples_of(names[i]), 1);
     }
     next = beside(own, registries[2]); /* all names are taken: the first that nobody writes to goes */
     record_keys(registries[2], 3);
     CHECK_EQUAL(committed(next), 0);
-    CHECK_EQUAL(samples_of(own, &count, &latest), 3);
-    CHECK_EQUAL(samples_of(names[2], &count, &latest), 1);
+    CHECK_EQUAL(samples_of(own), 3);
+    CHECK_EQUAL(samples_of(names[2]), 1);
     char text[5] = "";
     CHECK_EQUAL(pread(foreign, text, 4, 0), 4);
     CHECK(strcmp(text, "mine") == 0);
@@ -658,18 +647,16 @@ static void a_file_of_its_own_is_nobody_elses(void)
     }
 }
 
-static void a_path_that_is_too_long(void)
+TEST(a_path_that_is_too_long)
 {
     char longest[PATH_MAX];
     uint8_t head[CPROF_LIVE_HEAD] = {0};
     (void)memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
     const cprof_live_plan plan = {.descriptor = -1, .path = longest, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
-    cprof_live *live;
-    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "nowhere");
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    cprof_live *live = opened_by(plan);
+    cprof_registry *registry = registry_in(live, "nowhere");
+    record_one(registry);
     closed(live);
     CHECK_EQUAL(state.error, ENAMETOOLONG);
     cprof_process_end_registry(registry);
@@ -691,45 +678,40 @@ static void *record_on(void *context)
     return NULL;
 }
 
-static void it_is_whole_while_threads_record(void)
+TEST(it_is_whole_while_threads_record)
 {
-    cprof_live *live = opened(SMALL_ROOM, OFTEN_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "threads");
+    cprof_live *live = opened_at(path, SMALL_ROOM, OFTEN_NS, NULL);
+    cprof_registry *registry = registry_in(live, "threads");
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        CHECK_EQUAL(pthread_create(&threads[i], NULL, record_on, accum_of(registry, "train", "node")), 0);
+        threads[i] = check_thread(record_on, accum_of(registry, "train", "node"));
     }
     uint64_t last = 0;
     uint64_t last_samples = 0;
-    size_t count;
-    commit latest;
     while (last < wanted_commits) {
-        uint64_t samples = samples_of(path, &count, &latest);
+        uint64_t samples = samples_of(path);
         CHECK(latest.number >= last && samples >= last_samples);
         CHECK(samples <= atomic_load(&recorded) + THREADS);
         last = latest.number;
         last_samples = samples;
-        cprof_registry *passing = registry_made(0);
-        add(live, passing, "passing");
+        cprof_registry *passing = registry_in(live, "passing");
         cprof_process_end_registry(passing);
         (void)sched_yield();
     }
     atomic_store(&is_over, true);
     for (int i = 0; i < THREADS; i++) {
-        CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+        check_join(threads[i]);
     }
     closed(live);
-    CHECK_EQUAL(samples_of(path, &count, &latest), recorded);
+    CHECK_EQUAL(samples_of(path), recorded);
     cprof_process_end_registry(registry);
 }
 
-static void a_child_lets_go_of_it(void)
+TEST(a_child_lets_go_of_it)
 {
-    cprof_live *live = opened(ROOM, NEVER_NS);
-    cprof_registry *registry = registry_made(0);
-    add(live, registry, "a parent's");
-    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "a parent's");
+    record_one(registry);
     IN_CHILD
     {
         CHECK(registry->live == NULL);
@@ -744,9 +726,7 @@ static void a_child_lets_go_of_it(void)
     }
     CHECK(registry->live == live);
     closed(live);
-    size_t count;
-    commit latest;
-    CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+    CHECK_EQUAL(samples_of(path), 1);
     CHECK_EQUAL(latest.number, 2);
     CHECK(registry->live == NULL);
     cprof_process_end_registry(registry);
@@ -754,7 +734,7 @@ static void a_child_lets_go_of_it(void)
 
 /* ---- What cannot be had */
 
-static void it_does_not_open_where_nothing_can_be_written(void)
+TEST(it_does_not_open_where_nothing_can_be_written)
 {
     cprof_live *live;
     cprof_live_plan plan = {.descriptor = open("/dev/full", O_WRONLY), .room = ROOM, .interval_ns = NEVER_NS};
@@ -768,8 +748,9 @@ static void it_does_not_open_where_nothing_can_be_written(void)
 }
 
 /* Whatever is refused: what was committed before stays, and the next commit has all. */
-static void without_memory_nothing_is_lost(void)
+TEST(without_memory_nothing_is_lost)
 {
+    fake_alloc_install(); /* in the last test, so that all that it counts is given back */
     uint8_t head[CPROF_LIVE_HEAD] = {0};
     const cprof_live_plan plan = {.descriptor = -1, .path = path, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
     bool opens = false;
@@ -788,7 +769,7 @@ static void without_memory_nothing_is_lost(void)
     bool passes = false;
     for (uint64_t nth = 1; !passes; nth++) {
         CHECK(nth < MOST_ALLOCATIONS);
-        cprof_live *live = opened(ROOM, NEVER_NS);
+        cprof_live *live = opened(ROOM);
         cprof_registry *registry = registry_made(0);
         cprof_registry *other = registry_made(0);
         const cprof_live_about about = {.label = {"label", 5}};
@@ -805,11 +786,9 @@ static void without_memory_nothing_is_lost(void)
         passes = !fake_alloc_has_failed();
         fake_alloc_fail(0);
         CHECK(added == CPROF_OK || added == CPROF_NO_MEMORY);
-        size_t count;
-        commit latest;
         closed(live);
         CHECK_EQUAL(state.error, 0);
-        CHECK(samples_of(path, &count, &latest) == 4 || !passes);
+        CHECK(samples_of(path) == 4 || !passes);
         cprof_process_end_registry(registry);
         cprof_process_end_registry(other);
     }
@@ -822,24 +801,7 @@ int main(int count, char **arguments)
     int descriptor = mkstemp(path);
     CHECK(descriptor >= 0);
     CHECK_EQUAL(close(descriptor), 0);
-    what_was_counted_is_in_the_file();
-    what_has_gone_stays();
-    who_comes_back_is_counted_once();
-    faults_are_counted_once();
-    it_grows_with_what_is_counted();
-    without_its_record_nothing_is_overwritten();
-    signals_interrupt_nothing();
-    what_others_do_to_it_is_noticed();
-    a_small_stack_is_asked_for_only();
-    a_full_disk_leaves_the_latest();
-    a_file_of_its_own_comes_with_the_first_sample();
-    a_file_of_its_own_is_nobody_elses();
-    a_path_that_is_too_long();
-    it_is_whole_while_threads_record();
-    a_child_lets_go_of_it();
-    it_does_not_open_where_nothing_can_be_written();
-    fake_alloc_install();
-    without_memory_nothing_is_lost();
+    check_run(NULL, NULL);
     CHECK_EQUAL(fake_alloc_live(), 0);
     CHECK_EQUAL(unlink(path), 0);
     return EXIT_SUCCESS;

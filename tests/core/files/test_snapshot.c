@@ -17,18 +17,7 @@ enum {
     MUTATIONS = 1200,
 };
 
-#define MS INT64_C(1000000) /* in ns */
-
 /* Statistics */
-
-static uint64_t random_bits(void)
-{
-    static uint64_t state = 88172645463325252;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
 
 static void finish(cprof_registry *registry, const char *node, cprof_outcome outcome, cprof_ns elapsed_ns)
 {
@@ -141,33 +130,28 @@ static void fill_with_all_kinds(cprof_registry *registry)
 
 static const char *const all_kinds[] = {"spans", "errors", "fractions", "rounded up", "both", "zeros"};
 
-static void check_snapshot_is_what_the_registry_was(uint64_t skip_first_n)
-{
-    cprof_registry *registry = registry_new(skip_first_n);
-    fill_with_all_kinds(registry);
-    cprof_snapshot *snapshot = take(registry, 1);
-    cprof_snapshot *copy = round_trip(snapshot);
-    for (size_t i = 0; i < COUNT_OF(all_kinds); i++) {
-        seen live = see_live(registry, all_kinds[i]);
-        seen found = see(copy, all_kinds[i]);
-        CHECK(found.order == i);
-        CHECK(same_counts(&live.figures, &found.figures) && same_extremes(&live.figures, &found.figures));
-        CHECK(same_moments(&live.figures.moments, &found.figures.moments));
-        CHECK(live.figures.first_ms == found.figures.first_ms && live.figures.rows == found.figures.rows);
-        CHECK(live.figures.count == 0 || live.figures.last_ms == found.figures.last_ms);
-        CHECK(live.figures.median_ms == found.figures.median_ms);
-        CHECK(memcmp(live.counts, found.counts, sizeof live.counts) == 0);
-    }
-    CHECK(!copy->is_merged && copy->source_count == 1 && copy->key_count == 6 && copy->internal_errors == 2);
-    CHECK(copy->skip_least == skip_first_n && copy->skip_most == skip_first_n && copy->cost_ns == 0.125);
-    CHECK(memcmp(copy->sources[0].id, registry->id, sizeof registry->id) == 0);
-    CHECK(copy->sources[0].generation == cprof_epoch_present(&registry->epoch).generation);
-}
-
 TEST(snapshot_is_what_the_registry_was)
 {
-    check_snapshot_is_what_the_registry_was(0);
-    check_snapshot_is_what_the_registry_was(1);
+    for (uint64_t skip_first_n = 0; skip_first_n < 2; skip_first_n++) {
+        cprof_registry *registry = registry_new(skip_first_n);
+        fill_with_all_kinds(registry);
+        cprof_snapshot *copy = round_trip(take(registry, 1));
+        for (size_t i = 0; i < COUNT_OF(all_kinds); i++) {
+            seen live = see_live(registry, all_kinds[i]);
+            seen found = see(copy, all_kinds[i]);
+            CHECK(found.order == i);
+            CHECK(same_counts(&live.figures, &found.figures) && same_extremes(&live.figures, &found.figures));
+            CHECK(same_moments(&live.figures.moments, &found.figures.moments));
+            CHECK(live.figures.first_ms == found.figures.first_ms && live.figures.rows == found.figures.rows);
+            CHECK(live.figures.count == 0 || live.figures.last_ms == found.figures.last_ms);
+            CHECK(live.figures.median_ms == found.figures.median_ms);
+            CHECK(memcmp(live.counts, found.counts, sizeof live.counts) == 0);
+        }
+        CHECK(!copy->is_merged && copy->source_count == 1 && copy->key_count == 6 && copy->internal_errors == 2);
+        CHECK(copy->skip_least == skip_first_n && copy->skip_most == skip_first_n && copy->cost_ns == 0.125);
+        CHECK(memcmp(copy->sources[0].id, registry->id, sizeof registry->id) == 0);
+        CHECK(copy->sources[0].generation == cprof_epoch_present(&registry->epoch).generation);
+    }
 }
 
 TEST(snapshot_does_not_change)
@@ -230,8 +214,7 @@ TEST(names)
     for (size_t i = 0; i < COUNT_OF(legal); i++) {
         record(registry, legal[i], 1.0);
     }
-    cprof_snapshot *snapshot = take_with(registry, 1, longest);
-    cprof_snapshot *copy = round_trip(snapshot);
+    cprof_snapshot *copy = round_trip(take_with(registry, 1, longest));
     CHECK(see(copy, longest).order == 0 && see(copy, "\xf4\x8f\xbf\xbf").order == 7);
 }
 
@@ -303,25 +286,6 @@ static void fill_parts(cprof_snapshot **parts, cprof_registry *whole)
     }
 }
 
-/* Merges in a random order, in random groups. */
-static cprof_snapshot *merge_at_random(const cprof_snapshot *const *parts)
-{
-    cprof_snapshot *left[PARTS];
-    size_t count = PARTS;
-    for (size_t i = 0; i < count; i++) {
-        left[i] = round_trip(parts[i]);
-    }
-    while (count > 1) {
-        size_t a = random_bits() % count;
-        cprof_snapshot *one = left[a];
-        left[a] = left[--count];
-        size_t b = random_bits() % count;
-        cprof_snapshot *two = left[b];
-        left[b] = merge_two(one, two);
-    }
-    return left[0];
-}
-
 static double relative_difference(double a, double b)
 {
     return a == b ? 0.0 : fabs(a - b) / fmax(fabs(a), fabs(b));
@@ -349,14 +313,10 @@ TEST(merging_is_exact_in_any_order)
     cprof_snapshot *parts[PARTS];
     cprof_registry *whole = registry_new(0);
     fill_parts(parts, whole);
-    const cprof_snapshot *const *inputs = (const cprof_snapshot *const *)parts;
-    cprof_snapshot *merged = merge(inputs, PARTS);
-    for (int i = 0; i < 50; i++) {
-        cprof_snapshot *again = merge_at_random(inputs);
-        seen first = see(merged, "x");
-        seen second = see(again, "x");
-        CHECK(equal(merged, again) && same_moments(&first.figures.moments, &second.figures.moments));
-    }
+    cprof_snapshot *merged = merge_in_all_orders(parts, PARTS);
+    seen first = see(merged, "x");
+    seen second = see(merge_at_random(parts, PARTS), "x");
+    CHECK(same_moments(&first.figures.moments, &second.figures.moments));
     CHECK(merged->is_merged && merged->source_count == PARTS && merged->internal_errors == 2 * PARTS && merged->key_count == 4);
     CHECK(merged->cost_ns == 104.0 / 8 && merged->note_count == 2);
     size_t at = 0;
@@ -378,13 +338,8 @@ TEST(fractional_sums_do_not_round)
         record(registry, "a", samples[i]);
         parts[i] = take(registry, 1);
     }
-    const cprof_snapshot *const *inputs = (const cprof_snapshot *const *)parts;
-    cprof_snapshot *merged = merge(inputs, PARTS);
-    cprof_snapshot *tiny = merge(inputs + 2, 1);
-    for (int i = 0; i < 50; i++) {
-        cprof_snapshot *again = merge_at_random(inputs);
-        CHECK(equal(merged, again));
-    }
+    cprof_snapshot *merged = merge_in_all_orders(parts, PARTS);
+    cprof_snapshot *tiny = merge((const cprof_snapshot *const[]){parts[2]}, 1);
     seen all = see(merged, "a");
     CHECK(all.figures.moments.total_ms.high == 2e12 + 0.1 && all.figures.moments.total_ms.low != 0.0);
     CHECK(see(tiny, "a").figures.moments.total_ms.high == 5e-324);
@@ -396,8 +351,7 @@ static cprof_snapshot *take_one(const char *const *nodes, int count, cprof_ns el
     for (int i = 0; i < count; i++) {
         finish(registry, nodes[i], CPROF_OUTCOME_SUCCESS, elapsed_ns);
     }
-    cprof_snapshot *snapshot = take(registry, taken_ns);
-    return snapshot;
+    return take(registry, taken_ns);
 }
 
 TEST(order_of_merged_keys)
@@ -443,10 +397,7 @@ TEST(keys_without_a_sample_merge)
     finish(errors, "b", CPROF_OUTCOME_CANCELLED, 1 * MS);
     cprof_registry *skips = registry_new(2);
     finish(skips, "a", CPROF_OUTCOME_SUCCESS, 4 * MS);
-    cprof_snapshot *a = take(errors, 5);
-    cprof_snapshot *b = take(skips, 5);
-    cprof_snapshot *merged = merge_two(a, b);
-    cprof_snapshot *copy = round_trip(merged);
+    cprof_snapshot *copy = round_trip(merge_two(take(errors, 5), take(skips, 5)));
     seen key = see(copy, "a");
     CHECK(key.figures.count == 0 && key.figures.error_count == 1 && key.figures.skipped_count == 1);
     CHECK(key.figures.first_ms == 4.0 && key.figures.max_ms == 0.0 && key.figures.median_ms == 0.0);
@@ -480,8 +431,7 @@ TEST(same_data_twice)
 TEST(checksum)
 {
     CHECK(slow_checksum((const uint8_t *)"123456789", 9) == UINT64_C(0x995dc9bbdf1939fa)); /* the published check value */
-    cprof_snapshot *snapshot = take_one((const char *const[]){"a"}, 1, 3 * MS, 1);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take_one((const char *const[]){"a"}, 1, 3 * MS, 1));
     uint8_t expected[8];
     put(expected, slow_checksum(bytes.data, bytes.size - 8), 8);
     CHECK(checksum_of(bytes.data, bytes.size - 8) == slow_checksum(bytes.data, bytes.size - 8));
@@ -516,23 +466,13 @@ static cprof_snapshot *take_all_kinds(bool with_extra)
         add_extra(registry, "spans");
         add_extra(registry, "fractions");
     }
-    cprof_snapshot *snapshot = take_with(registry, 77, "a note");
-    return snapshot;
+    return take_with(registry, 77, "a note");
 }
 
 TEST(every_cut_and_every_changed_bit)
 {
-    cprof_snapshot *snapshot = take_all_kinds(false);
-    byte_string bytes = encode(snapshot);
-    for (size_t size = 0; size < bytes.size; size++) {
-        expect_refused(bytes.data, size);
-    }
-    expect_refused(bytes.data, bytes.size + 1);
-    for (size_t bit = 0; bit < bytes.size * 8; bit++) {
-        bytes.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        expect_refused(bytes.data, bytes.size);
-        bytes.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    }
+    byte_string bytes = encode(take_all_kinds(false));
+    expect_damage_refused(bytes.data, bytes.size);
 }
 
 /* Whatever is written with a right checksum is refused, or is the one encoding of a snapshot that can be visited and merged. */
@@ -570,33 +510,23 @@ static void mutate(byte_string *bytes)
     seal(bytes->data, bytes->size);
 }
 
-static void check_changes_with_a_right_checksum(bool with_extra, bool is_merged)
-{
-    cprof_snapshot *snapshot = take_all_kinds(with_extra);
-    cprof_snapshot *other = take_all_kinds(true);
-    if (is_merged) {
-        cprof_snapshot *second = take_all_kinds(with_extra);
-        cprof_snapshot *merged = merge_two(snapshot, second);
-        snapshot = merged;
-    }
-    byte_string bytes = encode(snapshot);
-    uint8_t *original = malloc(bytes.size);
-    CHECK(original != NULL);
-    memcpy(original, bytes.data, bytes.size);
-    for (int i = 0; i < MUTATIONS; i++) {
-        memcpy(bytes.data, original, bytes.size);
-        mutate(&bytes);
-        expect_refused_or_canonical(&bytes, other);
-    }
-    free(original);
-}
-
 TEST(changes_with_a_right_checksum)
 {
-    check_changes_with_a_right_checksum(false, false);
-    check_changes_with_a_right_checksum(false, true);
-    check_changes_with_a_right_checksum(true, false);
-    check_changes_with_a_right_checksum(true, true);
+    for (int i = 0; i < 4; i++) {
+        bool with_extra = i / 2 != 0;
+        bool is_merged = i % 2 != 0;
+        cprof_snapshot *snapshot = take_all_kinds(with_extra);
+        cprof_snapshot *other = take_all_kinds(true);
+        byte_string original = encode(is_merged ? merge_two(snapshot, take_all_kinds(with_extra)) : snapshot);
+        byte_string bytes = {malloc(original.size), original.size};
+        CHECK(bytes.data != NULL);
+        keep(NULL, NULL, bytes.data);
+        for (int k = 0; k < MUTATIONS; k++) {
+            memcpy(bytes.data, original.data, bytes.size);
+            mutate(&bytes);
+            expect_refused_or_canonical(&bytes, other);
+        }
+    }
 }
 
 TEST(reasons_of_the_header)
@@ -624,8 +554,7 @@ TEST(reasons_of_the_header)
         {FIRST_KEY, 0xffff, 2, "a length that points behind the end"},
         {FIRST_KEY + 2, 0, 1, "a note that is too long or no UTF-8"},
     };
-    cprof_snapshot *snapshot = take_all_kinds(false);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take_all_kinds(false));
     expect_reasons(&bytes, 0, changes, COUNT_OF(changes));
 }
 
@@ -687,8 +616,7 @@ TEST(reasons_of_a_key)
     cprof_registry *registry = registry_new(0);
     finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);
     finish(registry, "a", CPROF_OUTCOME_SUCCESS, INT64_MAX / 2);
-    cprof_snapshot *snapshot = take(registry, 1);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take(registry, 1));
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
 }
 
@@ -706,8 +634,7 @@ TEST(reasons_of_a_key_without_a_sample)
     };
     cprof_registry *registry = registry_new(0);
     finish(registry, "a", CPROF_OUTCOME_ERROR, 3 * MS);
-    cprof_snapshot *snapshot = take(registry, 1);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take(registry, 1));
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
 }
 
@@ -723,8 +650,7 @@ TEST(reasons_of_fractional_sums)
     };
     cprof_registry *registry = registry_new(0);
     record(registry, "a", 2.0);
-    cprof_snapshot *snapshot = take(registry, 1);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take(registry, 1));
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
     memset(bytes.data + FIRST_KEY + TOTAL, 0, 320);
     expect_reason(&bytes, FIRST_KEY + AT_ERRORS, 1, 8, "an impossible fractional sum");
@@ -734,8 +660,7 @@ TEST(reasons_of_a_merged_snapshot)
 {
     cprof_snapshot *left = take_one((const char *const[]){"a", "b"}, 2, 3 * MS, 1);
     cprof_snapshot *right = take_one((const char *const[]){"a"}, 1, 3 * MS, 1);
-    cprof_snapshot *merged = merge_two(left, right);
-    byte_string bytes = encode(merged);
+    byte_string bytes = encode(merge_two(left, right));
     enum { KEY = FIRST_KEY + SOURCE_BYTES, NEXT = AT_NAMES + 6 + 10 };
     static const change changes[] = {
         {AT_MEDIAN, 0, 8, "an impossible median"},
@@ -769,8 +694,8 @@ static cprof_snapshot *take_errors(uint64_t errors, uint64_t internal_errors)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "a", CPROF_OUTCOME_ERROR, 3 * MS);
-    cprof_snapshot *snapshot = take(registry, 1);
-    byte_string bytes = encode(snapshot);
+    byte_string bytes = encode(take(registry, 1));
+    cprof_snapshot *snapshot;
     put(bytes.data + FIRST_KEY + AT_ERRORS, errors, 8);
     put(bytes.data + 40, internal_errors, 8);
     seal(bytes.data, bytes.size);
@@ -802,40 +727,36 @@ TEST(counts_do_not_wrap)
 
 /* Memory */
 
-static void check_memory_of_reading(bool with_extra)
-{
-    cprof_registry *registry = registry_new(0);
-    for (int i = 0; i < (with_extra ? 20 : 200); i++) {
-        char node[16];
-        (void)snprintf(node, sizeof node, "%d", i);
-        finish(registry, node, CPROF_OUTCOME_ERROR, 1 * MS); /* the shortest of keys */
-        if (with_extra) {
-            cprof_accum_miss_gpu(accum_of(registry, "train", node), 1, CPROF_GPU_NO_CUDA);
-        }
-    }
-    cprof_snapshot *snapshot = take(registry, 1);
-    byte_string bytes = encode(snapshot);
-    for (size_t at = 0; at + 16 < bytes.size; at += at < (with_extra ? 5 : 2) * KEY_BYTES ? 1 : 100) {
-        uint8_t found[8];
-        memcpy(found, bytes.data + at, 8);
-        put(bytes.data + at, at == 0 ? bytes.data[0] : random_bits(), 1 << random_bits() % 4);
-        seal(bytes.data, bytes.size);
-        uint64_t before = fake_alloc_live_bytes();
-        (void)fake_alloc_peak_bytes();
-        cprof_snapshot_fault fault;
-        if (cprof_snapshot_decode(bytes.data, bytes.size, &snapshot, &fault) == CPROF_OK) {
-            cprof_snapshot_destroy(snapshot);
-        }
-        CHECK(fake_alloc_peak_bytes() - before < 2 * bytes.size + 4096);
-        CHECK_EQUAL(fake_alloc_live_bytes(), before);
-        memcpy(bytes.data + at, found, 8);
-    }
-}
-
 TEST(memory_of_reading)
 {
-    check_memory_of_reading(false);
-    check_memory_of_reading(true);
+    for (int with_extra = 0; with_extra < 2; with_extra++) {
+        cprof_registry *registry = registry_new(0);
+        for (int i = 0; i < (with_extra ? 20 : 200); i++) {
+            char node[16];
+            (void)snprintf(node, sizeof node, "%d", i);
+            finish(registry, node, CPROF_OUTCOME_ERROR, 1 * MS); /* the shortest of keys */
+            if (with_extra) {
+                cprof_accum_miss_gpu(accum_of(registry, "train", node), 1, CPROF_GPU_NO_CUDA);
+            }
+        }
+        cprof_snapshot *snapshot = take(registry, 1);
+        byte_string bytes = encode(snapshot);
+        for (size_t at = 0; at + 16 < bytes.size; at += at < (with_extra ? 5 : 2) * KEY_BYTES ? 1 : 100) {
+            uint8_t found[8];
+            memcpy(found, bytes.data + at, 8);
+            put(bytes.data + at, at == 0 ? bytes.data[0] : random_bits(), 1 << random_bits() % 4);
+            seal(bytes.data, bytes.size);
+            uint64_t before = fake_alloc_live_bytes();
+            (void)fake_alloc_peak_bytes();
+            cprof_snapshot_fault fault;
+            if (cprof_snapshot_decode(bytes.data, bytes.size, &snapshot, &fault) == CPROF_OK) {
+                cprof_snapshot_destroy(snapshot);
+            }
+            CHECK(fake_alloc_peak_bytes() - before < 2 * bytes.size + 4096);
+            CHECK_EQUAL(fake_alloc_live_bytes(), before);
+            memcpy(bytes.data + at, found, 8);
+        }
+    }
 }
 
 typedef struct {
@@ -919,8 +840,7 @@ TEST(histogram_that_lost_all)
     }
     cprof_snapshot *snapshot = take(registry, 1);
     cprof_snapshot *merged = merge((const cprof_snapshot *const[]){snapshot}, 1);
-    cprof_snapshot *copy = round_trip(merged);
-    seen key = see(copy, "a");
+    seen key = see(round_trip(merged), "a");
     CHECK(key.figures.histogram_lost == 2 && key.figures.rows == 0 && key.figures.median_ms == 3.0);
     CHECK(see(snapshot, "a").figures.median_ms == 3.5);
 }
@@ -986,33 +906,6 @@ static void *take_many(void *argument)
     return NULL;
 }
 
-static void run_threads(cprof_registry *registry, bool resets)
-{
-    pthread_t callers[THREADS];
-    pthread_t readers[2];
-    pthread_t resetter = 0;
-    atomic_store(&is_over, false);
-    for (int i = 0; i < THREADS; i++) {
-        callers[i] = check_thread(call, registry);
-    }
-    for (int i = 0; i < 2; i++) {
-        readers[i] = check_thread(take_many, registry);
-    }
-    if (resets) {
-        resetter = check_thread(reset, registry);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        check_join(callers[i]);
-    }
-    atomic_store(&is_over, true);
-    for (int i = 0; i < 2; i++) {
-        check_join(readers[i]);
-    }
-    if (resets) {
-        check_join(resetter);
-    }
-}
-
 /* Groups of its filled buckets: numbers and counts after each other. */
 static size_t grouped(const cprof_snapshot *snapshot, const uint16_t *bounds, size_t count, uint64_t *found)
 {
@@ -1051,10 +944,21 @@ TEST(groups_of_buckets)
 TEST(threads)
 {
     cprof_registry *registry = registry_new(0);
-    run_threads(registry, false);
-    cprof_snapshot *snapshot = take(registry, 1);
-    CHECK(samples_of(snapshot) == (uint64_t)THREADS * CALLS);
-    run_threads(registry, true);
+    for (int resets = 0; resets < 2; resets++) {
+        void *(*const bodies[])(void *) = {take_many, take_many, reset};
+        pthread_t beside[3];
+        size_t count = resets ? 3 : 2;
+        atomic_store(&is_over, false);
+        for (size_t i = 0; i < count; i++) {
+            beside[i] = check_thread(bodies[i], registry);
+        }
+        check_threads(THREADS, call, registry, 0);
+        atomic_store(&is_over, true);
+        for (size_t i = 0; i < count; i++) {
+            check_join(beside[i]);
+        }
+        CHECK(resets || samples_of(take(registry, 1)) == (uint64_t)THREADS * CALLS);
+    }
 }
 
 static cprof_status fail_bound(const material *m, cprof_snapshot **snapshot)
