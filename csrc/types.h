@@ -4,9 +4,18 @@
 
 #include "csrc/state.h"
 
-#define EXT_TYPES_SPEC(name, base) extern PyType_Spec ext_##name##_spec;
-EXT_STATE_TYPES(EXT_TYPES_SPEC)
-#undef EXT_TYPES_SPEC
+#define EXT_TYPES_DECLARE(name, base) extern PyType_Spec ext_##name##_spec;
+EXT_STATE_TYPES(EXT_TYPES_DECLARE)
+#undef EXT_TYPES_DECLARE
+
+/* The specification of a type: its name in the module, the struct of its objects, its slots, and its flags but the default. */
+#define EXT_TYPES_SPEC(text, object, slots_, flags_) \
+    {                                                \
+        .name = "cprofiling._core." text,            \
+        .basicsize = sizeof(object),                 \
+        .flags = Py_TPFLAGS_DEFAULT | (flags_),      \
+        .slots = slots_,                             \
+    }
 
 /* Make a type of ours quick to call. */
 void ext_idle_prepare(PyTypeObject *type);

@@ -116,12 +116,8 @@ static PyType_Slot async_generator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_async_generator_spec = {
-    .name = "cprofiling._core.ProfiledAsyncGenerator",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = EXT_SUSPENDABLE_FLAGS,
-    .slots = async_generator_slots,
-};
+PyType_Spec ext_async_generator_spec =
+    EXT_TYPES_SPEC("ProfiledAsyncGenerator", ext_suspendable, async_generator_slots, EXT_SUSPENDABLE_FLAGS);
 
 /* A step that came to its end: with a value, or with the end of the generator. */
 static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool returned)
@@ -255,9 +251,4 @@ static PyType_Slot step_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_step_spec = {
-    .name = "cprofiling._core.ProfiledStep",
-    .basicsize = sizeof(step_object),
-    .flags = EXT_SUSPENDABLE_FLAGS,
-    .slots = step_slots,
-};
+PyType_Spec ext_step_spec = EXT_TYPES_SPEC("ProfiledStep", step_object, step_slots, EXT_SUSPENDABLE_FLAGS);

@@ -186,9 +186,4 @@ static PyType_Slot block_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_block_spec = {
-    .name = "cprofiling._core.Block",
-    .basicsize = sizeof(block_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
-    .slots = block_slots,
-};
+PyType_Spec ext_block_spec = EXT_TYPES_SPEC("Block", block_object, block_slots, Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);

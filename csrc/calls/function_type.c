@@ -332,13 +332,9 @@ static PyType_Slot function_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_function_spec = {
-    .name = "cprofiling._core.Function",
-    .basicsize = sizeof(ext_function),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
-             Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = function_slots,
-};
+PyType_Spec ext_function_spec = EXT_TYPES_SPEC("Function", ext_function, function_slots,
+                                               Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+                                                   Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE);
 
 static PyType_Slot callable_slots[] = {
     {Py_tp_descr_get, callable_get}, /* the same as the base's would bring the flag along */
@@ -350,10 +346,6 @@ static PyType_Slot callable_slots[] = {
 };
 
 /* Without the flag that makes Python pass the instance by itself. */
-PyType_Spec ext_callable_spec = {
-    .name = "cprofiling._core.ObjectFunction",
-    .basicsize = sizeof(ext_function),
-    .flags =
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = callable_slots,
-};
+PyType_Spec ext_callable_spec =
+    EXT_TYPES_SPEC("ObjectFunction", ext_function, callable_slots,
+                   Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE);

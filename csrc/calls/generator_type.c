@@ -134,12 +134,7 @@ static PyType_Slot generator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_generator_spec = {
-    .name = "cprofiling._core.ProfiledGenerator",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = EXT_SUSPENDABLE_FLAGS,
-    .slots = generator_slots,
-};
+PyType_Spec ext_generator_spec = EXT_TYPES_SPEC("ProfiledGenerator", ext_suspendable, generator_slots, EXT_SUSPENDABLE_FLAGS);
 
 /* What an awaitable holds. */
 typedef struct {
@@ -214,12 +209,7 @@ static PyType_Slot coroutine_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_coroutine_spec = {
-    .name = "cprofiling._core.ProfiledCoroutine",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = EXT_SUSPENDABLE_FLAGS,
-    .slots = coroutine_slots,
-};
+PyType_Spec ext_coroutine_spec = EXT_TYPES_SPEC("ProfiledCoroutine", ext_suspendable, coroutine_slots, EXT_SUSPENDABLE_FLAGS);
 
 static PyObject *await_next(PyObject *object)
 {
@@ -264,12 +254,7 @@ static PyType_Slot await_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_await_spec = {
-    .name = "cprofiling._core.ProfiledAwait",
-    .basicsize = sizeof(holder),
-    .flags = EXT_SUSPENDABLE_FLAGS,
-    .slots = await_slots,
-};
+PyType_Spec ext_await_spec = EXT_TYPES_SPEC("ProfiledAwait", holder, await_slots, EXT_SUSPENDABLE_FLAGS);
 
 PyObject *ext_generator_ready(ext_state *state, PyObject *value)
 {
@@ -302,12 +287,7 @@ static PyType_Slot ready_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_ready_spec = {
-    .name = "cprofiling._core.Ready",
-    .basicsize = sizeof(holder),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = ready_slots,
-};
+PyType_Spec ext_ready_spec = EXT_TYPES_SPEC("Ready", holder, ready_slots, EXT_SUSPENDABLE_FLAGS);
 
 bool ext_generator_prepare(PyTypeObject *generator, PyTypeObject *coroutine)
 {

@@ -129,9 +129,4 @@ static PyType_Slot idle_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_idle_spec = {
-    .name = "cprofiling._core.IdleContext",
-    .basicsize = sizeof(idle_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = idle_slots,
-};
+PyType_Spec ext_idle_spec = EXT_TYPES_SPEC("IdleContext", idle_object, idle_slots, Py_TPFLAGS_IMMUTABLETYPE);

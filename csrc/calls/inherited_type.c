@@ -120,9 +120,5 @@ static PyType_Slot inherited_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_inherited_spec = {
-    .name = "cprofiling._core.Inherited",
-    .basicsize = sizeof(inherited),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = inherited_slots,
-};
+PyType_Spec ext_inherited_spec = EXT_TYPES_SPEC("Inherited", inherited, inherited_slots,
+                                                Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE);

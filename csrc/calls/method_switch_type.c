@@ -204,9 +204,5 @@ static PyType_Slot switch_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_method_switch_spec = {
-    .name = "cprofiling._core.MethodSwitch",
-    .basicsize = sizeof(method_switch),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = switch_slots,
-};
+PyType_Spec ext_method_switch_spec =
+    EXT_TYPES_SPEC("MethodSwitch", method_switch, switch_slots, Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE);

@@ -233,9 +233,4 @@ static PyType_Slot record_slots[] = {
     {Py_tp_doc, (void *)record_doc}, {0, NULL},
 };
 
-PyType_Spec ext_record_spec = {
-    .name = "cprofiling._core.record",
-    .basicsize = sizeof(record_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = record_slots,
-};
+PyType_Spec ext_record_spec = EXT_TYPES_SPEC("record", record_object, record_slots, Py_TPFLAGS_IMMUTABLETYPE);

@@ -211,9 +211,4 @@ static PyType_Slot stage_slots[] = {
     {Py_tp_members, stage_members}, {Py_tp_doc, (void *)stage_doc}, {0, NULL},
 };
 
-PyType_Spec ext_stage_spec = {
-    .name = "cprofiling._core.stage",
-    .basicsize = sizeof(stage_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = stage_slots,
-};
+PyType_Spec ext_stage_spec = EXT_TYPES_SPEC("stage", stage_object, stage_slots, Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE);

@@ -81,7 +81,6 @@ extern PyGetSetDef ext_suspendable_getset[];
         {Py_tp_finalize, ext_suspendable_finalize}, {Py_tp_dealloc, ext_suspendable_dealloc}, \
         {Py_tp_members, ext_suspendable_members},
 
-#define EXT_SUSPENDABLE_FLAGS \
-    (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+#define EXT_SUSPENDABLE_FLAGS (Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
 
 #endif

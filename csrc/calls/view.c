@@ -85,12 +85,7 @@ static PyType_Slot view_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_view_spec = {
-    .name = "cprofiling._core.View",
-    .basicsize = sizeof(ext_view),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = view_slots,
-};
+PyType_Spec ext_view_spec = EXT_TYPES_SPEC("View", ext_view, view_slots, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 /* Lets the package note the name of a thread, which nobody can tell after its end. */
 static void name_thread(ext_state *state)

@@ -213,9 +213,5 @@ static PyType_Slot recorder_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_recorder_spec = {
-    .name = "cprofiling._core.Recorder",
-    .basicsize = sizeof(recorder_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = recorder_slots,
-};
+PyType_Spec ext_recorder_spec =
+    EXT_TYPES_SPEC("Recorder", recorder_object, recorder_slots, Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE);

@@ -397,9 +397,5 @@ static PyType_Slot recording_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_recording_spec = {
-    .name = "cprofiling._core.Recording",
-    .basicsize = sizeof(ext_recording),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = recording_slots,
-};
+PyType_Spec ext_recording_spec =
+    EXT_TYPES_SPEC("Recording", ext_recording, recording_slots, Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE);

@@ -200,9 +200,4 @@ static PyType_Slot live_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_live_spec = {
-    .name = "cprofiling._core.LiveFile",
-    .basicsize = sizeof(live_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = live_slots,
-};
+PyType_Spec ext_live_spec = EXT_TYPES_SPEC("LiveFile", live_object, live_slots, Py_TPFLAGS_IMMUTABLETYPE);

@@ -494,9 +494,5 @@ static PyType_Slot profiler_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_profiler_spec = {
-    .name = "cprofiling._core.Profiler",
-    .basicsize = sizeof(ext_profiler),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
-    .slots = profiler_slots,
-};
+PyType_Spec ext_profiler_spec =
+    EXT_TYPES_SPEC("Profiler", ext_profiler, profiler_slots, Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);

@@ -483,9 +483,5 @@ static PyType_Slot snapshot_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ext_snapshot_spec = {
-    .name = "cprofiling._core.Snapshot",
-    .basicsize = sizeof(snapshot_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = snapshot_slots,
-};
+PyType_Spec ext_snapshot_spec =
+    EXT_TYPES_SPEC("Snapshot", snapshot_object, snapshot_slots, Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE);
