@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,26 +263,6 @@ def test_the_first_argument_may_come_by_keyword(p: cp.Profiler, form: str) -> No
         node(x=5)
         node(x=5)
     assert counts(p) == {"for Things" if form == "method" else "for 5": 1 if form in ("method", "generator") else 2}
-
-
-def test_a_pipeline_may_come_by_keyword() -> None:
-    class Pipeline(cp.PipelineProfiling):
-        def forward(self, x: int) -> int:
-            return module_node(x)
-
-        @cp.profile_node("step")
-        def step(self, x: int) -> int:
-            return x
-
-    pipeline = Pipeline()
-    pipeline.set_profiling(True)
-    assert Pipeline.forward(self=pipeline, x=1) == Pipeline.step(x=1, self=pipeline) == 1
-    assert counts(pipeline.profiler) == {"module node": 1, "step": 1}
-
-
-@cp.profile_node("module node")
-def module_node(x: int) -> int:
-    return x
 
 
 @pytest.mark.parametrize("function", [lambda *args, **kwargs: kwargs, lambda x=0, /, **kwargs: kwargs, dict])
@@ -530,42 +510,32 @@ def test_methods_decorated_twice(p: cp.Profiler, order: str) -> None:
     assert counts(p) == {"outer": 1, "outer value": 1}
 
 
-def drive(awaitable: Awaitable[Any]) -> Any:
-    async def main() -> Any:
-        return await awaitable
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("between", ["nothing", "coroutine function"])
-def test_coroutines_decorated_twice(p: cp.Profiler, between: str) -> None:
+@pytest.mark.parametrize("kind", ["coroutine", "generator"])
+@pytest.mark.parametrize("has_function_between", [False, True])
+def test_coroutines_and_generators_decorated_twice(p: cp.Profiler, kind: str, has_function_between: bool) -> None:
     @p.profile_node("inner")
-    async def inner(x: int) -> int:
+    async def coroutine(x: int) -> list[int]:
         await asyncio.sleep(0)
-        return x + 1
+        return [x, x + 1]
 
-    @functools.wraps(inner)
-    async def middle(x: int) -> int:
-        return await inner(x)
+    @functools.wraps(coroutine)
+    async def await_it(x: int) -> list[int]:
+        return await coroutine(x)
 
-    outer = p.profile_node("outer")(inner if between == "nothing" else middle)
-    assert [drive(outer(1)), drive(outer(2)), drive(inner(3))] == [2, 3, 4]
-    assert counts(p) == {"outer": 2, "inner": 1}
-
-
-@pytest.mark.parametrize("between", ["nothing", "generator function"])
-def test_generators_decorated_twice(p: cp.Profiler, between: str) -> None:
     @p.profile_node("inner")
-    def inner(x: int) -> Iterator[int]:
+    def generator(x: int) -> Iterator[int]:
         yield x
         yield x + 1
 
-    @functools.wraps(inner)
-    def middle(x: int) -> Iterator[int]:
-        yield from inner(x)
+    @functools.wraps(generator)
+    def yield_from_it(x: int) -> Iterator[int]:
+        yield from generator(x)
 
-    outer = p.profile_node("outer")(inner if between == "nothing" else middle)
-    assert [list(outer(1)), list(outer(3)), list(inner(5))] == [[1, 2], [3, 4], [5, 6]]
+    inner: Any = coroutine if kind == "coroutine" else generator
+    between: Any = await_it if kind == "coroutine" else yield_from_it
+    outer = p.profile_node("outer")(between if has_function_between else inner)
+    run: Any = asyncio.run if kind == "coroutine" else list
+    assert [run(outer(1)), run(outer(3)), run(inner(5))] == [[1, 2], [3, 4], [5, 6]]
     assert counts(p) == {"outer": 2, "inner": 1}
 
 
