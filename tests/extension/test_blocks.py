@@ -133,36 +133,17 @@ def test_blocks_that_exit_out_of_order(p: cp.Profiler) -> None:
     assert by_name(p)["first"].count == 2
 
 
-def test_one_site_that_exits_out_of_order_in_two_frames(p: cp.Profiler) -> None:
+@pytest.mark.parametrize("is_node", [False, True])
+def test_one_site_open_in_a_suspended_generator_and_around_its_end(p: cp.Profiler, is_node: bool) -> None:
     """Each opening is left by the frame that entered it: both are open for two ticks, none for three."""
     site = p.profile_node("block")
 
-    def suspended() -> Iterator[None]:
-        with site:
-            yield
-
-    other = suspended()
-    next(other)
-    time.sleep(TICK)
-    with site:
-        time.sleep(TICK)
-        assert next(other, "end") == "end"
-        time.sleep(TICK)
-    stats = by_name(p)["block"]
-    assert stats.count == 2
-    assert stats.min_ms >= 0.95e3 * 2 * TICK
-
-
-def test_one_site_open_in_a_profiled_generator_and_around_it(p: cp.Profiler) -> None:
-    """The generator takes its opening along while it is suspended, and leaves that one."""
-    site = p.profile_node("block")
-
-    def generate() -> Iterator[int]:
+    def suspended() -> Iterator[int]:
         with site:
             yield 1
         yield 2
 
-    running = p.profile_node("generator")(generate)()
+    running = (p.profile_node("generator")(suspended) if is_node else suspended)()
     assert next(running) == 1
     time.sleep(TICK)
     with site:

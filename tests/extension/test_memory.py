@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import resident_bytes
+from calls import resident_bytes, run_python
 from cprofiling import NodeProfilingStats
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
@@ -122,15 +122,8 @@ def test_under_w_error_nothing_reaches_the_users_call_and_the_process_goes_on() 
         summary = cp.get_profiling_summary()
         print(len(summary), summary[-1].node_name, sum(stats.count for stats in summary))
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert done.stdout == f"{MOST_KEYS + 1} {OVERFLOW} {MOST_KEYS + 10 + 14}\n"
+    done = run_python(textwrap.dedent(script), "-W", "error")
+    assert (done.returncode, done.stdout) == (0, f"{MOST_KEYS + 1} {OVERFLOW} {MOST_KEYS + 10 + 14}\n")
 
 
 @pytest.mark.filterwarnings("ignore:a Profiler keeps")

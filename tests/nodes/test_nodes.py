@@ -30,14 +30,6 @@ from calls import TICK, by_name, counts, outcomes, spin
 pytestmark = pytest.mark.native
 
 
-@pytest.fixture
-def default() -> Iterator[None]:
-    """The default Profiler, on and empty during the test."""
-    cp.set_profiling(True, reset=True)
-    yield
-    cp.set_profiling(False, reset=True)
-
-
 # ---- the decorator -------------------------------------------------------------------------------
 
 

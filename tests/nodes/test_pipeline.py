@@ -32,18 +32,10 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 
 @pytest.fixture
-def default() -> Iterator[cp.Profiler]:
-    """The default Profiler, on and empty during the test; it is reached through a call that is nobody's."""
-    cp.set_profiling(True, reset=True)
-    yield _Default()
-    cp.set_profiling(False, reset=True)
-
-
-class _Default(cp.Profiler):
-    """Reads the default Profiler through the module's functions."""
-
-    def get_profiling_summary(self, stage: Any = None) -> cp.ProfilingSummary:
-        return cp.get_profiling_summary(stage)
+def default() -> cp.Profiler:
+    """The default Profiler, on and empty."""
+    cp.set_profiling(True)
+    return cp.default_profiler
 
 
 @cp.profile_node
