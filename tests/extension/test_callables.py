@@ -25,7 +25,7 @@ from unittest import mock
 import pytest
 
 import cprofiling as cp
-from calls import counts, outcomes, stages
+from calls import counts, outcomes, profiler_on, stages
 
 pytestmark = pytest.mark.native
 
@@ -359,8 +359,7 @@ def test_a_cycle_through_a_node_is_collected(p: cp.Profiler) -> None:
 
 
 def test_a_node_keeps_its_profiler_alive() -> None:
-    p = cp.Profiler()
-    p.set_profiling(True)
+    p = profiler_on()
     node = p.profile_node("n")(str.upper)
     reference = weakref.ref(p)
     del p

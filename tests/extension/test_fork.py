@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import watch_no_lines
+from calls import profiler_on, watch_no_lines
 from cprofiling import ProfilingSummary
 from forks import HANGS_AFTER_S, fork, in_child, wait_for
 
@@ -49,9 +49,7 @@ def counts(summary: ProfilingSummary) -> dict[str, int]:
 
 @pytest.fixture
 def profiler() -> cp.Profiler:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    return profiler
+    return profiler_on()
 
 
 # --- what a child starts with ---
@@ -59,8 +57,7 @@ def profiler() -> cp.Profiler:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_child_keeps_the_configuration_and_starts_empty(enabled: bool) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=2)
+    profiler = profiler_on(skip_first_n=2)
     for _ in range(5):
         profiler.record("train", "node", 1.0)
     profiler.set_profiling(enabled, skip_first_n=2)
@@ -131,8 +128,7 @@ def test_children_of_children_start_empty_too(profiler: cp.Profiler) -> None:
 def test_a_profiler_made_in_a_child_lives_there_only(profiler: cp.Profiler) -> None:
     def child() -> None:
         for _ in range(3):
-            made = cp.Profiler()
-            made.set_profiling(True)
+            made = profiler_on()
             made.record("train", "node", 1.0)
             fork(partial(made.record, "train", "node", 1.0))
             assert counts(made.get_profiling_summary()) == {"node": 1}

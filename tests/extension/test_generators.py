@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, SLEPT_MS, TICK, Stopwatch, by_name, counts, outcomes, run_python, spin
+from calls import NEVER, SLEPT_MS, TICK, Stopwatch, by_name, counts, outcomes, profiler_on, run_python, spin
 
 pytestmark = pytest.mark.native
 
@@ -260,8 +260,7 @@ def test_a_generators_time_is_its_consumers_childs_time(p: cp.Profiler) -> None:
 
 
 def test_what_the_consumer_calls_is_not_the_generators_child_nor_its_profilers(p: cp.Profiler) -> None:
-    other = cp.Profiler()
-    other.set_profiling(True)
+    other = profiler_on()
     unbound = cp.profile_node("unbound")(int.__add__)
 
     @p.profile_node

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import resident_bytes, run_python
+from calls import profiler_on, resident_bytes, run_python
 from cprofiling import NodeProfilingStats
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
@@ -26,16 +26,13 @@ KEY_BYTES = 16 * 1024
 
 @pytest.fixture
 def profiler() -> cp.Profiler:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    return profiler
+    return profiler_on()
 
 
 @pytest.fixture
 def full() -> cp.Profiler:
     """A Profiler of which every key but one is taken, in two stages."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     for i in range(MOST_KEYS - 1):
         profiler.record("train" if i % 2 else "val", f"node {i}", 1.0)
     return profiler
@@ -217,8 +214,7 @@ def test_memory_does_not_grow_with_samples(profiler: cp.Profiler) -> None:
 @pytest.mark.unsanitized
 def test_a_dropped_profiler_gives_its_memory_back() -> None:
     def use_one() -> None:
-        profiler = cp.Profiler()
-        profiler.set_profiling(True)
+        profiler = profiler_on()
         for i in range(2000):
             profiler.record("train", str(i), 1.0)
         assert len(profiler.get_profiling_summary()) == 2000

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling import _core
 from cprofiling.nodes.buckets import edge_ms, histogram_of, number_of
 from hostile_names import NAMES
@@ -18,8 +19,7 @@ pytestmark = pytest.mark.native
 def test_buckets_are_those_of_the_core() -> None:
     times_ns = [0, 1, 63, 64, 65, 1000, 2**40 + 12345, 2**47 - 1, 2**47, 10**17]
     times_ns += [int(10 ** random.Random(place).uniform(0, 14)) for place in range(200)]
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     for time in times_ns:
         profiler.record("s", "n", time / 1e6)
     ((filled, gpu),) = profiler.snapshot()._groups(None)
@@ -36,8 +36,7 @@ def test_buckets_are_those_of_the_core() -> None:
 
 
 def test_histograms_are_in_the_order_of_the_statistics_with_all_names() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     for place, name in enumerate(NAMES):
         for _ in range(place % 3 + 1):
             profiler.record(name, name, 1.5)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling.nodes.input_shapes import OVERFLOW, ShapeSummary, shapes_from
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
@@ -68,9 +69,7 @@ def work(value: Any) -> None:
 
 @pytest.fixture
 def profiler() -> cp.Profiler:
-    made = cp.Profiler()
-    made.set_profiling(True, by_shape=True)
-    return made
+    return profiler_on(by_shape=True)
 
 
 def shapes_of(profiler: cp.Profiler, node: str | None = None) -> dict[str, int]:
@@ -81,8 +80,7 @@ def shapes_of(profiler: cp.Profiler, node: str | None = None) -> dict[str, int]:
 
 def signature_of(*args: Any, **kwargs: Any) -> str:
     """The one of a call with these arguments."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
 
     @profiler.profile_node
     def node(*_args: Any, **_kwargs: Any) -> None:
@@ -483,8 +481,7 @@ def test_sixteen_are_kept_under_racing_threads(profiler: cp.Profiler) -> None:
 
 
 def test_every_key_has_its_own() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
     node = profiler.profile_node(name=lambda x: f"node {x.number}")(nothing)
 
     def call_all() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling.views import View
 from hostile_names import NAMES
 
 
 def signature_of(*args: Any) -> str:
     """The one of a call with these arguments."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
 
     @profiler.profile_node
     def node(*_args: Any) -> None:
@@ -58,8 +58,7 @@ class Named:
 
 
 def test_the_section_of_a_document() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
 
     @profiler.profile_node(name="a|node")
     def node(value: Any) -> None:
@@ -87,8 +86,7 @@ def test_the_section_of_a_document() -> None:
 
 
 def test_a_section_without_samples_has_no_times() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
 
     @profiler.profile_node
     def node(value: Any) -> None:
@@ -104,8 +102,7 @@ def test_dtypes_of_any_name_come_back() -> None:
     """FAILURES F4: a signature is data, in snapshots as in sections."""
     names = [name for name in NAMES if "\0" not in name]
     for first in range(0, len(names), 16):
-        profiler = cp.Profiler()
-        profiler.set_profiling(True, by_shape=True)
+        profiler = profiler_on(by_shape=True)
         some = names[first : first + 16]
         node = profiler.profile_node(name="node")(_nothing)
         for name in some:
@@ -130,8 +127,7 @@ def test_modules_of_torch() -> None:
     from cprofiling.integrations.torch import profile_modules
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
     with profile_modules(model, profiler=profiler):
         model(torch.zeros(2, 4))
         model(torch.zeros(5, 4))
@@ -143,8 +139,7 @@ def test_modules_of_torch() -> None:
 
 def test_a_block_that_is_entered_for_calls_at_the_same_time() -> None:
     """Two threads, and code of the user's that asks for a shape, each with arguments of its own."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
     site = profiler.profile_node("block")
     asked, may_go_on = threading.Event(), threading.Event()
 
@@ -174,8 +169,7 @@ def test_a_block_that_is_entered_for_calls_at_the_same_time() -> None:
 
 
 def test_a_block_that_is_entered_for_a_call() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True)
+    profiler = profiler_on(by_shape=True)
     site = profiler.profile_node("block")
     for arguments in ((Named("int8"),), ()):
         site._enter_call(arguments)

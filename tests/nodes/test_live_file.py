@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_threads
+from calls import profiler_on, run_threads
 from command import COMMAND
 from cprofiling import _core, _startup, live
 from cprofiling.monitoring import live_writer
@@ -69,8 +69,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
 
 def test_what_is_counted_is_in_the_file_without_being_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "live"
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, live=path, skip_first_n=1)
+    profiler = profiler_on(live=path, skip_first_n=1)
     for value in range(11):
         profiler.record("train", "node", value)
     waited_for(path, {"Profiler": {"node": 10}})
@@ -132,8 +131,7 @@ def test_who_leaves_a_file_and_comes_back_is_counted_once(tmp_path: Path) -> Non
 
 def test_each_call_of_set_profiling_says_where(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, live=first)
+    profiler = profiler_on(live=first)
     profiler.record("train", "node", 1)
     profiler.set_profiling(True, live=first, synchronize_cuda=True)
     assert live.read(first).state == "running"
@@ -202,8 +200,7 @@ def test_names_are_data(tmp_path: Path) -> None:
 
 def test_two_pipelines_that_go_at_once_and_many_threads(tmp_path: Path) -> None:
     path = tmp_path / "live"
-    keeper = cp.Profiler()
-    keeper.set_profiling(True, live=path)
+    keeper = profiler_on(live=path)
 
     def come_and_go() -> None:
         for _ in range(50):
@@ -261,8 +258,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_file_is_of_one_process(tmp_path: Path) -> None:
     path = tmp_path / "live"
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, live=path)
+    profiler = profiler_on(live=path)
     profiler.record("train", "node", 1)
     program = "import cprofiling as cp, sys; cp.set_profiling(True, live=sys.argv[1])"
     done = run(program, str(path))
@@ -318,8 +314,7 @@ def test_not_everything_is_kept_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "live.cprof"
     kept = tmp_path / "kept"
     killed_with(kept, 2)
-    writer = cp.Profiler()
-    writer.set_profiling(True, live=tmp_path / "live-2.cprof")
+    writer = profiler_on(live=tmp_path / "live-2.cprof")
     (tmp_path / "live-3.cprof").write_text("mine")
     for number in range(4, 10):
         (tmp_path / f"live-{number}.cprof").write_bytes(kept.read_bytes())
@@ -677,8 +672,7 @@ def test_what_only_reads(
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     path = tmp_path / "live"
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, live=path)
+    profiler = profiler_on(live=path)
     profiler.record("train", "node", 1)
     profiler.set_profiling(False)
     return path

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, by_name, counts, outcomes, spin
+from calls import TICK, by_name, counts, outcomes, profiler_on, spin
 
 pytestmark = pytest.mark.native
 
@@ -460,8 +460,7 @@ def test_decorated_twice_a_call_counts_once_under_the_outer_name(p: cp.Profiler,
 
 
 def test_decorated_for_two_profilers_a_call_counts_in_each(p: cp.Profiler) -> None:
-    q = cp.Profiler()
-    q.set_profiling(True)
+    q = profiler_on()
     node = p.profile_node("of p")(q.profile_node("of q")(to_int))
     mixed = p.profile_node("outer")(q.profile_node("middle")(p.profile_node("inner")(to_int)))
     assert node("3") == mixed("3") == 3

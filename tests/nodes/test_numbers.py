@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling import NodeProfilingStats, ProfilingSummary
 
 RELATIVE = Fraction(1, 10**12)  # of mean, std and total, against the exact rational value
@@ -190,8 +191,7 @@ def reference(name: str, n: int, skipped: int) -> tuple[Exact, float]:
 
 def recorded(streams: dict[str, tuple[float, ...]], *, skip_first_n: int = 0) -> ProfilingSummary:
     """Record some streams, one key each, in turns; return the summary."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip_first_n)
+    profiler = profiler_on(skip_first_n=skip_first_n)
     record_in_turns(profiler.record, streams)
     return profiler.get_profiling_summary()
 
@@ -205,8 +205,7 @@ def record_in_turns(record: Callable[[str, str, float], object], streams: dict[s
 
 def stats_of(values: Iterable[Any], *, skip_first_n: int = 0) -> NodeProfilingStats:
     """Record one stream; return its statistics."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip_first_n)
+    profiler = profiler_on(skip_first_n=skip_first_n)
     for value in values:
         profiler.record("train", "node", value)
     (stats,) = profiler.get_profiling_summary()
@@ -241,8 +240,7 @@ def test_streams_give_the_exact_figures(n: int, skip_first_n: int) -> None:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_median_is_the_reference_after_each_sample(name: str) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     estimator = ReferenceMedian()
     for value in samples(name, 1000):
         profiler.record("train", "node", value)
@@ -415,8 +413,7 @@ REFUSED: list[tuple[Any, type[Exception]]] = [
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize(("value", "error"), REFUSED, ids=range(len(REFUSED)))
 def test_what_is_no_duration_is_refused_and_changes_nothing(value: Any, error: type[Exception], is_on: bool) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     profiler.record("train", "node", 1.5)
     profiler.set_profiling(is_on)
     before = [asdict(stats) for stats in profiler.get_profiling_summary()]
@@ -431,8 +428,7 @@ def test_what_is_no_duration_is_refused_and_changes_nothing(value: Any, error: t
 
 @pytest.mark.parametrize(("value", "error"), [(BadFloat(), ZeroDivisionError), (WrongFloat(), TypeError)])
 def test_an_error_of_the_number_itself_is_passed_on(value: Any, error: type[Exception]) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     with pytest.raises(error):
         profiler.record("train", "node", value)
     assert profiler.get_profiling_summary() == []
@@ -456,8 +452,7 @@ def test_what_record_does_not_know_is_none() -> None:
 
 
 def test_totals_of_calls_are_whole_nanoseconds() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
 
     @profiler.profile_node
     def node() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling._internal.text import shown_text
 from cprofiling.nodes.resource_columns import beyond_text, columns_of, lines_below, shown_bytes
 from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeCounters, NodeLaunches, NodeMemory
@@ -329,8 +330,7 @@ def test_html_escapes_whatever_comes_from_outside(text: str) -> None:
 
 
 def test_the_profilers_summary_has_a_second_table_where_there_is_more() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     profiler.profile_node("plain")(len)("")
     assert "\n\n" not in profiler.format_profiling_summary()
     profiler.set_profiling(True, counters=("cpu_time",))
