@@ -571,7 +571,7 @@ def test_an_asynchronous_generator_behaves_as_the_original(p: cp.Profiler) -> No
     async def use(iterator: Any) -> list[Any]:
         assert isinstance(iterator, AsyncGenerator)
         assert isinstance(iterator, collections.abc.AsyncIterator)
-        assert aiter_(iterator) is iterator
+        assert iterator.__aiter__() is iterator
         steps = [await iterator.__anext__(), await iterator.asend("sent"), await iterator.athrow(KeyError("in"))]
         steps += [iterator.ag_code, iterator.ag_running, iterator.__name__, await iterator.asend("last")]
         with pytest.raises(StopAsyncIteration):
@@ -580,11 +580,6 @@ def test_an_asynchronous_generator_behaves_as_the_original(p: cp.Profiler) -> No
 
     assert asyncio.run(use(original())) == asyncio.run(use(p.profile_node(original)()))
     assert outcomes(p, "original") == (1, 0, 0, 0, 0)
-
-
-def aiter_(iterator: Any) -> Any:
-    """`aiter` of 3.10, as mypy for older targets does not know it."""
-    return type(iterator).__aiter__(iterator)
 
 
 def test_anext_with_a_default(p: cp.Profiler) -> None:

@@ -7,7 +7,6 @@ import collections
 import copy
 import dataclasses
 import gc
-import os
 import pickle
 import threading
 import time
@@ -21,6 +20,7 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling.nodes.input_shapes import OVERFLOW, ShapeSummary, shapes_from
+from forks import fork
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
@@ -501,16 +501,13 @@ def test_every_key_has_its_own() -> None:
 def test_a_forked_child_starts_anew(profiler: cp.Profiler) -> None:
     node = profiler.profile_node(name="node")(nothing)
     node(T)
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            empty = shapes_of(profiler) == {}
-            node(U)
-            status = 0 if empty and shapes_of(profiler) == {"int64[]": 1} else 2
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def child() -> None:
+        assert shapes_of(profiler) == {}
+        node(U)
+        assert shapes_of(profiler) == {"int64[]": 1}
+
+    fork(child)
     assert shapes_of(profiler) == {"float32[8,3]": 1}
 
 

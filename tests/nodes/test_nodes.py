@@ -530,44 +530,6 @@ def test_coroutines_and_generators_decorated_twice(p: cp.Profiler, kind: str, ha
     assert counts(p) == {"outer": 2, "inner": 1}
 
 
-# ---- on, off, reset in the middle (B3) -----------------------------------------------------------
-
-
-def test_a_call_records_if_profiling_was_on_when_it_started(p: cp.Profiler) -> None:
-    node = p.profile_node("n")(lambda switch: p.set_profiling(switch))
-    node(False)
-    assert counts(p) == {"n": 1}
-    node(True)
-    assert counts(p) == {"n": 1}
-    site = p.profile_node("block")
-    with site:
-        p.set_profiling(False)
-        with site:
-            p.set_profiling(True)
-            with site:
-                pass
-    assert counts(p) == {"n": 1, "block": 2}
-    with site:
-        p.set_profiling(False)
-        p.set_profiling(True)
-    assert outcomes(p, "block") == (3, 0, 0, 0, 0)
-
-
-@pytest.mark.parametrize("discard", ["reset_profiling", "reset=True", "skip_first_n"])
-def test_a_call_whose_statistics_were_discarded_is_dropped_and_counted(p: cp.Profiler, discard: str) -> None:
-    action: Any = {
-        "reset_profiling": p.reset_profiling,
-        "reset=True": lambda: p.set_profiling(True, reset=True),
-        "skip_first_n": lambda: p.set_profiling(True, skip_first_n=1),
-    }[discard]
-    p.profile_node("n")(action)()
-    with p.profile_node("n"):
-        action()
-        action()
-    # The same skip_first_n again discards nothing; the others discarded the first call's drop, too.
-    assert outcomes(p, "n") == ((0, 0, 0, 1, 1) if discard == "skip_first_n" else (0, 0, 0, 0, 1))
-
-
 # ---- order, nesting, self time -------------------------------------------------------------------
 
 

@@ -353,22 +353,15 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
     assert told_thrice == ("the driver",)
 
 
-def test_why_a_peak_is_missing(silent: pytest.MonkeyPatch) -> None:
+def test_why_peaks_waits_and_launches_are_missing(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(missing_figures, "peak_reason", lambda: "nobody keeps it")
-    assert missing_figures.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
-    assert missing_figures.reasons_beyond([core_row(MEMORY)], None) == ()
-
-
-def test_why_a_device_was_not_waited_for(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(missing_figures, "wait_reason", lambda: "no wait")
+    assert missing_figures.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
     assert "no wait" in missing_figures.reasons_of(0, 0, 0)
-
-
-def test_why_blocks_in_tasks_have_no_launches(silent: pytest.MonkeyPatch) -> None:
-    silent.setattr(_core, "cupti_reason", lambda: None)
     [reason] = missing_figures.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
     assert reason.startswith("launches: not counted in all calls: ")
-    assert missing_figures.reasons_beyond([core_row(LAUNCHES)], None) == ()
+    for figures in (MEMORY, LAUNCHES):
+        assert missing_figures.reasons_beyond([core_row(figures)], None) == ()
 
 
 def test_counters_of_one_reason_are_told_of_together(silent: pytest.MonkeyPatch) -> None:
