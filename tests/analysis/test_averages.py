@@ -643,11 +643,7 @@ def test_an_empty_table_says_so() -> None:
     averages = key_averages(made([], dropping=True))
     assert averages == []
     assert "Name" in averages.table()
-    assert averages.table().splitlines()[-3:] == [
-        "No events were recorded.",
-        "Self CPU time total: 0.000us",
-        DROPPED,
-    ]
+    assert averages.table().splitlines()[-3:] == ["No events were recorded.", "Self CPU time total: 0.000us", DROPPED]
     assert KeyAverages().table(sort_by="count").splitlines()[-1] == "Self CPU time total: 0.000us"
 
 

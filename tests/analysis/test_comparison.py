@@ -14,13 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_with
-from cprofiling._internal.quantiles import (
-    Sample,
-    cautious_interval,
-    interval_of,
-    student_quantile,
-    welch_interval,
-)
+from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of, student_quantile, welch_interval
 from cprofiling.analysis.comparison import StageComparison, TimingComparison, can_lie_apart
 from cprofiling.commands import main
 from cprofiling.layers.timing_reports import compare_timing_reports

@@ -337,8 +337,7 @@ def allocated(at: int, total: object, **more: Any) -> Row:
 
 
 @pytest.mark.parametrize(
-    ("more", "what"),
-    [({}, "the host's allocator"), ({"Device Type": 1, "Device Id": 0}, "the allocator of device 0")],
+    ("more", "what"), [({}, "the host's allocator"), ({"Device Type": 1, "Device Id": 0}, "the allocator of device 0")]
 )
 def test_allocations_that_grow_with_each_step(more: dict[str, int], what: str) -> None:
     rows = [

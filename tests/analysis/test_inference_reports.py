@@ -305,11 +305,7 @@ def test_the_overview_of_the_host_has_nothing_of_devices() -> None:
 
 def test_the_overview_of_nothing_is_labelled() -> None:
     text = overview(made([], dropping=True))
-    for label in (
-        "Recording of 0 events",
-        "No events were recorded.",
-        "Findings",
-    ):
+    for label in ("Recording of 0 events", "No events were recorded.", "Findings"):
         assert label in text
     assert "Inference" not in text
     assert text.count(DROPPED) == 2

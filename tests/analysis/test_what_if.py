@@ -227,11 +227,7 @@ def test_what_the_graph_and_the_statistics_do_not_share_is_told() -> None:
         ([("a\0", "b")], ValueError, r"edges\[0\]\[0\] must be a node's name, without NUL and of at most 4096 bytes"),
         ([("a", "é" * 2049)], ValueError, "of at most 4096 bytes"),
         ([("a", "a")], ValueError, "edges must not go in circles, got 'a' -> 'a'"),
-        (
-            [("a", "b"), ("b", "c"), ("c", "a")],
-            ValueError,
-            "edges must not go in circles, got '.' -> '.' -> '.'",
-        ),
+        ([("a", "b"), ("b", "c"), ("c", "a")], ValueError, "edges must not go in circles, got '.' -> '.' -> '.'"),
     ],
 )
 def test_edges_are_checked(p: cp.Profiler, edges: Any, error: type[Exception], message: str) -> None:

@@ -22,6 +22,12 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def libcuda(libraries: dict[str, str]) -> str:
+    """Return the path of the fake driver."""
+    return libraries["CPROFILING_LIBCUDA"]
+
+
+@pytest.fixture
 def use(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
     """Load a torch whose device is in use."""
     return torch_loader(monkeypatch, in_use=True)

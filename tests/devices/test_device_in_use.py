@@ -467,10 +467,7 @@ def test_streams_of_any_kind_of_device(use: Callable[..., FakeTorch]) -> None:
     assert placed(stream=other) == not_used
     assert placed(stream=17) == (-1, 17)
     use("rocm")
-    assert placed(stream=17) == (
-        "unsupported",
-        "gpu_stream must be a stream of PyTorch where that uses rocm",
-    )
+    assert placed(stream=17) == ("unsupported", "gpu_stream must be a stream of PyTorch where that uses rocm")
 
 
 def test_a_stream_that_does_not_name_its_device(use: Callable[..., FakeTorch]) -> None:

@@ -23,7 +23,7 @@ Run = Callable[[str], None]
 PREAMBLE = f"""{WATCH_DOG}import asyncio, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
-from fakes.cuda_process import MS, Stream, Tensor, fake, use_torch
+from fakes.cuda_process import MS, Stream, Tensor, fake, finish, stats, use_torch
 """
 
 START = """
@@ -39,26 +39,11 @@ def node(ms=0, device=None):
     busy(ms, 0 if device is None else device.device.index)
     return "result"
 
-def stats(name="node", of=cp):
-    return {s.node_name: s for s in of.get_profiling_summary()}[name]
-
 def known(name="node"):
     "The GPU times of a node: how many, and their sum in ms."
     fake.advance(10_000 * MS)
     return stats(name).gpu_count, stats(name).gpu_total_ms
-
-def finish(**counts):
-    "Nothing forbidden was done to the driver, and the nodes were counted so often."
-    assert fake.broken_rules() == []
-    assert fake.open_pushes() == 0 and fake.capture_mode() == 0
-    assert {s.node_name: s.count for s in cp.get_profiling_summary()} == counts, cp.get_profiling_summary()
-    assert cp.get_profiling_summary().internal_errors == 0
 """
-
-
-@pytest.fixture
-def libcuda(libraries: dict[str, str]) -> str:
-    return libraries["CPROFILING_LIBCUDA"]
 
 
 @pytest.fixture
@@ -342,8 +327,9 @@ def test_wrong_arguments_change_nothing(run: Run) -> None:
             (TypeError, "gpu_time", None), (TypeError, "gpu_time", "yes"), (TypeError, "gpu_stream", "x"),
             (ValueError, "gpu_stream", -1), (TypeError, "gpu_stream", True), (ValueError, "gpu_stream", 1 << 64),
             (TypeError, "gpu_stream", Stream), (TypeError, "kernels", "x"), (TypeError, "kernels", None),
-            (TypeError, "nvtx", None), (TypeError, "memory", 1), (ValueError, "memory", "all"), (TypeError, "counters", "cpu_time"),
-            (ValueError, "counters", ["x"]), (TypeError, "counters", [1]), (TypeError, "counters", 5),
+            (TypeError, "nvtx", None), (TypeError, "memory", 1), (ValueError, "memory", "all"),
+            (TypeError, "counters", "cpu_time"), (ValueError, "counters", ["x"]), (TypeError, "counters", [1]),
+            (TypeError, "counters", 5),
         ):
             try:
                 cp.set_profiling(False, reset=True, **{name: wrong})

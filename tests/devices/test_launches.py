@@ -81,6 +81,12 @@ def check(script: str, environment: dict[str, str]) -> None:
     check_script(PREAMBLE + textwrap.dedent(script), **environment)
 
 
+def check_before_cuda(script: str, environment: dict[str, str]) -> None:
+    """Run a script that loads the driver itself."""
+    later = {**environment, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": environment["CPROFILING_LIBCUDA"]}
+    check_script(PREAMBLE.replace("use_torch()\n", "import time\n") + textwrap.dedent(script), **later)
+
+
 # ---- figures -------------------------------------------------------------------------------------
 
 
@@ -414,12 +420,10 @@ def test_cuda_that_comes_later_is_found(libraries: dict[str, str]) -> None:
             time.sleep(0.01)
         assert launches().launches > 0
         """
-    later = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
-    check_script(PREAMBLE.replace("use_torch()\n", "import time\n") + textwrap.dedent(script), **later)
+    check_before_cuda(script, libraries)
 
 
 def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
-    without = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
     script = """
         end_watch_dog()
         cp.set_profiling(True, kernels=True)
@@ -439,8 +443,7 @@ def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert launches() is None
         """
-    preamble = PREAMBLE.replace("use_torch()\n", "import time\n")
-    check_script(preamble + textwrap.dedent(script), **without)
+    check_before_cuda(script, libraries)
 
 
 # ---- what may go wrong ---------------------------------------------------------------------------

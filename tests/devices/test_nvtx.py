@@ -65,11 +65,6 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(build.fake_nvtx(tmp_path_factory.mktemp("fakes"), include))
 
 
-@pytest.fixture
-def libcuda(libraries: dict[str, str]) -> str:
-    return libraries["CPROFILING_LIBCUDA"]
-
-
 def check(script: str, told: str = "", **environment: str) -> None:
     check_script(PREAMBLE + textwrap.dedent(script), told=told, **environment)
 
@@ -417,10 +412,7 @@ def test_the_window_is_closed_however_a_call_ends(libcuda: str) -> None:
     [
         ("", "1 of 1 calls captured; cuProfilerStart was left out: there was no driver"),
         ("use_torch(); fake.bind(-1)", "1 of 1 calls captured; cuProfilerStart answered 201"),
-        (
-            "use_torch(); fake.fail(b'cuProfilerStart', 999, 1)",
-            "1 of 1 calls captured; cuProfilerStart answered 999",
-        ),
+        ("use_torch(); fake.fail(b'cuProfilerStart', 999, 1)", "1 of 1 calls captured; cuProfilerStart answered 999"),
         ("use_torch(); fake.fail(b'cuProfilerStop', 4, 1)", "1 of 1 calls captured; cuProfilerStop answered 4"),
     ],
 )

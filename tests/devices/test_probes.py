@@ -192,15 +192,6 @@ def test_a_device_that_cannot_tell_says_why(use: UseTorch) -> None:
     assert "PyTorch's mps has no events" in p.get_profiling_summary().reasons
 
 
-def test_a_callable_that_tells_no_stream_is_told_as_such(use: UseTorch) -> None:
-    torch = use("xpu")
-    p = profiler_on(gpu_time=True, gpu_stream=lambda: dict[str, int]()["gone"])
-    assert call(p, lambda: "result") == "result"
-    assert stats(p).gpu_reason == "the stream was not told (1 call)"
-    assert "no stream was told (KeyError: 'gone')" in p.get_profiling_summary().reasons
-    assert torch.calls("record") == 0
-
-
 def test_a_reason_goes_with_the_calls_that_it_is_of(use: UseTorch) -> None:
     torch, p, other = use("xpu"), profiler_on(gpu_time=True), profiler_on(gpu_time=True)
     told = "xpu:0: RuntimeError: planned"

@@ -20,7 +20,7 @@ Run = Callable[[str], None]
 IMPORTS = f"""{WATCH_DOG}import asyncio, contextlib, os, sys, threading, time
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import cprofiling as cp
-from fakes.cuda_process import MS, FakeTorch, Tensor, fake, use_torch
+from fakes.cuda_process import MS, FakeTorch, Tensor, fake, finish, stats, use_torch
 """
 PREAMBLE = """
 TICK = 0.02
@@ -55,16 +55,6 @@ def busy(index, ms):
     "Work for a device, which takes some virtual milliseconds."
     fake.launch(streams[index], ms * MS)
 
-def stats(name="node"):
-    return {s.node_name: s for s in cp.get_profiling_summary()}[name]
-
-def finish(**counts):
-    "Nothing forbidden was done to the driver, and the nodes were counted so often."
-    assert fake.broken_rules() == []
-    assert fake.open_pushes() == 0
-    assert {s.node_name: s.count for s in cp.get_profiling_summary()} == counts, cp.get_profiling_summary()
-    assert cp.get_profiling_summary().internal_errors == 0
-
 def waits():
     return fake.calls(b"cuCtxSynchronize")
 """
@@ -75,9 +65,9 @@ def check(script: str, **environment: str) -> None:
 
 
 @pytest.fixture
-def run(libraries: dict[str, str]) -> Run:
+def run(libcuda: str) -> Run:
     """Run a script with the fake driver."""
-    return lambda script: check(script, CPROFILING_LIBCUDA=libraries["CPROFILING_LIBCUDA"])
+    return lambda script: check(script, CPROFILING_LIBCUDA=libcuda)
 
 
 # ---- waiting -------------------------------------------------------------------------------------
@@ -530,7 +520,7 @@ def test_torch_is_never_imported(tmp_path: Path, run: Run) -> None:
     """)
 
 
-def test_a_driver_that_is_loaded_later_is_noticed(libraries: dict[str, str]) -> None:
+def test_a_driver_that_is_loaded_later_is_noticed(libcuda: str) -> None:
     check(
         """
         cp.set_profiling(True, synchronize_cuda=True)
@@ -545,7 +535,7 @@ def test_a_driver_that_is_loaded_later_is_noticed(libraries: dict[str, str]) -> 
         assert waits() > 0
         """,
         CPROFILING_LIBCUDA="",
-        FAKE_LIBCUDA=libraries["CPROFILING_LIBCUDA"],
+        FAKE_LIBCUDA=libcuda,
     )
 
 

@@ -11,6 +11,8 @@ import sys
 import types
 from typing import Any
 
+import cprofiling as cp
+
 MS = 1_000_000
 
 _TYPES = {
@@ -109,3 +111,17 @@ def use_torch(devices: int = 2) -> FakeTorch:
     fake.bind(0)
     sys.modules["torch"] = torch
     return torch
+
+
+def stats(name: str = "node", of: Any = cp) -> cp.NodeProfilingStats:
+    """The statistics of a node."""
+    return next(each for each in of.get_profiling_summary() if each.node_name == name)
+
+
+def finish(**counts: int) -> None:
+    """Check that nothing forbidden was done to the driver, and how often each node was counted."""
+    assert fake.broken_rules() == []
+    assert fake.open_pushes() == fake.capture_mode() == 0
+    summary = cp.get_profiling_summary()
+    assert {each.node_name: each.count for each in summary} == counts, summary
+    assert summary.internal_errors == 0

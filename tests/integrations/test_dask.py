@@ -29,10 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def cluster(workers: int, *, processes: bool) -> Iterator[Any]:
     """A client of a cluster of this machine."""
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(processes=processes, **options) as made,
-        distributed.Client(made) as client,
-    ):
+    with distributed.LocalCluster(processes=processes, **options) as made, distributed.Client(made) as client:
         yield client
 
 

@@ -42,13 +42,7 @@ def test_nodes_and_labels_are_recorded_with_their_parents() -> None:
         outer()
         with cp.stage("train"):
             inner()
-    assert tree(prof) == [
-        ("outer", None),
-        ("inner", "outer"),
-        ("label", "outer"),
-        ("inner", "label"),
-        ("inner", None),
-    ]
+    assert tree(prof) == [("outer", None), ("inner", "outer"), ("label", "outer"), ("inner", "label"), ("inner", None)]
     events = prof.events()
     check_nesting(events)
     assert [event.stage for event in events] == ["inference"] * 4 + ["train"]
@@ -467,10 +461,7 @@ def test_a_schedule_records_in_cycles() -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "steps"),
-    [
-        (cp.schedule(1, 0, 1), [[1], [3], [5]]),
-        (cp.schedule(wait=0, warmup=0, active=2, repeat=2), [[0, 1], [2, 3]]),
-    ],
+    [(cp.schedule(1, 0, 1), [[1], [3], [5]]), (cp.schedule(wait=0, warmup=0, active=2, repeat=2), [[0, 1], [2, 3]])],
 )
 def test_a_schedule_that_goes_on_and_one_without_a_gap(schedule: Any, steps: list[list[int]]) -> None:
     _, cycles = run_steps(6, schedule=schedule)
