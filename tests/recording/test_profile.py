@@ -172,20 +172,6 @@ def test_start_and_stop() -> None:
         prof.stop()
 
 
-def test_the_users_exception_passes_through() -> None:
-    error = ValueError("the user's")
-
-    @cp.profile_node("node")
-    def node() -> None:
-        raise error
-
-    prof = cp.profile()
-    with pytest.raises(ValueError, match="user's") as caught, prof:
-        node()
-    assert caught.value is error
-    assert [(event.name, event.outcome) for event in prof.events()] == [("node", "error")]
-
-
 @pytest.mark.parametrize("make", [lambda: cp.record("block"), lambda: cp.profile_node("block")])
 def test_a_block_left_in_another_thread_is_one_event(make: Callable[[], Any]) -> None:
     site = make()
@@ -203,30 +189,6 @@ def test_a_block_left_in_another_thread_is_one_event(make: Callable[[], Any]) ->
     assert names.count("block") == 4
     assert {event.outcome for event in prof.events()} == {"success"}
     check_nesting([event for event in prof.events() if event.name != "block"])
-
-
-def test_tasks_are_told_apart() -> None:
-    @cp.profile_node("node")
-    async def node(number: int) -> None:
-        await asyncio.sleep(0.001)
-        with cp.record(f"label {number}"):
-            await asyncio.sleep(0.001)
-            inner()
-
-    async def run() -> None:
-        await asyncio.gather(*map(node, range(10)))
-
-    with cp.profile() as prof:
-        asyncio.run(run())
-    events = prof.events()
-    check_nesting(events)
-    labels = [event for event in events if event.kind == "record"]
-    assert sorted(event.name for event in labels) == [f"label {i}" for i in range(10)]
-    assert len({event.trace_id for event in labels}) == 10
-    rows = {event.row: event for event in events}
-    assert {rows[event.parent].name for event in labels if event.parent is not None} == {"node"}
-    children = [rows[event.parent].name for event in events if event.name == "inner" and event.parent is not None]
-    assert sorted(children) == [f"label {i}" for i in range(10)]
 
 
 def test_generators_are_one_event() -> None:

@@ -343,14 +343,17 @@ async def numbered(number: int, sleep: Callable[[float], Awaitable[object]]) -> 
         yield i
 
 
+async def gathered() -> None:
+    await asyncio.gather(*[task(i, asyncio.sleep) for i in range(10)])
+
+
+def run_in_asyncio() -> None:
+    asyncio.run(gathered())
+
+
 def run_in_uvloop() -> None:
-    uvloop = pytest.importorskip("uvloop")
-
-    async def run() -> None:
-        await asyncio.gather(*[task(i, asyncio.sleep) for i in range(10)])
-
-    loop = uvloop.new_event_loop()
-    loop.run_until_complete(run())
+    loop = pytest.importorskip("uvloop").new_event_loop()
+    loop.run_until_complete(gathered())
     loop.close()
 
 
@@ -365,10 +368,12 @@ def run_in_trio() -> None:
     trio.run(run)
 
 
-@pytest.mark.parametrize("run", [run_in_uvloop, run_in_trio])
-def test_other_event_loops(run: Callable[[], None]) -> None:
+@pytest.mark.parametrize("run", [run_in_asyncio, run_in_uvloop, run_in_trio])
+def test_tasks_are_told_apart(run: Callable[[], None]) -> None:
     with profile() as prof:
         run()
+    check_nesting(prof.events())
+    assert len({event.trace_id for event in prof.events()}) == 10
     found = parents(prof)
     for i in range(10):
         assert found.pop((f"label {i}", "task")) == 1

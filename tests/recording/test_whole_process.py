@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -107,10 +108,8 @@ signal.raise_signal(signal.SIGTERM)
 time.sleep(60)
 """
     (tmp_path / "server.py").write_text(program)
-    command = [sys.executable, "server.py"]
-    variables = environment("t.json")
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "[15] False\n", "")
+    done = python(["server.py"], tmp_path, watched=True, CPROFILING_OUTPUT_PATH="t.json")
+    assert done == (-signal.SIGTERM, "[15] False\n", "")
     assert names_in_file(tmp_path / "t.json") == ["node"]
 
 
@@ -235,10 +234,8 @@ def test_the_path_is_that_of_the_start(tmp_path: Path) -> None:
 
 def test_the_environment_is_ignored_where_python_ignores_it(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {PACKAGE!r}); import cprofiling; print('autostart' in dir(cprofiling))"
-    command = [sys.executable, "-E", "-c", code]
-    variables = environment("trace.json")
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr, left(tmp_path)) == ("False\n", "", [])
+    done = python(["-E", "-c", code], tmp_path, watched=True, CPROFILING_OUTPUT_PATH="trace.json")
+    assert (done, left(tmp_path)) == ((0, "False\n", ""), [])
 
 
 def test_a_recording_of_the_programs_own_goes_first(tmp_path: Path) -> None:
@@ -349,18 +346,8 @@ def test_processes_that_end_at_once_all_leave_a_trace(before: str | None, tmp_pa
     variables = {name: value for name, value in environment("t.json").items() if name != whole_process.OWNER}
     reader, writer = os.pipe()
     command = [sys.executable, "app.py"]
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=variables,
-            stdin=reader,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(6)
-    ]
+    pipes: Any = {"stdin": reader, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, cwd=tmp_path, env=variables, **pipes) for _ in range(6)]
     os.close(reader)
     for process in processes:
         assert process.stdout is not None
@@ -479,9 +466,8 @@ def test_imported_by_a_thread(tmp_path: Path) -> None:
         "thread.start()\n"
         "thread.join()\n"
     )
-    command = [sys.executable, "late.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment("t.json"), capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr, names_in_file(tmp_path / "t.json")) == ("", "", ["inside"])
+    done = python(["late.py"], tmp_path, watched=True, CPROFILING_OUTPUT_PATH="t.json")
+    assert (done, names_in_file(tmp_path / "t.json")) == ((0, "", ""), ["inside"])
 
 
 def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
