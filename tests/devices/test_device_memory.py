@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -77,21 +76,6 @@ def test_why_there_were_no_figures_stays_known(load: Callable[..., FakeTorch]) -
     torch.failing = {}
     assert memory_at_entry((), False) == (0, 0, 0)
     assert memory_reason() == "the framework does not answer (RuntimeError: lost)"
-
-
-def test_a_module_that_fails_costs_no_figures(load: Callable[..., FakeTorch]) -> None:
-    class Broken:
-        def parameters(self) -> Any:
-            raise KeyError("own")
-
-        buffers = parameters
-
-    torch = load("xpu", devices=3)
-    torch.allocate(7, device=1)
-    torch.current = 1
-    torch.allocate(9, device=2)
-    assert memory_at_entry((Broken(), torch.tensor(2)), False) == (2, 9, 9)
-    assert memory_at_entry((Broken(),), False) == (1, 7, 7)
 
 
 def test_torch_that_does_not_answer(load: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:

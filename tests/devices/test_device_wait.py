@@ -252,20 +252,6 @@ def test_a_device_that_cannot_be_waited_for_is_a_reason(use: UseTorch) -> None:
     assert checked(profiler)["node"].count == 1
 
 
-def test_a_module_that_fails_does_not_keep_its_tensors_from_being_waited_for(use: UseTorch) -> None:
-    class Broken:
-        def parameters(self) -> Any:
-            raise KeyError("own")
-
-        buffers = parameters
-
-    torch, profiler = use("xpu", devices=2), synchronising()
-    torch.launch(5, torch.stream(1))
-    profiler.profile_node("node")(nothing)(Broken(), torch.tensor(1))
-    assert torch.now == 5
-    assert checked(profiler)["node"].count == 1
-
-
 def test_a_fault_of_the_package_is_counted_and_harms_nobody() -> None:
     script = """
 import cprofiling as cp

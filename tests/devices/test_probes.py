@@ -229,17 +229,23 @@ def test_a_reason_of_statistics_that_were_discarded_meanwhile_is_not_kept(use: U
     assert (p._device_note, len(events._waiting)) == (None, 0)
 
 
-def test_a_module_that_fails_costs_no_gpu_time(use: UseTorch) -> None:
+def test_a_module_that_fails_costs_no_figures(use: UseTorch) -> None:
     class Broken:
         def parameters(self) -> Any:
             raise KeyError("own")
 
         buffers = parameters
 
-    torch, p = use("xpu", devices=2), profiler_on(gpu_time=True)
+    torch, p = use("xpu", devices=2), profiler_on(gpu_time=True, memory=True, synchronize_cuda=True)
+    torch.allocate(7, device=1)
+    torch.launch(5, torch.stream(1))
     p.profile_node("node")(lambda *_: torch.launch(4, torch.stream(1)))(Broken(), torch.tensor(1))
-    torch.advance(4)
-    assert (stats(p).gpu_count, stats(p).gpu_total_ms) == (1, 4.0)
+    assert torch.now == 9
+    known = stats(p)
+    assert (known.gpu_count, known.gpu_total_ms) == (1, 4.0)
+    assert known.memory is not None
+    assert known.memory.device is not None
+    assert known.memory.device.entry == 7
     assert p.get_profiling_summary().internal_errors == 0
 
 
