@@ -21,7 +21,6 @@ matplotlib: Any = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt: Any = pytest.importorskip("matplotlib.pyplot")
 
-from cprofiling.analysis.timeline_layout import COLUMNS, timeline_of  # noqa: E402
 from cprofiling.nodes.histogram import Histogram  # noqa: E402
 
 MS = 1_000_000
@@ -177,49 +176,46 @@ def test_each_sample_is_drawn_whatever_the_time() -> None:
 # ---- Timelines
 
 
+def bars_of(axes: Any) -> list[list[tuple[float, float]]]:
+    """The begins and ends of the boxes of each level, from the top."""
+    return [
+        [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in collection.get_paths()]
+        for collection in axes.collections
+    ]
+
+
 def test_what_is_inside_what_is_below_it() -> None:
     rows = [("frame", 0, 100, 1), ("infer", 10, 60, 1), ("matmul", 20, 30, 1), ("post", 60, 90, 1), ("read", 5, 50, 2)]
-    recording = recording_of(rows)
-    timeline = timeline_of(recording)
-    first, second = timeline.lanes
-    assert [[box.name for box in level] for level in first.levels] == [["frame"], ["infer", "post"], ["matmul"]]
-    assert [[(box.name, box.start_ns, box.end_ns) for box in level] for level in second.levels] == [
-        [("read", 5 * MS, 50 * MS)]
-    ]
-    assert (timeline.start_ns, timeline.end_ns, timeline.height, timeline.notes) == (0, 100 * MS, 4, [])
-    assert timeline.names == ["read", "infer", "post", "frame", "matmul"]
-    axes: Any = recording.plot()
+    axes: Any = recording_of(rows).plot()
+    assert bars_of(axes) == [[(0, 100)], [(10, 60), (60, 90)], [(20, 30)], [(5, 50)]]
+    assert axes.get_title() == "Timeline"
+    assert axes.get_ylim() == (4, 0)
     assert labels(axes) == ["thread 1", "thread 2"]
     assert axes.get_xlabel() == "time since the first event (ms)"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == timeline.names
-    assert sum(len(collection.get_paths()) for collection in axes.collections) == len(rows)
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["read", "infer", "post", "frame", "matmul"]
     assert "frame" in texts(axes)
 
 
 def test_spans_that_overlap_are_beside_each_other() -> None:
-    timeline = timeline_of(recording_of([("a", 0, 50, 1), ("b", 20, 80, 1), ("c", 60, 90, 1)]))
-    assert [[box.name for box in level] for level in timeline.lanes[0].levels] == [["a", "c"], ["b"]]
+    axes = recording_of([("a", 0, 50, 1), ("b", 20, 80, 1), ("c", 60, 90, 1)]).plot()
+    assert bars_of(axes) == [[(0, 50), (60, 90)], [(20, 80)]]
 
 
 def test_what_is_finer_than_a_pixel_is_drawn_together() -> None:
     rows = [("long", 0, 80_000, 1), *(("fine", start, start + 1, 1) for start in range(0, 80_000, 4))]
-    recording = recording_of(rows)
-    timeline = timeline_of(recording)
-    assert len(timeline.lanes[0].levels[1]) <= COLUMNS
-    merged = len(rows) - 1
-    assert timeline.notes == [f"{merged:,} spans finer than 1/{COLUMNS} of the width drawn together"]
-    axes: Any = recording.plot()
-    assert f"{merged:,} spans finer" in axes.get_title()
+    axes: Any = recording_of(rows).plot()
+    assert len(bars_of(axes)[1]) <= 2000
+    assert axes.get_title() == "Timeline (20,000 spans finer than 1/2000 of the width drawn together)"
     drawn(axes)
 
 
 def test_depth_and_threads_have_a_limit_that_is_told() -> None:
-    deep = [(f"level {level}", level, 100 - level, 1) for level in range(10)]
-    timeline = timeline_of(recording_of(deep))
-    assert (timeline.lanes[0].depth, timeline.notes) == (8, ["2 spans nested deeper than 8 not drawn"])
+    axes: Any = recording_of([(f"level {level}", level, 100 - level, 1) for level in range(10)]).plot()
+    assert (len(bars_of(axes)), axes.get_title()) == (8, "Timeline (2 spans nested deeper than 8 not drawn)")
     wide = [("work", start, start + 1, thread) for thread in range(40) for start in range(1 + (thread > 4))]
-    timeline = timeline_of(recording_of(wide))
-    assert (len(timeline.lanes), timeline.notes) == (32, ["8 threads with fewer events not drawn"])
+    axes = recording_of(wide).plot()
+    assert (len(labels(axes)), axes.get_title()) == (32, "Timeline (8 threads with fewer events not drawn)")
 
 
 def test_of_several_processes_the_names_are_there() -> None:
@@ -229,8 +225,9 @@ def test_of_several_processes_the_names_are_there() -> None:
     recording._add("c", 6, 0, 5, 2, 1)  # a counter
     recording._name_process(1, "host", None, None)
     recording._finish()
-    assert {lane.title for lane in timeline_of(recording).lanes} == {"host thread 1", "2 stream 7"}
-    assert sorted(timeline_of(recording).names) == ["a", "b"]
+    axes: Any = recording.plot()
+    assert set(labels(axes)) == {"host thread 1", "2 stream 7"}
+    assert sorted(text.get_text() for text in axes.get_legend().get_texts()) == ["a", "b"]
 
 
 def test_some_names_have_colours_and_the_others_one_together() -> None:

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from cprofiling.recording.result import Recording
-from cprofiling.report import timeline as timeline_module
 from cprofiling.report.document import Span, Timeline
 from cprofiling.report.from_recording import OTHERS, icicle
 from cprofiling.report.timeline import timeline
@@ -138,12 +137,10 @@ def test_spans_that_are_long_are_kept_even_if_there_are_too_many() -> None:
     assert found.aggregated_below_ns == 1000 * US >> 8
 
 
-def test_what_is_too_deep_and_on_too_many_threads_is_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "MOST_DEPTH", 3)
-    monkeypatch.setattr(timeline_module, "MOST_TRACKS", 2)
+def test_what_is_too_deep_and_on_too_many_threads_is_counted_only() -> None:
     rows = [host(f"d{depth}", depth, 100 - depth) for depth in range(5)]
     rows += [host("long", 0, 50, thread="1/2"), host("short", 0, 1, thread="1/3")]
-    found = timeline(made(rows))
+    found = timeline(made(rows), most_depth=3, most_tracks=2)
     assert [span.name for span in found.spans] == ["d0", "d1", "d2", "long"]
     assert [track.tid for track in found.tracks] == [1, 2]
     assert found.total_spans == 7

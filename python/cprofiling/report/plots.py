@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_left
+from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
-from cprofiling._internal.text import format_time, shown_text, shown_value
-from cprofiling.analysis.timeline_layout import timeline_of
+from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT, KINDS
+from cprofiling._internal.text import counted, format_time, shown_text, shown_value
 from cprofiling.nodes.buckets import edge_ms, number_of
 from cprofiling.nodes.summary_table import NO_DATA, own_ms, sorted_rows
+from cprofiling.recording.columns import column, grouped
+from cprofiling.recording.tree import host_tree, self_times
+from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +34,9 @@ _LONGEST = 40  # characters of a name that are drawn
 _LONGEST_IN_LEGEND = 24
 _MOST_BARS = 1000
 _MOST_COLOURS = 18
+_COLUMNS = 2000  # of a timeline: finer spans are drawn together
+_MOST_LANES = 32
+_MOST_LEVELS = 8
 _OTHERS = (0.6, 0.6, 0.6)
 _BINS = 50
 _PERCENTILES = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
@@ -150,43 +157,70 @@ def _tick(time_ms: float) -> str:
 def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     """Draw a recording as a timeline."""
     names = arguments.index_between("top", top, 1, _MOST_COLOURS)
-    timeline = timeline_of(recording)
-    rows = max(timeline.height, 3, 0.75 * min(names + 1, len(timeline.names)))
-    axes = _axes(ax, (11.0, 1.3 + 0.28 * rows))
-    axes.set_title("Timeline" + (f" ({'; '.join(timeline.notes)})" if timeline.notes else ""), fontsize="medium")
-    if not timeline.lanes:
+    found = timeline(recording, columns=_COLUMNS, most_tracks=len(recording.tracks), most_depth=_MOST_LEVELS)
+    tracks = grouped((span for span in found.spans if span.kind != KINDS[INSTANT]), lambda span: span.track)
+    shown = sorted(sorted(tracks, key=lambda track: -sum(span.count for span in tracks[track]))[:_MOST_LANES])
+    spans = [span for track in shown for span in tracks[track]]
+    merged = sum(span.count for span in spans if span.count > 1)
+    too_deep = found.total_spans - sum(span.count for span in found.spans)
+    notes = [
+        note
+        for count, note in (
+            (merged, f"{counted(merged, 'span')} finer than 1/{_COLUMNS} of the width drawn together"),
+            (too_deep, f"{counted(too_deep, 'span')} nested deeper than {_MOST_LEVELS} not drawn"),
+            (len(tracks) - len(shown), f"{counted(len(tracks) - len(shown), 'thread')} with fewer events not drawn"),
+        )
+        if count
+    ]
+    depths = {track: 1 + max(span.depth for span in tracks[track]) for track in shown}
+    ranked = _by_own_time(recording, {span.name for span in spans})
+    axes = _axes(ax, (11.0, 1.3 + 0.28 * max(sum(depths.values()), 3, 0.75 * min(names + 1, len(ranked)))))
+    axes.set_title("Timeline" + (f" ({'; '.join(notes)})" if notes else ""), fontsize="medium")
+    if not spans:
         return _without_data(axes)
     import matplotlib as mpl
 
     shades = mpl.colormaps["tab20"](range(20))  # strong ones first, without greys
     palette = [shades[place] for place in (*range(0, 20, 2), *range(1, 20, 2)) if place not in (14, 15)]
-    colours = dict(zip(timeline.names[:names], palette, strict=False))
-    per_unit, unit = _unit_of((timeline.end_ns - timeline.start_ns) / _NS_PER_MS)
+    colours = dict(zip(ranked[:names], palette, strict=False))
+    per_unit, unit = _unit_of(found.duration_ns / _NS_PER_MS)
     per_ns = per_unit / _NS_PER_MS
-    width = (timeline.end_ns - timeline.start_ns) * per_ns
+    width = found.duration_ns * per_ns
     pixels = axes.bbox.width / (width or 1.0)
     bottom = 0
     ticks = []
-    for lane in timeline.lanes:
-        ticks.append((bottom + lane.depth / 2, lane.title))
-        for level, boxes in enumerate(lane.levels):
+    has_processes = len({track.pid for track in found.tracks}) > 1
+    for number in shown:
+        track = found.tracks[number]
+        thread = f"thread {track.thread}" if track.thread == str(track.tid) and track.thread.isdigit() else track.thread
+        ticks.append((bottom + depths[number] / 2, f"{track.process} {thread}" if has_processes else thread))
+        for level, boxes in grouped(tracks[number], lambda span: span.depth).items():
             place = bottom + level
-            spans = [
-                ((box.start_ns - timeline.start_ns) * per_ns, (box.end_ns - box.start_ns) * per_ns) for box in boxes
-            ]
+            places = [(box.start_ns * per_ns, box.duration_ns * per_ns) for box in boxes]
             faces = [colours.get(box.name, _OTHERS) for box in boxes]
-            axes.broken_barh(spans, (place + 0.05, 0.9), facecolors=faces, edgecolors="face", linewidth=0.2)
-            _label_boxes(axes, spans, [box.name for box in boxes], faces, place + 0.5, pixels)
-        bottom += lane.depth
+            axes.broken_barh(places, (place + 0.05, 0.9), facecolors=faces, edgecolors="face", linewidth=0.2)
+            _label_boxes(axes, places, [box.name for box in boxes], faces, place + 0.5, pixels)
+        bottom += depths[number]
         axes.axhline(bottom, color="0.7", linewidth=0.6)
     axes.set_yticks([place for place, _ in ticks])
     _plainly(axes.set_yticklabels([_shortened(title) for _, title in ticks]))
     axes.set_ylim(bottom, 0)
     axes.set_xlim(0, width or 1.0)
     axes.set_xlabel(f"time since the first event ({unit})")
-    _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(timeline.names) > names else [])])
+    _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(ranked) > names else [])])
     axes.spines[["top", "right"]].set_visible(False)
     return axes
+
+
+def _by_own_time(recording: Recording, drawn: set[str]) -> list[str]:
+    """Return the names drawn, the longest time of their own first."""
+    kinds, starts, ends, names = (column(recording, name) for name in ("kind", "start_ns", "end_ns", "name"))
+    own = self_times(recording, host_tree(recording, merging=False))
+    times: Counter[str] = Counter()
+    for row, kind in enumerate(kinds):
+        if kind not in (INSTANT, COUNTER):
+            times[recording.strings[names[row]]] += ends[row] - starts[row] if kind == DEVICE else max(own[row], 0)
+    return [name for name, _ in times.most_common() if name in drawn]
 
 
 def _label_boxes(

@@ -16,9 +16,9 @@ from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNF
 from cprofiling.recording.columns import Recording, column, texts_of, thread_number
 from cprofiling.report.document import Span, Timeline, Track
 
-MOST_SPANS = 150_000  # a page of a few MB, which opens in a second
-MOST_TRACKS = 200  # as many as somebody may scroll through
-MOST_DEPTH = 64
+_MOST_SPANS = 150_000  # a page of a few MB, which opens in a second
+_MOST_TRACKS = 200  # as many as somebody may scroll through
+_MOST_DEPTH = 64
 _FINEST, _COARSEST = 22, 8  # the steps that are tried: the recording's time by 2 to that power
 _WHOLE_RUN = "Trace"  # the category of what is no span: that of torch.profiler's whole run
 _RANK = re.compile(r"rank (\d{1,9}): ")  # how merged traces name processes
@@ -27,7 +27,8 @@ _RANK = re.compile(r"rank (\d{1,9}): ")  # how merged traces name processes
 class _Rows:
     """The rows drawn, with their columns and depths."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, most_depth: int) -> None:
+        self.most_depth = most_depth
         self.starts, self.ends = column(recording, "start_ns"), column(recording, "end_ns")
         self.tracks, self.names = column(recording, "track"), column(recording, "name")
         self.flags, self.outcomes = column(recording, "flags"), column(recording, "outcome")
@@ -52,7 +53,7 @@ class _Rows:
             depth = self.depths[parent] + 1 if 0 <= parent < row and self.tracks[parent] == track else 0
             while depth < len(ends) and ends[depth] > start:
                 depth += 1
-            if depth < MOST_DEPTH:
+            if depth < self.most_depth:
                 ends += [start] * (depth + 1 - len(ends))
                 ends[depth] = end
                 self.depths[row] = depth
@@ -63,22 +64,28 @@ class _Rows:
         for row in drawn:
             start = starts[row]
             cell = -1 if ends[row] - start >= step_ns else start // step_ns
-            yield row, tracks[row] * MOST_DEPTH + depths[row], cell
+            yield row, tracks[row] * self.most_depth + depths[row], cell
 
 
-def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
+def timeline(
+    recording: Recording,
+    most: int = _MOST_SPANS,
+    *,
+    columns: int | None = None,
+    most_tracks: int = _MOST_TRACKS,
+    most_depth: int = _MOST_DEPTH,
+) -> Timeline:
     """Return the spans of a recording on their tracks, with depths.
 
     Args:
         recording: A finished recording.
         most: About how many spans are kept each for itself, 1 or more. Of more, short ones become one with their
             neighbours: those shorter than ``aggregated_below_ns``.
-
-    Returns:
-        The 200 tracks on which most time was spent, and on them spans that are inside fewer than 64 others;
-        ``total_spans`` counts all.
+        columns: How many columns a picture has, instead of ``most``: spans finer than one become one with neighbours.
+        most_tracks: How many tracks are kept, those on which most time was spent.
+        most_depth: Spans that are inside as many others are left out; ``total_spans`` counts them, too.
     """
-    rows = _Rows(recording)
+    rows = _Rows(recording, most_depth)
     if not rows.spans:
         return Timeline(0, 0, (), (), 0)
     start_ns = rows.starts[rows.spans[0]]
@@ -90,10 +97,10 @@ def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
         pid, tid, *_, process_sort, thread_sort, _ = known[track]
         return last if process_sort is None else process_sort, pid, last if thread_sort is None else thread_sort, tid
 
-    shown = sorted((track for track, _ in rows.busy.most_common(MOST_TRACKS)), key=in_order)
+    shown = sorted((track for track, _ in rows.busy.most_common(most_tracks)), key=in_order)
     places = {track: place for place, track in enumerate(shown)}
     drawn = [row for row in rows.spans if rows.depths[row] >= 0 and rows.tracks[row] in places]
-    step_ns = _step(rows, drawn, duration_ns, most)
+    step_ns = _step(rows, drawn, duration_ns, most) if columns is None else max(duration_ns // columns, 1)
     strings = recording.strings
     spans = [_span(rows, group, places, start_ns, strings) for group in _groups(rows, drawn, step_ns)]
     spans.sort(key=lambda span: (span.track, span.start_ns, span.depth))
