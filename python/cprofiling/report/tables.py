@@ -20,26 +20,55 @@ UNKNOWN = "-"
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
 _MOST_BITS = 128  # of an integer that is shown with all its digits
 _NAMES = (Column("node_name", "Node"), Column("stage", "Stage"))
-_FIGURES = (
-    Column("count", "Count", "count", "number of samples"),
-    Column("mean_ms", "Mean", "ms", "arithmetic mean of the samples"),
-    Column("std_ms", "Std", "ms", "population standard deviation of the samples"),
-    Column("min_ms", "Min", "ms", "smallest sample"),
-    Column("p50_ms", "p50", "ms", "50th percentile"),
-    Column("p90_ms", "p90", "ms", "90th percentile"),
-    Column("p99_ms", "p99", "ms", "99th percentile"),
-    Column("p999_ms", "p99.9", "ms", "99.9th percentile"),
-    Column("max_ms", "Max", "ms", "largest sample"),
-    Column("total_ms", "Total", "ms", "sum of the samples, nodes called inside included"),
-    Column("self_total_ms", "Self", "ms", "the same without nodes called inside; with operators inside"),
-    Column("gpu_mean_ms", "GPU mean", "ms", "mean time on the device's stream"),
-    Column("gpu_p99_ms", "GPU p99", "ms", "99th percentile of the times on the device's stream"),
-    Column("queue_delay_ms", "Queue", "ms", "mean time by which the device began later than the host"),
-    Column("error_count", "Errors", "count", "calls that an exception left"),
-    Column("cancelled_count", "Cancelled", "count", "calls that were cancelled"),
-    Column("skipped_count", "Skipped", "count", "first calls left out of the samples"),
-    Column("dropped_count", "Dropped", "count", "calls whose statistics were discarded before they ended"),
-)
+# The figures of a node in the order of pages; dots lead into parts of a node.
+FIGURES = {
+    column.name: column
+    for column in (
+        Column("count", "Count", "count", "number of samples"),
+        Column("total_ms", "Total", "ms", "sum of the samples, nodes called inside included"),
+        Column("self_total_ms", "Self", "ms", "total without the nodes called inside; with operators inside"),
+        Column("share", "Share", "share", "part of the time of all rows, by self time where it is known"),
+        Column("mean_ms", "Mean", "ms", "arithmetic mean of the samples"),
+        Column("std_ms", "Std", "ms", "population standard deviation of the samples"),
+        Column("min_ms", "Min", "ms", "smallest sample"),
+        Column("p50_ms", "p50", "ms", "50th percentile, the median within 1 %"),
+        Column("p90_ms", "p90", "ms", "90th percentile"),
+        Column("p95_ms", "p95", "ms", "95th percentile"),
+        Column("p99_ms", "p99", "ms", "99th percentile"),
+        Column("p999_ms", "p99.9", "ms", "99.9th percentile"),
+        Column("max_ms", "Max", "ms", "largest sample"),
+        Column("median_ms", "Median (P²)", "ms", "the P² estimate; exact of recordings, p50 of merged statistics"),
+        Column("first_ms", "First", "ms", "first successful call, skipped or not"),
+        Column("last_ms", "Last", "ms", "the sample that was recorded last"),
+        Column("active_total_ms", "Active", "ms", "of coroutines and generators, the time in which they ran"),
+        Column("error_count", "Errors", "count", "calls that an exception left"),
+        Column("cancelled_count", "Cancelled", "count", "calls that were cancelled"),
+        Column("skipped_count", "Skipped", "count", "first calls left out of the samples"),
+        Column("dropped_count", "Dropped", "count", "calls whose statistics were discarded meanwhile"),
+        Column("gpu_count", "GPU count", "count", "samples with a GPU time"),
+        Column("gpu_mean_ms", "GPU mean", "ms", "mean time on the device's stream, gaps in its queue included"),
+        Column("gpu_p50_ms", "GPU p50", "ms", "50th percentile of the GPU times"),
+        Column("gpu_p99_ms", "GPU p99", "ms", "99th percentile of the GPU times"),
+        Column("gpu_total_ms", "GPU total", "ms", "sum of the GPU times"),
+        Column("queue_delay_ms", "Queue", "ms", "mean time by which the device began later than the host"),
+        Column("launches.launches", "Launches", "count", "calls that launched kernels or graphs"),
+        Column("launches.kernels", "Kernels", "count", "kernels that have run"),
+        Column("launches.kernel_ms", "Kernel time", "ms", "sum of the kernels' times"),
+        Column("launches.bytes_to_device", "To device", "bytes", "bytes copied from host to device"),
+        Column("launches.bytes_to_host", "To host", "bytes", "bytes copied from device to host"),
+        Column("launches.bytes_on_device", "On device", "bytes", "bytes copied on or between devices"),
+        Column("memory.device.change", "Device change", "bytes", "device memory that the calls added, all together"),
+        Column("memory.device.peak", "Device peak", "bytes", "the most device memory in use inside a call"),
+        Column("memory.host.change", "Host change", "bytes", "resident memory that the calls added, all together"),
+        Column("memory.host.peak", "Host peak", "bytes", "the most resident memory inside a call"),
+        Column("sync_total_ms", "Waiting", "ms", "waiting for devices because of synchronize_cuda"),
+    )
+}
+_IN_TEXT = (
+    "count", "mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "total_ms",
+    "self_total_ms", "gpu_mean_ms", "gpu_p99_ms", "queue_delay_ms", "error_count", "cancelled_count", "skipped_count",
+    "dropped_count",
+)  # fmt: skip
 
 
 def node_section(document: Document) -> Section:
@@ -51,7 +80,8 @@ def node_section(document: Document) -> Section:
     """
     nodes = sorted(document.nodes, key=lambda node: node.total_ms or 0.0, reverse=True)
     names = _NAMES if any(node.stage for node in nodes) else _NAMES[:1]
-    columns = (*names, *(column for column in _FIGURES if any(_cell(node, column) for node in nodes)))
+    figures = [FIGURES[name] for name in _IN_TEXT]
+    columns = (*names, *(column for column in figures if any(_cell(node, column) for node in nodes)))
     rows = tuple(tuple(_cell(node, column) for column in columns) for node in nodes)
     return Section("Nodes", columns, rows)
 

@@ -140,23 +140,18 @@ class Table:
 
 
 def shown(value: Any, kind: str) -> Cell:
-    """Return a value as people read it."""
+    """Return a value as people read it; more is worse of a ``change``."""
     if kind in ("change", "growth"):
-        return _change(value, kind)
+        if abs(value) < _LEAST_CHANGE:
+            return Cell("0.0", "%")
+        arrow, tone = (
+            ("\N{BLACK UP-POINTING TRIANGLE}", "worse") if value > 0 else ("\N{BLACK DOWN-POINTING TRIANGLE}", "better")
+        )
+        text = f"{arrow} {100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+        return Cell(text, "%", tone=tone if kind == "change" else "")
     text = tables.shown(value, "ms" if kind == "time" else cast("Unit", kind))
     number, _, unit = (text, "", "") if isinstance(value, str) else text.partition(" ")
     return Cell(number, unit)
-
-
-def _change(share: float, kind: str) -> Cell:
-    """Return a relative change, where more is worse of times."""
-    if abs(share) < _LEAST_CHANGE:
-        return Cell("0.0", "%")
-    arrow, tone = (
-        ("\N{BLACK UP-POINTING TRIANGLE}", "worse") if share > 0 else ("\N{BLACK DOWN-POINTING TRIANGLE}", "better")
-    )
-    text = f"{arrow} {100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
-    return Cell(text, "%", tone=tone if kind == "change" else "")
 
 
 def _sortable(value: Any) -> str | float | None:
@@ -172,53 +167,22 @@ def _sortable(value: Any) -> str | float | None:
 _NODE = Heading("Node", "text", "name of the node")
 _STAGE = Heading("Stage", "text", "execution stage of the calls")
 _CHART = Heading("Distribution", "chart", "all samples on a logarithmic axis; lines at p50 and p99")
-# The fields of a node, in the order of the table; dots lead into what they hold.
-_FIELDS: dict[str, Heading] = {
-    "count": Heading("Count", "count", "number of samples"),
-    "total_ms": Heading("Total", "time", "sum of the samples, nodes called inside included"),
-    "self_total_ms": Heading("Self", "time", "total without the nodes called inside; with operators inside"),
-    "share": Heading("Share", "share", "part of the time of all rows, by self time where it is known"),
-    "mean_ms": Heading("Mean", "time", "arithmetic mean of the samples"),
-    "std_ms": Heading("Std", "time", "population standard deviation of the samples", extra=True),
-    "min_ms": Heading("Min", "time", "smallest sample", extra=True),
-    "p50_ms": Heading("p50", "time", "50th percentile, the median within 1 %"),
-    "p90_ms": Heading("p90", "time", "90th percentile"),
-    "p95_ms": Heading("p95", "time", "95th percentile", extra=True),
-    "p99_ms": Heading("p99", "time", "99th percentile"),
-    "p999_ms": Heading("p99.9", "time", "99.9th percentile"),
-    "max_ms": Heading("Max", "time", "largest sample"),
-    "median_ms": Heading(
-        "Median (P²)",
-        "time",
-        "median_ms: the P² estimate of statistics; exact of recordings, p50 of merged ones",
-        extra=True,
-    ),
-    "first_ms": Heading("First", "time", "first successful call, skipped or not", extra=True),
-    "last_ms": Heading("Last", "time", "the sample that was recorded last", extra=True),
-    "active_total_ms": Heading(
-        "Active", "time", "of coroutines and generators, the time in which they ran", extra=True
-    ),
-    "error_count": Heading("Errors", "count", "calls that an exception left", is_bad=True),
-    "cancelled_count": Heading("Cancelled", "count", "calls that were cancelled", is_bad=True),
-    "skipped_count": Heading("Skipped", "count", "first calls left out of the samples"),
-    "dropped_count": Heading("Dropped", "count", "calls whose statistics were discarded meanwhile", is_bad=True),
-    "gpu_count": Heading("GPU count", "count", "samples with a GPU time", extra=True),
-    "gpu_mean_ms": Heading("GPU mean", "time", "mean time on the device's stream, gaps in its queue included"),
-    "gpu_p50_ms": Heading("GPU p50", "time", "50th percentile of the GPU times", extra=True),
-    "gpu_p99_ms": Heading("GPU p99", "time", "99th percentile of the GPU times"),
-    "gpu_total_ms": Heading("GPU total", "time", "sum of the GPU times"),
-    "queue_delay_ms": Heading("Queue", "time", "mean time by which the device began later than the host", extra=True),
-    "launches.launches": Heading("Launches", "count", "calls that launched kernels or graphs"),
-    "launches.kernels": Heading("Kernels", "count", "kernels that have run", extra=True),
-    "launches.kernel_ms": Heading("Kernel time", "time", "sum of the kernels' times"),
-    "launches.bytes_to_device": Heading("To device", "bytes", "bytes copied from host to device", extra=True),
-    "launches.bytes_to_host": Heading("To host", "bytes", "bytes copied from device to host", extra=True),
-    "launches.bytes_on_device": Heading("On device", "bytes", "bytes copied on or between devices", extra=True),
-    "memory.device.change": Heading("Device change", "bytes", "device memory that the calls added, all together"),
-    "memory.device.peak": Heading("Device peak", "bytes", "the most device memory in use inside a call"),
-    "memory.host.change": Heading("Host change", "bytes", "resident memory that the calls added, all together"),
-    "memory.host.peak": Heading("Host peak", "bytes", "the most resident memory inside a call", extra=True),
-    "sync_total_ms": Heading("Waiting", "time", "waiting for devices because of synchronize_cuda"),
+# The figures that are shown only when somebody asks for all.
+_EXTRA = {
+    "std_ms", "min_ms", "p95_ms", "median_ms", "first_ms", "last_ms", "active_total_ms", "gpu_count", "gpu_p50_ms",
+    "queue_delay_ms", "launches.kernels", "launches.bytes_to_device", "launches.bytes_to_host",
+    "launches.bytes_on_device", "memory.host.peak",
+}  # fmt: skip
+_BAD = ("error_count", "cancelled_count", "dropped_count")
+_FIELDS = {
+    column.name: Heading(
+        column.title,
+        "time" if column.unit == "ms" else column.unit,
+        column.tip,
+        extra=column.name in _EXTRA,
+        is_bad=column.name in _BAD,
+    )
+    for column in tables.FIGURES.values()
 }
 # 0.0 where there is no sample
 _TEN = ("share", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
@@ -359,19 +323,16 @@ def comparison_table(document: Document, against: Document) -> Table:
         values: list[Any] = [key[1], key[0], *([verdicts.get(key, "")] if verdicts else []), _moved_ms(*nodes)]
         for name in compared:
             now, before = (None if node is None else figure(node, name) for node in nodes)
-            values += [before, now, _growth(before, now)]
+            growth = None
+            if now is not None and before is not None:
+                growth = now / before - 1 if before else 0.0 if not now else None
+            values += [before, now, growth]
         reason = _MISSING if None in nodes else _FROM_NOTHING
         table.add(values, dict.fromkeys(range(len(headings)), reason), {first - 1: distribution(nodes, filled, axis)})
         if verdicts.get(key) in _NO_CHANGE:  # what may be noise is not called worse or better by a colour
             table.rows[-1] = [cell._replace(tone="") for cell in table.rows[-1]]
         table.distributions.append(filled)
     return table
-
-
-def _growth(before: float | None, now: float | None) -> float | None:
-    if now is None or before is None:
-        return None
-    return now / before - 1 if before else 0.0 if not now else None
 
 
 def _moved_ms(ours: Node | None, theirs: Node | None) -> float:
