@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import pty
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,29 +180,25 @@ def test_what_is_no_live_file(path: Path, tmp_path: Path, capsys: pytest.Capture
     assert failed("4194300", capsys=capsys) == "there is no process 4194300"
 
 
-def only_file_of(pid: int) -> Path:
-    with from_live_file.of_process(pid) as found:
-        return Path(found).resolve()
-
-
-def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = profiler_on(live=path)
-    assert only_file_of(os.getpid()) == path
-    second = profiler_on(live=tmp_path / "second")
-    with pytest.raises(from_live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
-        only_file_of(os.getpid())
-    for each in (first, second):
+def test_a_process_with_several_files(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = str(os.getpid())
+    profilers = [profiler_on(live=each) for each in (path, tmp_path / "second")]
+    assert f"several live files, give one of them: '{path}', " in failed(pid, capsys=capsys)
+    for each in profilers:
         each.set_profiling(False)
 
     def refused(_path: str) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refused)
+        with pytest.raises(from_live_file.NoLiveFileError, match=f"process {pid}: Permission denied"):
+            from_live_file.of_process(os.getpid()).__enter__()
     monkeypatch.setattr(os, "stat", refused)
     with pytest.raises(from_live_file.NoLiveFileError, match="writes no live file"):
-        only_file_of(os.getpid())
-    monkeypatch.setattr(os, "listdir", refused)
-    with pytest.raises(from_live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
-        only_file_of(os.getpid())
+        from_live_file.of_process(os.getpid()).__enter__()
 
 
 def test_a_process_whose_file_has_another_name_here(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,11 +238,8 @@ def test_profilers_are_told_apart(path: Path) -> None:
     del pipeline, pipelines[0]
     live_writer.commit()
     moment = from_live_file.moment_of(live.read(path))
-    assert [(part.label, len(part.stats)) for part in moment.parts] == [
-        ("Pipeline 2", 1),
-        ("Profiler", 0),
-        ("before", 1),
-    ]
+    shown_parts = [(part.label, len(part.stats)) for part in moment.parts]
+    assert shown_parts == [("Pipeline 2", 1), ("Profiler", 0), ("before", 1)]
     assert {row.name for row in Choice().rows(moment, None)} == {"Pipeline 2: node", "before: node"}
     assert [row.name for row in Choice(globs=("Pipe*",)).rows(moment, None)] == ["Pipeline 2: node"]
     assert len(Choice(globs=("node",)).rows(moment, None)) == 2
@@ -342,56 +333,11 @@ def test_a_file_may_be_called_as_an_address_or_a_number(
 # ---- Terminals
 
 
-class FakeTerminal(io.StringIO):
-    """What stdout is where it leads to a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@contextmanager
-def terminal_of_this_process() -> Iterator[tuple[int, FakeTerminal]]:
-    """Have stdin and stdout be one of 110 columns: where keys are pressed, and what is shown."""
-    master, slave = pty.openpty()
-    shown = FakeTerminal()
-    with open(slave, encoding="utf-8") as stdin, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", stdin)
-        patch.setattr(sys, "stdout", shown)
-        for name, value in (("COLUMNS", "110"), ("LINES", "24"), ("TERM", "xterm")):
-            patch.setenv(name, value)
-        yield master, shown
-    os.close(master)
-
-
-def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rich")
-    profiler = profiler_on(live=path)
-    profiler.record("train", "node", 1)
-    live_writer.commit()
-    waits: list[float] = []
-
-    def press_next(seconds: float) -> None:
-        waits.append(seconds)
-        os.write(master, b"s" if len(waits) == 1 else b"r" if len(waits) == 2 else b"q")
-
-    monkeypatch.setattr(showing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=press_next))
-    with terminal_of_this_process() as (master, output):
-        assert main.main(["top", str(path), "--interval", "60"]) == 0
-    screen, _, left = output.getvalue().rpartition("\x1b[?1049l")
-    assert set(waits) == {0.05}  # a key is looked for far more often than a moment
-    for text in ("by total", "by load", "by load, reversed"):
-        assert text in screen
-    assert f"process {os.getpid()}, running" in left
-    profiler.set_profiling(False)
-
-
 def test_a_terminal_needs_rich(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     profiler_on(live=path).set_profiling(False)
     monkeypatch.setitem(sys.modules, "rich.live", None)
-    with terminal_of_this_process() as (_, output):
-        assert main.main(["top", str(path)]) == 1
-    assert output.getvalue() == ""
-    assert capsys.readouterr().err.endswith(': pip install "cprofiling[rich]"\n')
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert failed(str(path), capsys=capsys).endswith(': pip install "cprofiling[rich]"')
 
 
 class Terminal:
@@ -452,6 +398,16 @@ def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: 
     left = terminal.end()
     assert left.splitlines()[0].startswith(f"process {busy.pid}, running")
     assert "model" in left
+
+
+def test_keys_are_answered_while_the_next_moment_is_waited_for(path: Path) -> None:
+    pytest.importorskip("rich")
+    profiler_on(live=path)
+    terminal = Terminal(str(path), "--interval", "3600")
+    for awaited, key in (("by total", "s"), ("by load", "r"), ("reversed", "q")):
+        terminal.wait_for(awaited)
+        terminal.press(key)
+    assert f"process {os.getpid()}, running" in terminal.end()
 
 
 def test_a_narrow_terminal_leaves_columns_out(path: Path) -> None:
@@ -546,13 +502,11 @@ def test_a_paused_screen_does_not_change() -> None:
     screen.press(" ")
     screen.take(at(1.0))
     assert (screen.now, screen.waiting) == (at(0.0), at(1.0))
-    for key in ("p", "s", "?"):
-        screen.press(key)
+    screen.press("p")
+    screen.press("s")
     screen.take(at(2.0))
     assert (screen.now, screen.before) == (at(2.0), at(0.0))
     assert screen.choice.sort_by == "total"  # after the last comes the first
-    screen.press("\x1b")
-    assert screen.is_over
 
 
 @pytest.fixture
@@ -621,7 +575,7 @@ def test_what_was_typed_is_not_left_to_the_shell(keyboard: tuple[int, Any]) -> N
     assert select.select([stdin], [], [], 0)[0] == []
 
 
-def test_keys_without_a_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_keyboard_no_key_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with showing._keys() as pressed:
         assert pressed() == ""
