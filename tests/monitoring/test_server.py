@@ -758,7 +758,12 @@ serve({{'p': p}}).stop()
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{refused} 1\n0 1\n", "")
 
 
-def test_importing_leaves_grpcs_settings_alone_and_the_package_needs_no_grpc() -> None:
+@pytest.mark.parametrize("given", [None, "INFO"])
+def test_importing_leaves_grpcs_settings_alone_and_the_package_needs_no_grpc(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("GRPC_VERBOSITY", given)
     code = """
 import sys, cprofiling, os
 print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'google')])
@@ -766,7 +771,7 @@ import cprofiling.server
 print(os.environ.get('GRPC_VERBOSITY'))
 """
     done = run_unwatched(code, "-W", "error")
-    assert (done.stdout, done.stderr) == ("[]\nNone\n", "")
+    assert (done.stdout, done.stderr) == (f"[]\n{given}\n", "")
     assert (SERVER / "profiling.proto").is_file()
 
 
