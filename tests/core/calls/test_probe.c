@@ -30,8 +30,9 @@ static _Atomic cprof_ticks now;
 static cprof_registry *registry;
 static cprof_accum *nodes[NODES];
 static cprof_thread *thread;
-static cprof_chain chain;    /* of the thread */
-static cprof_resumable call; /* of node 0 */
+static cprof_chain chain;        /* of the thread */
+static cprof_span *spans[NODES]; /* of the text */
+static cprof_resumable calls[NODES];
 static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
 static uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
 static char notes[LOG_SIZE];
@@ -266,29 +267,8 @@ static void close_node(cprof_span *span)
 
 static void begin_call(void)
 {
-    call.span = NULL;
-    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-}
-
-static void begin_with(cprof_probe *probe)
-{
-    begin_call();
-    cprof_call_resumable_begin_probe(&call, thread, probe);
-}
-
-static void suspend_call(bool between_steps)
-{
-    cprof_call_resumable_suspend(&call, &chain, between_steps);
-}
-
-static void continue_call(void)
-{
-    cprof_call_resumable_continue(&call, &chain);
-}
-
-static void end_call(void)
-{
-    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    calls[0].span = NULL;
+    CHECK(cprof_call_resumable_begin(&calls[0], thread, &chain, nodes[0], cprof_registry_state(registry), registry));
 }
 
 static void set_memory(cprof_span *span, int64_t device, int64_t in_use, int64_t highest)
@@ -328,9 +308,9 @@ static void check_time(int node, uint64_t count, cprof_ns total_ns)
     CHECK_EQUAL(figures.moments.total_ns, total_ns);
 }
 
-static void check_memory(const cprof_resources_memory *memory, uint64_t calls, int64_t entry, int64_t exit, int64_t peak)
+static void check_memory(const cprof_resources_memory *memory, uint64_t count, int64_t entry, int64_t exit, int64_t peak)
 {
-    CHECK_EQUAL(memory->calls, calls);
+    CHECK_EQUAL(memory->calls, count);
     CHECK_EQUAL(memory->entry, entry);
     CHECK_EQUAL(memory->exit, exit);
     CHECK_EQUAL(memory->peak, peak);
@@ -362,6 +342,143 @@ static size_t spare_probes(void)
     return count;
 }
 
+static void check_launching(int node)
+{
+    CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
+    CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
+}
+
+/* ---- Calls as a text
+ *
+ * A word does something to the node of its letter:
+ *
+ *   a( a) a! a~  opens a block; closes it with success, with an error, cancelled; a)? others may have run meanwhile
+ *   a[ a] a_     begins a call that may be suspended; ends it; gives it up while it is suspended
+ *   a, a; a.     suspends it within a step or between two, and continues it
+ *   a(- a[-      without a probe
+ *   a(1.20       on stream 20 of device 1, which it leaves on stream 30 by a>30
+ *   a(1:30,40    with 30 bytes of device 1 in use, and 40 at most; so a) and a= that only tells them; a=- they are not known
+ *   a#           discards it
+ *   @a @-        checks whose launches are counted
+ *
+ * +5 lets the thread's counters count; {...} are the notes since the last ones. tick: others run; reset: of the statistics;
+ * counters, launches: only these are asked for from now on.
+ */
+
+static bool play_whole_word(const char *word)
+{
+    if (word[0] == '+') {
+        worked += strtoull(word, NULL, 10);
+    } else if (word[0] == '@') {
+        check_launching(word[1] == '-' ? NODES : word[1] - 'a');
+    } else if (strcmp(word, "tick") == 0) {
+        chain.moment++;
+    } else if (strcmp(word, "reset") == 0) {
+        cprof_registry_reset(registry);
+    } else if (strcmp(word, "counters") == 0 || strcmp(word, "launches") == 0) {
+        cprof_registry_configure(registry, FLAG(STATS) | (word[0] == 'c' ? FLAG(COUNTERS) : FLAG(LAUNCHES)), 0, false);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void play_word(const char *word)
+{
+    if (play_whole_word(word)) {
+        return;
+    }
+    int node = word[0] - 'a';
+    CHECK(node >= 0 && node < NODES);
+    cprof_span **span = &spans[node];
+    cprof_resumable *own = &calls[node];
+    char *rest;
+    int64_t first = strtoll(word + 2, &rest, 10);
+    int64_t second = *rest == '.' || *rest == ':' ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
+    bool has_memory = *rest == ',';
+    int64_t third = has_memory ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
+    bool is_bare = word[2] == '-';
+    uint64_t state = is_bare ? FLAG(STATS) : cprof_registry_state(registry);
+    cprof_probe *probe = NULL;
+    if (!is_bare && (word[1] == '(' || word[1] == '[')) {
+        probe = new_probe(node);
+        probe->memory = (cprof_probe_memory){has_memory, first, second, third};
+        if (!has_memory && second != UNKNOWN) {
+            probe->place = (cprof_gpu_place){(int)first, (uint64_t)second};
+            probe->cause = CPROF_GPU_KNOWN;
+        }
+    } else if (has_memory) {
+        set_memory(*span, first, second, third);
+    }
+    switch (word[1]) {
+    case '(':
+        *span = is_bare ? cprof_call_open(thread, &chain, nodes[node], state, registry, &tags[node]) : open_with(node, probe);
+        CHECK(*span != NULL);
+        break;
+    case ')':
+    case '!':
+    case '~':
+        cprof_call_close(thread, &chain, *span,
+                         word[1] == ')'   ? CPROF_OUTCOME_SUCCESS
+                         : word[1] == '!' ? CPROF_OUTCOME_ERROR
+                                          : CPROF_OUTCOME_CANCELLED,
+                         word[2] == '?');
+        break;
+    case '[':
+        own->span = NULL;
+        CHECK(cprof_call_resumable_begin(own, thread, &chain, nodes[node], state, registry));
+        if (probe != NULL) {
+            cprof_call_resumable_begin_probe(own, thread, probe);
+        }
+        break;
+    case ']':
+        cprof_call_resumable_end(own, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        break;
+    case ',':
+    case ';':
+        cprof_call_resumable_suspend(own, &chain, word[1] == ';');
+        break;
+    case '.':
+        cprof_call_resumable_continue(own, &chain);
+        break;
+    case '_':
+        cprof_call_resumable_abandon(own, thread, CPROF_OUTCOME_SUCCESS);
+        break;
+    case '>':
+        (*span)->probe->left_at.stream = (uint64_t)first;
+        break;
+    case '=':
+        if (is_bare) {
+            cprof_probe_set_memory((*span)->probe, &(cprof_probe_memory){.known = false});
+        }
+        break;
+    case '#':
+        chain.top = (*span)->parent;
+        cprof_call_discard(*span);
+        break;
+    default:
+        CHECK(!"a word that is known");
+    }
+}
+
+static void play(const char *words)
+{
+    char word[100];
+    while (*words != '\0') {
+        bool is_note = *words == '{';
+        size_t length = strcspn(words += is_note, is_note ? "}" : " ");
+        CHECK(length < sizeof word);
+        (void)snprintf(word, sizeof word, "%.*s", (int)length, words);
+        if (is_note) {
+            check_notes(word);
+        } else {
+            play_word(word);
+        }
+        words += length + is_note;
+        words += strspn(words, " ");
+    }
+}
+
 /* ---- What is asked */
 
 TEST(without_memory)
@@ -378,9 +495,7 @@ TEST(without_memory)
     check_time(0, 1, 5);
     CHECK_EQUAL(extra_of(0).asked, 0);
     begin_call();
-    suspend_call(false);
-    continue_call();
-    end_call();
+    play("a, a. a]");
     check_time(0, 2, 5);
 }
 
@@ -505,150 +620,11 @@ TEST(without_statistics)
     close_node(span);
     check_notes("register a push0 pop ");
     check_time(0, 0, 0);
-    begin_with(new_probe(0));
-    end_call();
+    play("a[ a]");
     check_notes("push1 pop ");
 }
 
-static void check_launching(int node)
-{
-    CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
-    CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
-}
-
-/* ---- Calls as a text
- *
- * A word does something to the node of its letter:
- *
- *   a( a) a! a~  opens a block; closes it with success, with an error, cancelled; a)? others may have run meanwhile
- *   a[ a] a_     begins a call that may be suspended; ends it; gives it up while it is suspended
- *   a, a; a.     suspends it within a step or between two, and continues it
- *   a(- a[-      without a probe
- *   a(1.20       on stream 20 of device 1, which it leaves on stream 30 by a>30
- *   a(1:30,40    with 30 bytes of device 1 in use, and 40 at most; so a) and a= that only tells them; a=- they are not known
- *   a#           discards it
- *   @a @-        checks whose launches are counted
- *
- * +5 lets the thread's counters count; {...} are the notes since the last ones. tick: others run; reset: of the statistics;
- * counters, launches: only these are asked for from now on.
- */
-
-static cprof_span *spans[NODES];
-static cprof_resumable calls[NODES];
-
-static bool play_whole_word(const char *word)
-{
-    if (word[0] == '+') {
-        worked += strtoull(word, NULL, 10);
-    } else if (word[0] == '@') {
-        check_launching(word[1] == '-' ? NODES : word[1] - 'a');
-    } else if (strcmp(word, "tick") == 0) {
-        chain.moment++;
-    } else if (strcmp(word, "reset") == 0) {
-        cprof_registry_reset(registry);
-    } else if (strcmp(word, "counters") == 0 || strcmp(word, "launches") == 0) {
-        cprof_registry_configure(registry, FLAG(STATS) | (word[0] == 'c' ? FLAG(COUNTERS) : FLAG(LAUNCHES)), 0, false);
-    } else {
-        return false;
-    }
-    return true;
-}
-
-static void play_word(const char *word)
-{
-    if (play_whole_word(word)) {
-        return;
-    }
-    int node = word[0] - 'a';
-    CHECK(node >= 0 && node < NODES);
-    cprof_span **span = &spans[node];
-    cprof_resumable *own = &calls[node];
-    char *rest;
-    int64_t first = strtoll(word + 2, &rest, 10);
-    int64_t second = *rest == '.' || *rest == ':' ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
-    bool has_memory = *rest == ',';
-    int64_t third = has_memory ? strtoll(rest + 1, &rest, 10) : UNKNOWN;
-    bool is_bare = word[2] == '-';
-    uint64_t state = is_bare ? FLAG(STATS) : cprof_registry_state(registry);
-    cprof_probe *probe = NULL;
-    if (!is_bare && (word[1] == '(' || word[1] == '[')) {
-        probe = new_probe(node);
-        probe->memory = (cprof_probe_memory){has_memory, first, second, third};
-        if (!has_memory && second != UNKNOWN) {
-            probe->place = (cprof_gpu_place){(int)first, (uint64_t)second};
-            probe->cause = CPROF_GPU_KNOWN;
-        }
-    } else if (has_memory) {
-        set_memory(*span, first, second, third);
-    }
-    switch (word[1]) {
-    case '(':
-        *span = is_bare ? cprof_call_open(thread, &chain, nodes[node], state, registry, &tags[node]) : open_with(node, probe);
-        CHECK(*span != NULL);
-        break;
-    case ')':
-    case '!':
-    case '~':
-        cprof_call_close(thread, &chain, *span,
-                         word[1] == ')'   ? CPROF_OUTCOME_SUCCESS
-                         : word[1] == '!' ? CPROF_OUTCOME_ERROR
-                                          : CPROF_OUTCOME_CANCELLED,
-                         word[2] == '?');
-        break;
-    case '[':
-        own->span = NULL;
-        CHECK(cprof_call_resumable_begin(own, thread, &chain, nodes[node], state, registry));
-        if (probe != NULL) {
-            cprof_call_resumable_begin_probe(own, thread, probe);
-        }
-        break;
-    case ']':
-        cprof_call_resumable_end(own, thread, &chain, CPROF_OUTCOME_SUCCESS);
-        break;
-    case ',':
-    case ';':
-        cprof_call_resumable_suspend(own, &chain, word[1] == ';');
-        break;
-    case '.':
-        cprof_call_resumable_continue(own, &chain);
-        break;
-    case '_':
-        cprof_call_resumable_abandon(own, thread, CPROF_OUTCOME_SUCCESS);
-        break;
-    case '>':
-        (*span)->probe->left_at.stream = (uint64_t)first;
-        break;
-    case '=':
-        if (is_bare) {
-            cprof_probe_set_memory((*span)->probe, &(cprof_probe_memory){.known = false});
-        }
-        break;
-    case '#':
-        chain.top = (*span)->parent;
-        cprof_call_discard(*span);
-        break;
-    default:
-        CHECK(!"a word that is known");
-    }
-}
-
-static void play(const char *words)
-{
-    char word[100];
-    while (*words != '\0') {
-        bool is_note = *words == '{';
-        size_t length = strcspn(words += is_note, is_note ? "}" : " ");
-        CHECK(length < sizeof word);
-        (void)snprintf(word, sizeof word, "%.*s", (int)length, words);
-        if (is_note) {
-            check_notes(word);
-        } else {
-            play_word(word);
-        }
-        words += length + is_note;
-        words += strspn(words, " ");
-    }
-}
+/* ---- Scenarios */
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
 
@@ -763,17 +739,17 @@ TEST(the_clock_of_a_suspended_call)
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), ALL_COUNTERS, 0);
     begin_call();
     pass(1000);
-    cprof_call_resumable_begin_probe(&call, thread, new_probe(0));
+    cprof_call_resumable_begin_probe(&calls[0], thread, new_probe(0));
     cprof_ticks begun = read_clock();
     pass(100);
-    suspend_call(false);
+    play("a,");
     pass(10000);
-    continue_call();
+    play("a.");
     pass(10);
     cprof_ticks elapsed = read_clock() - begun;
-    cprof_probe_stop(call.span->probe);
+    cprof_probe_stop(calls[0].span->probe);
     pass(5000);
-    end_call();
+    play("a]");
     check_time(0, 1, (cprof_ns)elapsed);
 }
 
@@ -857,12 +833,7 @@ TEST(counters)
     set_up(FLAG(STATS) | FLAG(COUNTERS), CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME) | CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES),
            0);
     fake.known = CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME);
-    cprof_span *outer = open_node(0);
-    worked += 5;
-    cprof_span *inner = open_node(1);
-    worked += 6;
-    close_node(inner);
-    close_node(outer);
+    play("a( +5 b( +6 b) a)");
     cprof_resources_figures extra = extra_of(0);
     CHECK_EQUAL(extra.counted[CPROF_COUNTER_CPU_TIME], 1);
     CHECK_EQUAL(extra.counters[CPROF_COUNTER_CPU_TIME], 11);
@@ -891,9 +862,7 @@ TEST(end_in_another_thread)
     check_time(0, 1, 9);
     check_notes("register a push0 ");
     CHECK(thread->running == NULL);
-    cprof_span *next = open_node(1); /* which tells the thread whose its launches are */
-    close_node(next);
-    check_launching(NODES);
+    play("b( b) @-"); /* which tells the thread whose its launches are */
     wrapped_cprof_nvtx_pop();
 }
 
@@ -903,12 +872,12 @@ static void *run_elsewhere(void *ends)
     cprof_chain here = {.top = NULL};
     cprof_thread *runner = cprof_thread_get();
     CHECK(runner != NULL);
-    cprof_call_resumable_continue(&call, &here);
+    cprof_call_resumable_continue(&calls[0], &here);
     worked += 20;
     if (ends != NULL) {
-        cprof_call_resumable_end(&call, runner, &here, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_end(&calls[0], runner, &here, CPROF_OUTCOME_SUCCESS);
     } else {
-        cprof_call_resumable_suspend(&call, &here, false);
+        cprof_call_resumable_suspend(&calls[0], &here, false);
     }
     CHECK(runner->running == NULL && launching.accum == NULL);
     return NULL;
@@ -918,17 +887,9 @@ static void *run_elsewhere(void *ends)
 TEST(suspended_call_in_two_threads)
 {
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
-    begin_with(new_probe(0));
-    worked += 1;
-    suspend_call(false);
-    check_launching(NODES);
-    worked += 1000;
+    play("a[ +1 a, @- +1000");
     check_in_thread(run_elsewhere, NULL);
-    continue_call();
-    check_launching(0);
-    worked += 300;
-    suspend_call(true);
-    worked += 1000;
+    play("a. @a +300 a; +1000");
     check_in_thread(run_elsewhere, &message);
     check_work(0, 1, 341);
     CHECK_EQUAL(atomic_load(&fake.pushed), 4);
@@ -936,8 +897,6 @@ TEST(suspended_call_in_two_threads)
 }
 
 /* ---- Memory */
-
-#define RESETTING (FLAG(STATS) | FLAG(MEMORY)), CPROF_REGISTRY_RESETS_PEAK
 
 static void host_call(int64_t memory, int64_t memory_peak)
 {
@@ -970,7 +929,7 @@ TEST(memory_of_the_process)
 /* Without an allocator to ask, what is not free on the device counts; of which nobody knows a peak. */
 TEST(memory_of_the_device)
 {
-    set_up(RESETTING, 0);
+    set_up(FLAG(STATS) | FLAG(MEMORY), CPROF_REGISTRY_RESETS_PEAK, 0);
     CHECK(!cprof_probe_device_memory().known);
     fake.device_bytes = 80;
     cprof_probe_memory whole = cprof_probe_device_memory();
