@@ -85,16 +85,26 @@ static visit visit_all(cprof_registry *registry)
     return met;
 }
 
+static cprof_registry *registry;
+
+static void set_up(void)
+{
+    registry = cprof_registry_create(0);
+    CHECK(registry != NULL);
+}
+
+static void tear_down(void)
+{
+    cprof_registry_destroy(registry);
+}
+
 TEST(new_registry)
 {
-    cprof_registry *registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
     CHECK_EQUAL(flags_of(registry), 0);
     CHECK_EQUAL(generation_of(registry), 1);
     CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, 0);
     CHECK_EQUAL(visit_all(registry).count, 0);
     CHECK_EQUAL(registry->refused_keys, 0);
-    cprof_registry_destroy(registry);
     cprof_registry_destroy(NULL);
 }
 
@@ -138,7 +148,6 @@ TEST(configure)
         {CPROF_FLAG_ALL, 7, false, false, 7},
         {CPROF_FLAG_STATS, INT64_MAX, true, true, INT64_MAX},
     };
-    cprof_registry *registry = cprof_registry_create(0);
     uint64_t generation = 1;
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
         cprof_registry_configure(registry, (unsigned)steps[i].flags, steps[i].skip_first_n, steps[i].reset != 0);
@@ -147,12 +156,10 @@ TEST(configure)
         CHECK_EQUAL(generation_of(registry), generation);
         CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, steps[i].skips_of_statistics);
     }
-    cprof_registry_destroy(registry);
 }
 
 TEST(reset_keeps_the_configuration)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 3, false);
     uint64_t generation = generation_of(registry);
     cprof_registry_reset(registry);
@@ -160,13 +167,11 @@ TEST(reset_keeps_the_configuration)
     CHECK_EQUAL(generation_of(registry), generation + 2);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
     CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, 3);
-    cprof_registry_destroy(registry);
 }
 
 /* A recording may add what is configured as well: that stays when the recording ends, or others are configured meanwhile. */
 TEST(added_flags_take_none_away)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 0, false);
     cprof_registry_record_owner(0, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC | CPROF_FLAG_TRACE);
@@ -179,12 +184,10 @@ TEST(added_flags_take_none_away)
     cprof_registry_record_owner(0, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS);
     CHECK_EQUAL(generation_of(registry), 1 + 1);
-    cprof_registry_destroy(registry);
 }
 
 TEST(keys)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *resize = cprof_registry_accum(registry, key("train", "resize"));
     CHECK(resize != NULL);
     CHECK((uintptr_t)resize % 64 == 0);
@@ -193,13 +196,11 @@ TEST(keys)
     CHECK(cprof_registry_accum(registry, key("val", "resize")) != resize);
     CHECK(cprof_registry_accum(registry, key("train", "norm")) != resize);
     CHECK_EQUAL(registry->names.count, 3);
-    cprof_registry_destroy(registry);
 }
 
 /* Keys are visited in the order of their making, and know that of their first finished calls. */
 TEST(order)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *a = cprof_registry_accum(registry, key("train", "a"));
     cprof_accum *b = cprof_registry_accum(registry, key("train", "b"));
     cprof_accum *c = cprof_registry_accum(registry, key("val", "a"));
@@ -220,12 +221,10 @@ TEST(order)
     CHECK_EQUAL(met.count, 2);
     CHECK(is_key(met.names[0], "train", "b") && is_key(met.names[1], "val", "a"));
     CHECK(met.order[0] < met.order[1]);
-    cprof_registry_destroy(registry);
 }
 
 TEST(visitor_may_stop)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
     finish(registry, cprof_registry_accum(registry, key("train", "b")));
     finish(registry, cprof_registry_accum(registry, key("train", "c")));
@@ -235,21 +234,19 @@ TEST(visitor_may_stop)
     CHECK_EQUAL(met.count, 2);
     CHECK_EQUAL(visit_all(registry).count, 3); /* nothing stayed locked */
     cprof_registry_reset(registry);
-    cprof_registry_destroy(registry);
 }
 
 static _Atomic bool is_resetting;
 
-static void *reset_it(void *registry)
+static void *reset_it(void *unused)
 {
     atomic_store(&is_resetting, true);
     cprof_registry_reset(registry);
-    return NULL;
+    return unused;
 }
 
-/* The context: the registry, and the thread that tries to reset it. */
+/* The context: the thread that tries to reset the registry. */
 typedef struct {
-    cprof_registry *registry;
     pthread_t thread;
     size_t count;
 } contest;
@@ -258,51 +255,49 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
                                   const uint64_t *counts)
 {
     contest *held = context;
-    uint64_t state = cprof_registry_state(held->registry);
+    uint64_t state = cprof_registry_state(registry);
     (void)names, (void)order, (void)figures, (void)counts;
     if (held->count++ == 0) {
-        held->thread = check_thread(reset_it, held->registry);
+        held->thread = check_thread(reset_it, NULL);
     }
     while (!atomic_load(&is_resetting)) {
         (void)sched_yield();
     }
     (void)usleep(PAUSE_US); /* in which the reset would take effect */
-    CHECK_EQUAL(cprof_registry_state(held->registry), state);
+    CHECK_EQUAL(cprof_registry_state(registry), state);
     return CPROF_OK;
 }
 
 /* C3: no reset takes effect during a visit. */
 TEST(reset_waits_for_a_visit)
 {
-    contest held = {.registry = cprof_registry_create(0)};
+    contest held = {.count = 0};
     cprof_generation epoch;
-    finish(held.registry, cprof_registry_accum(held.registry, key("train", "a")));
-    finish(held.registry, cprof_registry_accum(held.registry, key("train", "b")));
-    CHECK(cprof_registry_visit(held.registry, contest_reset, &held, &epoch) == CPROF_OK);
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    finish(registry, cprof_registry_accum(registry, key("train", "b")));
+    CHECK(cprof_registry_visit(registry, contest_reset, &held, &epoch) == CPROF_OK);
     check_join(held.thread);
     CHECK_EQUAL(held.count, 2);
     CHECK_EQUAL(epoch.generation, 1);
-    CHECK_EQUAL(generation_of(held.registry), 2);
-    cprof_registry_destroy(held.registry);
+    CHECK_EQUAL(generation_of(registry), 2);
 }
 
 static _Atomic bool stop;
 
 /* The first generation has no skips, the next one has, and so on in turn. */
-static void *begin_generations(void *registry)
+static void *begin_generations(void *unused)
 {
     for (uint64_t skip_first_n = 1; !atomic_load(&stop); skip_first_n ^= 1) {
         cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, true);
     }
-    return NULL;
+    return unused;
 }
 
 /* A generation is never met with the skips of another. */
 TEST(present_is_of_one_moment)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     uint64_t last = 0;
-    pthread_t thread = check_thread(begin_generations, registry);
+    pthread_t thread = check_thread(begin_generations, NULL);
     for (int changes = 0; changes < 2000;) {
         cprof_generation now = cprof_epoch_present(&registry->epoch);
         CHECK_EQUAL(now.skip_first_n, (now.generation + 1) % 2);
@@ -312,10 +307,9 @@ TEST(present_is_of_one_moment)
     }
     atomic_store(&stop, true);
     check_join(thread);
-    cprof_registry_destroy(registry);
 }
 
-static cprof_accum *numbered(cprof_registry *registry, const char *stage, int number)
+static cprof_accum *numbered(const char *stage, int number)
 {
     char node[16];
     (void)snprintf(node, sizeof node, "%d", number);
@@ -326,40 +320,39 @@ TEST(accumulators_never_move)
 {
     enum { KEYS = 500 };
     static cprof_accum *accums[KEYS];
-    cprof_registry *registry = cprof_registry_create(0);
     uint64_t mapped_bytes = fake_alloc_mapped_bytes();
     for (int i = 0; i < KEYS; i++) {
-        accums[i] = numbered(registry, "train", i);
+        accums[i] = numbered("train", i);
         finish(registry, accums[i]);
     }
     CHECK(fake_alloc_mapped_bytes() - mapped_bytes <= (uint64_t)(KEYS + SHARE) * MOST_BYTES_PER_KEY);
     for (int i = 0; i < KEYS; i++) {
-        CHECK(numbered(registry, "train", i) == accums[i]);
+        CHECK(numbered("train", i) == accums[i]);
         CHECK_EQUAL(accums[i]->figures.count, 1);
     }
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, KEYS);
     CHECK_EQUAL(met.samples, KEYS);
-    cprof_registry_destroy(registry);
 }
 
 /* F5: one key of each stage takes what finds no place of its own, and one key what finds no stage. */
 TEST(overflow)
 {
+    tear_down();
     cprof_alloc_set_hooks(NULL); /* the system's pages cost nothing until they are touched */
-    cprof_registry *registry = cprof_registry_create(0);
+    set_up();
     for (int i = 0; i < MAX_KEYS; i++) {
-        CHECK(numbered(registry, "train", i) != NULL);
+        CHECK(numbered("train", i) != NULL);
     }
     CHECK_EQUAL(registry->names.count, MAX_KEYS);
     CHECK_EQUAL(registry->refused_keys, 0);
-    cprof_accum *overflow = numbered(registry, "train", MAX_KEYS);
-    CHECK(overflow != NULL && overflow == numbered(registry, "train", MAX_KEYS + 1));
+    cprof_accum *overflow = numbered("train", MAX_KEYS);
+    CHECK(overflow != NULL && overflow == numbered("train", MAX_KEYS + 1));
     CHECK(overflow == cprof_registry_accum(registry, key("train", "__overflow__")));
-    CHECK(overflow != numbered(registry, "train", 0));
+    CHECK(overflow != numbered("train", 0));
     CHECK_EQUAL(registry->refused_keys, 2);
-    cprof_accum *other = numbered(registry, "val", 0);
-    CHECK(other != overflow && other == numbered(registry, "val", 1));
+    cprof_accum *other = numbered("val", 0);
+    CHECK(other != overflow && other == numbered("val", 1));
     CHECK_EQUAL(registry->names.count, MAX_KEYS + 2);
     finish(registry, overflow);
     finish(registry, overflow);
@@ -367,21 +360,23 @@ TEST(overflow)
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, 2);
     CHECK(is_key(met.names[0], "train", "__overflow__") && is_key(met.names[1], "val", "__overflow__"));
-    cprof_registry_destroy(registry);
+    tear_down();
     fake_alloc_install();
+    set_up();
 }
 
 TEST(overflow_of_stages)
 {
     char stage[32];
+    tear_down();
     cprof_alloc_set_hooks(NULL);
-    cprof_registry *registry = cprof_registry_create(0);
+    set_up();
     for (int i = 0; i < MAX_KEYS; i++) {
-        CHECK(numbered(registry, "train", i) != NULL);
+        CHECK(numbered("train", i) != NULL);
     }
     for (int i = 0; i < MAX_STAGES + 10; i++) {
         (void)snprintf(stage, sizeof stage, "stage %d", i);
-        finish(registry, numbered(registry, stage, 0));
+        finish(registry, numbered(stage, 0));
     }
     CHECK_EQUAL(registry->names.count, MAX_KEYS + MAX_STAGES + 1);
     CHECK_EQUAL(registry->refused_keys, MAX_STAGES + 10);
@@ -390,9 +385,10 @@ TEST(overflow_of_stages)
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, MAX_STAGES + 1);
     CHECK_EQUAL(met.samples, MAX_STAGES + 10);
-    CHECK(numbered(registry, "stage 3", 77) == numbered(registry, "stage 3", 0));
-    cprof_registry_destroy(registry);
+    CHECK(numbered("stage 3", 77) == numbered("stage 3", 0));
+    tear_down();
     fake_alloc_install();
+    set_up();
 }
 
 /* G7 */
@@ -407,12 +403,11 @@ TEST(create_without_memory)
 /* Each allocation that the making of a key needs fails once; then nothing was changed. */
 TEST(keys_without_memory)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     uint64_t refusals = 0;
     for (int i = 0; i < 200; i++) {
         for (uint64_t nth = 1;; nth++) {
             fake_alloc_fail(nth);
-            cprof_accum *accum = numbered(registry, "train", i);
+            cprof_accum *accum = numbered("train", i);
             if (!fake_alloc_has_failed()) {
                 CHECK(accum != NULL);
                 finish(registry, accum);
@@ -426,7 +421,6 @@ TEST(keys_without_memory)
     }
     CHECK(refusals > 200);
     CHECK_EQUAL(visit_all(registry).samples, 200);
-    cprof_registry_destroy(registry);
 }
 
 /* A reader holds up a writer no longer than it copies that writer's key: while a visitor looks at one, all can be updated, and
@@ -434,31 +428,28 @@ TEST(keys_without_memory)
 static cprof_status write_everywhere_and_stop(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
                                               const uint64_t *counts)
 {
-    cprof_registry *registry = context;
+    (void)context;
     (void)names;
     (void)order;
     (void)counts;
     CHECK_EQUAL(figures->count, 1);
     for (int i = 0; i < 20; i++) {
-        finish(registry, numbered(registry, "val", i));
+        finish(registry, numbered("val", i));
     }
     return CPROF_BAD_FORMAT; /* any other than CPROF_OK: the visit ends here */
 }
 
 TEST(writers_go_on_during_a_visit)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
-    finish(registry, numbered(registry, "val", 0));
-    CHECK(cprof_registry_visit(registry, write_everywhere_and_stop, registry, &epoch) == CPROF_BAD_FORMAT);
+    finish(registry, numbered("val", 0));
+    CHECK(cprof_registry_visit(registry, write_everywhere_and_stop, NULL, &epoch) == CPROF_BAD_FORMAT);
     CHECK_EQUAL(visit_all(registry).samples, 21);
-    cprof_registry_destroy(registry);
 }
 
 TEST(visit_without_memory)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
     visit met = {.count = 0};
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
@@ -467,13 +458,11 @@ TEST(visit_without_memory)
     CHECK(fake_alloc_has_failed());
     CHECK_EQUAL(met.count, 0);
     CHECK_EQUAL(visit_all(registry).count, 1);
-    cprof_registry_destroy(registry);
 }
 
 /* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
 TEST(a_stopped_thread_holds_no_reader_up)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     cprof_generation epoch;
     visit met = {.count = 0};
     cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
@@ -495,12 +484,10 @@ TEST(a_stopped_thread_holds_no_reader_up)
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
     CHECK_EQUAL(met.count, 3);
     CHECK_EQUAL(epoch.unread, 0);
-    cprof_registry_destroy(registry);
 }
 
 TEST(after_fork_in_child)
 {
-    cprof_registry *registry = cprof_registry_create(0);
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 2, false);
     cprof_registry_record_owner(0, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
@@ -518,31 +505,28 @@ TEST(after_fork_in_child)
     cprof_registry_before_fork();
     cprof_registry_after_fork_in_child();
     CHECK_EQUAL(visit_all(registry).count, 1);
-    cprof_registry_destroy(registry);
 }
 
 /* Keys that eight threads make at once, and find again. */
-static void *make_keys(void *registry)
+static void *make_keys(void *unused)
 {
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 300; i++) {
-            cprof_accum *accum = numbered(registry, "train", i);
+            cprof_accum *accum = numbered("train", i);
             finish(registry, accum);
-            CHECK(accum == numbered(registry, "train", i));
+            CHECK(accum == numbered("train", i));
         }
         (void)visit_all(registry);
     }
-    return NULL;
+    return unused;
 }
 
 TEST(threads_make_the_same_keys)
 {
-    cprof_registry *registry = cprof_registry_create(0);
-    check_threads(8, make_keys, registry, 0);
+    check_threads(8, make_keys, NULL, 0);
     visit met = visit_all(registry);
     CHECK_EQUAL(met.count, 300);
     CHECK_EQUAL(met.samples, 8 * 3 * 300);
-    cprof_registry_destroy(registry);
 }
 
-FAKE_ALLOC_MAIN(NULL, NULL)
+FAKE_ALLOC_MAIN(set_up, tear_down)
