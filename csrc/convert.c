@@ -35,6 +35,15 @@ void ext_convert_refuse_type(const char *parameter, const char *expected, PyObje
     }
 }
 
+bool ext_convert_is_profiler(const ext_state *state, PyObject *value, const char *expected)
+{
+    bool is_profiler = state->profiler_type != NULL && PyObject_TypeCheck(value, state->profiler_type);
+    if (!is_profiler) {
+        ext_convert_refuse_type("profiler", expected, value);
+    }
+    return is_profiler;
+}
+
 bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner)
 {
     Py_ssize_t length;

@@ -4,6 +4,8 @@
 
 #include "csrc/state.h"
 
+#include <string.h>
+
 enum { EXT_NAME_LIMIT = 4096 };
 
 #define EXT_MAX_MS 1e12
@@ -11,6 +13,13 @@ enum { EXT_NAME_LIMIT = 4096 };
 /* A node name: any str of at most 4,096 bytes of UTF-8 (surrogates passed) without NUL, as a new exact str, interned but on
  * CPython 3.12. NULL with TypeError or ValueError naming `parameter`, the value and the limit. */
 PyObject *ext_convert_name(PyObject *value, const char *parameter);
+
+/* Whether a name is legal as it is, as most are: short, ASCII, and without NUL. */
+static inline bool ext_convert_is_plain_name(PyObject *name)
+{
+    return PyUnicode_CheckExact(name) && PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_GET_LENGTH(name) <= EXT_NAME_LIMIT &&
+           memchr(PyUnicode_1BYTE_DATA(name), 0, (size_t)PyUnicode_GET_LENGTH(name)) == NULL;
+}
 
 /* A stage: as a name, or an enum whose value is one; an enum and its value give the same object. */
 PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *parameter);
@@ -30,6 +39,9 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
 
 /* bool(value) for a parameter that takes any truth value. False with the exception that __bool__ raised. */
 bool ext_convert_bool(PyObject *value, bool *truth);
+
+/* Whether the value is a Profiler. False with TypeError, which says that it must be `expected`. */
+bool ext_convert_is_profiler(const ext_state *state, PyObject *value, const char *expected);
 
 /* Sets TypeError: `parameter` must be `expected`, got the value. */
 void ext_convert_refuse_type(const char *parameter, const char *expected, PyObject *value);

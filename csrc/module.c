@@ -93,8 +93,7 @@ static PyObject *module_refine_clock(PyObject *Py_UNUSED(module), PyObject *Py_U
 static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
 {
     ext_state *state = ext_state_of_module(module);
-    if (profiler != Py_None && (state->profiler_type == NULL || !PyObject_TypeCheck(profiler, state->profiler_type))) {
-        ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
+    if (profiler != Py_None && !ext_convert_is_profiler(state, profiler, "a Profiler or None")) {
         return NULL;
     }
     return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);

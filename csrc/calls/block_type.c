@@ -10,11 +10,6 @@ typedef struct {
     PyObject *weakrefs;
 } block_object;
 
-static block_object *block_of(ext_opening *opening)
-{
-    return (block_object *)((char *)opening - offsetof(block_object, opening));
-}
-
 static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"name", "stage", "profiler", NULL};
@@ -42,7 +37,7 @@ static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
  * finds its own entry. */
 static cprof_span *open_block(ext_opening *opening, ext_view *view, PyObject *arguments)
 {
-    block_object *self = block_of(opening);
+    block_object *self = (block_object *)((char *)opening - offsetof(block_object, opening));
     ext_target target;
     ext_profiler *profiler = ext_node_find_profiler(&self->node, view, NULL);
     bool measured = ext_node_resolve(&self->node, view, profiler, NULL, &target);

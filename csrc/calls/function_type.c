@@ -2,13 +2,13 @@
 
 #include "csrc/types.h"
 
-/* Whether `callable` binds in C as functions do: called with the instance first. */
-static bool is_method_like(const ext_state *state, PyObject *callable)
+/* What a method of the bases was when the wrapper was made; any other callable itself. Borrowed. */
+static PyObject *found_in_bases(const ext_state *state, PyObject *callable)
 {
     while (Py_IS_TYPE(callable, state->inherited_type)) {
         callable = ext_inherited_found(callable);
     }
-    return PyType_HasFeature(Py_TYPE(callable), Py_TPFLAGS_METHOD_DESCRIPTOR);
+    return callable;
 }
 
 /* Fills all but the node, which is complete. `inner` may be any object. */
@@ -40,8 +40,9 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);
-    if (state != NULL && type == state->function_type && !is_method_like(state, function)) {
-        type = state->callable_type;
+    if (state != NULL && type == state->function_type &&
+        !PyType_HasFeature(Py_TYPE(found_in_bases(state, function)), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        type = state->callable_type; /* it does not bind in C as functions do, called with the instance first */
     }
     ext_function *self = state != NULL ? (ext_function *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
@@ -137,15 +138,6 @@ static bool is_word(const ext_function *self, PyObject *name, ext_word word)
     return PyUnicode_Check(name) && PyUnicode_Compare(name, self->node.state->words[word]) == 0;
 }
 
-/* An object's __call__ has a signature, which a slot has not. */
-static PyObject *get_call(ext_function *self)
-{
-    PyObject *call = PyObject_GetAttr(self->function, self->node.state->words[EXT_WORD_CALL]);
-    PyObject *bound = call != NULL ? make_bound(self, call, NULL) : NULL;
-    Py_XDECREF(call);
-    return bound;
-}
-
 static PyObject *ask(PyObject *hook, PyObject *function)
 {
     if (hook == NULL) {
@@ -168,7 +160,10 @@ static PyObject *function_getattro(PyObject *object, PyObject *name)
 {
     ext_function *self = (ext_function *)object;
     if (is_word(self, name, EXT_WORD_CALL) && !self->is_plain_function) {
-        return get_call(self);
+        PyObject *call = PyObject_GetAttr(self->function, name); /* has a signature, which a slot has not */
+        PyObject *bound = call != NULL ? make_bound(self, call, NULL) : NULL;
+        Py_XDECREF(call);
+        return bound;
     }
     if (is_word(self, name, EXT_WORD_INLINE)) {
         return ask(self->node.state->stand_in_maker, self->function);
@@ -286,11 +281,8 @@ static PyObject *function_class(PyObject *object, void *Py_UNUSED(unused))
     if (is_asked_by_cloudpickle()) {
         return Py_NewRef((PyObject *)Py_TYPE(object));
     }
-    PyObject *function = self->function;
-    while (Py_IS_TYPE(function, self->node.state->inherited_type)) {
-        function = ext_inherited_found(function);
-    }
-    return PyObject_GetAttr(function, self->node.state->words[EXT_WORD_CLASS]);
+    const ext_state *state = self->node.state;
+    return PyObject_GetAttr(found_in_bases(state, self->function), state->words[EXT_WORD_CLASS]);
 }
 
 static PyMethodDef function_methods[] = {

@@ -2,8 +2,6 @@
 
 #include "csrc/convert.h"
 
-#include <string.h>
-
 typedef struct {
     PyObject_HEAD
     PyObject *name; /* any object; owned. NULL in what __aexit__ returns */
@@ -37,9 +35,7 @@ static PyObject *idle_vectorcall(PyObject *callable, PyObject *const *args, size
 {
     PyTypeObject *type = (PyTypeObject *)callable;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    if (nargs == 1 && kwnames == NULL && PyUnicode_CheckExact(args[0]) && PyUnicode_IS_COMPACT_ASCII(args[0]) &&
-        PyUnicode_GET_LENGTH(args[0]) <= EXT_NAME_LIMIT &&
-        memchr(PyUnicode_1BYTE_DATA(args[0]), 0, (size_t)PyUnicode_GET_LENGTH(args[0])) == NULL) {
+    if (nargs == 1 && kwnames == NULL && ext_convert_is_plain_name(args[0])) {
         return make(type, args[0]);
     }
     return ext_convert_call(type, idle_new, args, (size_t)nargs, kwnames);

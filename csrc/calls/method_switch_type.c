@@ -56,22 +56,16 @@ static PyObject *get_found(const method_switch *self, PyObject *instance, PyObje
     return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
 }
 
-/* Whether an instance has the method now: a descriptor that does more than to bind may refuse it. */
-static bool has_found(const method_switch *self, PyObject *instance, PyObject *owner)
-{
-    PyObject *method = get_found(self, instance, owner);
-    Py_XDECREF(method);
-    return method != NULL;
-}
-
 static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
 {
     method_switch *self = (method_switch *)object;
     switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
     if (entry != NULL && !PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-        if (!has_found(self, instance, owner)) {
+        PyObject *method = get_found(self, instance, owner); /* a descriptor that does more than to bind may refuse it */
+        if (method == NULL) {
             return NULL;
         }
+        Py_DECREF(method);
         entry = ext_ptrmap_get(&self->instances, instance); /* it may have been removed meanwhile */
     }
     if (entry == NULL) {

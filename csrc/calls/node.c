@@ -45,8 +45,7 @@ bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *d
 {
     node->state = ext_state_hold(state);
     if (profiler != Py_None) {
-        if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
-            ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
+        if (!ext_convert_is_profiler(state, profiler, "a Profiler or None")) {
             return false;
         }
         node->profiler = (ext_profiler *)Py_NewRef(profiler);

@@ -6,8 +6,6 @@
 
 #include "cprofiling/trace/recording.h"
 
-#include <string.h>
-
 typedef struct {
     PyObject_HEAD
     ext_opening opening;
@@ -17,31 +15,17 @@ typedef struct {
     bool warm_up;
 } record_object;
 
-static record_object *record_of(ext_opening *opening)
+/* A new reference; NULL with an exception. */
+static inline PyObject *checked_name(PyObject *name)
 {
-    return (record_object *)((char *)opening - offsetof(record_object, opening));
-}
-
-/* Most names are short and ASCII: all but a NUL is allowed in these. */
-static inline bool is_plainly_legal(PyObject *name)
-{
-    return PyUnicode_CheckExact(name) && PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_GET_LENGTH(name) <= EXT_NAME_LIMIT &&
-           memchr(PyUnicode_1BYTE_DATA(name), 0, (size_t)PyUnicode_GET_LENGTH(name)) == NULL;
-}
-
-static PyObject *convert_name(PyObject *name)
-{
+    if (__builtin_expect(ext_convert_is_plain_name(name), 1)) {
+        return Py_NewRef(name);
+    }
     if (PyFunction_Check(name)) {
         PyErr_Format(PyExc_TypeError, "name must be a str, got %R: as a decorator, record() is called with a name", name);
         return NULL;
     }
     return ext_convert_name(name, "name");
-}
-
-/* A new reference; NULL with an exception. */
-static inline PyObject *checked_name(PyObject *name)
-{
-    return __builtin_expect(is_plainly_legal(name), 1) ? Py_NewRef(name) : convert_name(name);
 }
 
 static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name, bool warm_up)
@@ -106,21 +90,16 @@ void ext_record_prepare(PyTypeObject *type)
     type->tp_vectorcall = record_vectorcall;
 }
 
-static PyObject *stage_in_force(const ext_view *view)
-{
-    return view->stage != NULL ? view->stage : view->state->default_stage;
-}
-
 /* As for nodes: where nothing is recorded, but the object is open further out, a span marks the place. */
 static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *arguments)
 {
-    record_object *self = record_of(opening);
+    record_object *self = (record_object *)((char *)opening - offsetof(record_object, opening));
     ext_state *state = self->profiler->state;
     uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_LABEL_FLAGS;
     ext_label_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
         ext_compat_intern(&self->name);
-        number = ext_key_label(state, stage_in_force(view), self->name);
+        number = ext_key_label(state, view->stage != NULL ? view->stage : state->default_stage, self->name);
     }
     if (number.label == 0 && opening->open == 0) {
         return NULL;

@@ -123,11 +123,6 @@ static cprof_gpu_cause mark_cause(ext_profiler *profiler, PyObject *name, PyObje
     return cause_of(name);
 }
 
-static bool is_of_now(const own_sink *sink)
-{
-    return cprof_registry_state(sink->profiler->registry) >> CPROF_STATE_GENERATION_SHIFT == sink->generation;
-}
-
 /* sink(elapsed_ms, None), sink(None, cause, reason=None) */
 static PyObject *sink_call(PyObject *capsule, PyObject *args)
 {
@@ -138,7 +133,9 @@ static PyObject *sink_call(PyObject *capsule, PyObject *args)
         return NULL;
     }
     if (elapsed == Py_None) {
-        reason = is_of_now(sink) ? reason : Py_None; /* of statistics that were discarded it says nothing */
+        if (cprof_registry_state(sink->profiler->registry) >> CPROF_STATE_GENERATION_SHIFT != sink->generation) {
+            reason = Py_None; /* of statistics that were discarded it says nothing */
+        }
         cprof_accum_miss_gpu(sink->accum, sink->generation, mark_cause(sink->profiler, cause, reason));
     } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
         cprof_accum_add_gpu(sink->accum, sink->generation, cprof_resources_ns_of_ms(elapsed_ms), -1, false);

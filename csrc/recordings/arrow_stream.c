@@ -53,26 +53,6 @@ static bool set_text(cprof_arrow_columns *columns, size_t number, size_t row, Py
     return true;
 }
 
-static bool set_whole(cprof_arrow_columns *columns, size_t number, size_t row, PyObject *value)
-{
-    if (value != Py_None) {
-        long long whole = PyLong_AsLongLong(value);
-        if (whole == -1 && PyErr_Occurred()) {
-            return false;
-        }
-        cprof_arrow_columns_set_whole(columns, number, row, whole);
-    }
-    return true;
-}
-
-static bool set_real(cprof_arrow_columns *columns, size_t number, size_t row, PyObject *value)
-{
-    if (value != Py_None) {
-        cprof_arrow_columns_set_real(columns, number, row, PyFloat_AsDouble(value));
-    }
-    return !PyErr_Occurred();
-}
-
 typedef struct {
     const char *name;
     const char *format;
@@ -123,10 +103,13 @@ static bool fill(cprof_arrow_columns *columns, size_t number, PyObject *values, 
         PyObject *value = PyTuple_GET_ITEM(values, i);
         if (format[0] == 'u') {
             fine = set_text(columns, number, (size_t)i, value);
-        } else if (format[0] == 'l') {
-            fine = set_whole(columns, number, (size_t)i, value);
-        } else {
-            fine = set_real(columns, number, (size_t)i, value);
+        } else if (value != Py_None) {
+            if (format[0] == 'l') {
+                cprof_arrow_columns_set_whole(columns, number, (size_t)i, PyLong_AsLongLong(value));
+            } else {
+                cprof_arrow_columns_set_real(columns, number, (size_t)i, PyFloat_AsDouble(value));
+            }
+            fine = !PyErr_Occurred();
         }
     }
     return fine;

@@ -71,13 +71,6 @@ static bool take_id(ext_recording *self, PyObject *value, const char *parameter,
     return taken->number != -1 || !PyErr_Occurred();
 }
 
-static bool take_track(ext_recording *self, PyObject *pid_value, PyObject *tid_value, uint32_t *track)
-{
-    id pid, tid;
-    return take_id(self, pid_value, "pid", &pid) && take_id(self, tid_value, "tid", &tid) &&
-           is_fine(cprof_table_track(self->table, pid.number, pid.text, tid.number, tid.text, track));
-}
-
 static bool take_args(ext_recording *self, PyObject *value, cprof_row *row)
 {
     cprof_name utf8;
@@ -139,12 +132,14 @@ PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs)
     ext_recording *self = (ext_recording *)object;
     row_objects objects = {.name = NULL};
     cprof_row row = cprof_row_none;
+    id pid, tid;
     if (!parse(args, kwargs, &objects, &row) || !ext_recording_can_change(self) || !is_sound(&row) ||
         !take_text(self, objects.name, "name", &row.name) || !take_text(self, objects.cat, "cat", &row.cat) ||
         !take_text(self, objects.stage, "stage", &row.stage) || !take_text(self, objects.shapes, "shapes", &row.shapes) ||
         !take_text(self, objects.types, "types", &row.types) || !take_text(self, objects.stack, "stack", &row.stack) ||
-        !take_track(self, objects.pid, objects.tid, &row.track) || !take_args(self, objects.args, &row) ||
-        !is_fine(cprof_table_add(self->table, &row))) {
+        !take_id(self, objects.pid, "pid", &pid) || !take_id(self, objects.tid, "tid", &tid) ||
+        !is_fine(cprof_table_track(self->table, pid.number, pid.text, tid.number, tid.text, &row.track)) ||
+        !take_args(self, objects.args, &row) || !is_fine(cprof_table_add(self->table, &row))) {
         return NULL;
     }
     Py_RETURN_NONE;

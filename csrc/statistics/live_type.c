@@ -58,15 +58,8 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 /* The Profiler that is meant; NULL with TypeError. */
 static ext_profiler *profiler_of(PyObject *self, PyObject *object)
 {
-    ext_state *state = ext_state_of_type(Py_TYPE(self));
-    if (state == NULL) {
-        return NULL;
-    }
-    if (!PyObject_TypeCheck(object, state->profiler_type)) {
-        ext_convert_refuse_type("profiler", "a Profiler", object);
-        return NULL;
-    }
-    return (ext_profiler *)object;
+    const ext_state *state = ((live_object *)self)->state;
+    return ext_convert_is_profiler(state, object, "a Profiler") ? (ext_profiler *)object : NULL;
 }
 
 /* NULL with an exception. */

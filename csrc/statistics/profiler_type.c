@@ -34,6 +34,11 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
+static bool is_enabled(const ext_profiler *self)
+{
+    return (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
+}
+
 /* Unbound wrapped functions look at the gate only, until some Profiler of the interpreter is on, or a recording runs. */
 static void set_on(ext_profiler *self, bool is_on)
 {
@@ -98,12 +103,6 @@ static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *me
     return converted;
 }
 
-/* The usual case, which needs no code of the package's: at the end of the interpreter there may be none. */
-static bool is_nothing(PyObject *counters)
-{
-    return counters == Py_None || (PyTuple_CheckExact(counters) && PyTuple_GET_SIZE(counters) == 0);
-}
-
 /* Checks the arguments. False with TypeError or ValueError naming the parameter. */
 static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
 {
@@ -125,7 +124,9 @@ static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, s
                     add_flag(kernels, "kernels", CPROF_FLAG_LAUNCHES, &asked->flags) &&
                     add_flag(nvtx, "nvtx", CPROF_FLAG_NVTX, &asked->flags) &&
                     add_flag(by_shape, "by_shape", CPROF_FLAG_SHAPES, &asked->flags);
-    bool is_usual = gpu_stream == Py_None && memory == Py_False && is_nothing(counters) &&
+    bool has_counters = counters != Py_None && (!PyTuple_CheckExact(counters) || PyTuple_GET_SIZE(counters) > 0);
+    /* This needs no code of the package's: at the end of the interpreter there may be none. */
+    bool is_usual = gpu_stream == Py_None && memory == Py_False && !has_counters &&
                     (asked->flags & (CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_SHAPES)) == 0;
     is_right = is_right && (is_usual || convert_options(state, gpu_stream, memory, counters, asked));
     asked->resets = resets != 0;
@@ -144,9 +145,10 @@ static cprof_status end_visit(void *context, cprof_names names, uint64_t order, 
     return CPROF_ABSENT;
 }
 
-/* Whether there is anything that enabling with another skip_first_n would discard, without being asked to. */
-static bool discards_silently(const ext_profiler *self, const settings *asked, uint64_t skips)
+/* Warns where statistics will be discarded that nobody asked to discard. False with an exception: the warning is one. */
+static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
 {
+    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
     bool gathered = false;
     if (asked->flags != 0 && !asked->resets && asked->skips != skips) {
         cprof_generation epoch;
@@ -154,14 +156,7 @@ static bool discards_silently(const ext_profiler *self, const settings *asked, u
         cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
         Py_END_ALLOW_THREADS
     }
-    return gathered;
-}
-
-/* Warns where statistics will be discarded that nobody asked to discard. False with an exception: the warning is one. */
-static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
-{
-    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
-    if (!discards_silently(self, asked, skips)) {
+    if (!gathered) {
         return true;
     }
     PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
@@ -198,13 +193,6 @@ static PyObject *prepare_live(ext_profiler *self, const settings *asked)
                                         asked->flags != 0 ? Py_True : Py_False, NULL);
 }
 
-static PyObject *finish_live(PyObject *prepared)
-{
-    PyObject *result = prepared == Py_None ? Py_NewRef(Py_None) : PyObject_CallNoArgs(prepared);
-    Py_DECREF(prepared);
-    return result;
-}
-
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -227,7 +215,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     if (is_on) {
         set_on(self, true); /* first: a process forked in between must not have a Profiler on behind a closed gate */
     }
-    bool was_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
+    bool was_on = is_enabled(self);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
@@ -243,8 +231,10 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
         self->stages_before = self->state->stage_entries;
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
-    set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
-    return finish_live(prepared);
+    set_on(self, is_enabled(self));
+    PyObject *result = prepared == Py_None ? Py_NewRef(Py_None) : PyObject_CallNoArgs(prepared);
+    Py_DECREF(prepared);
+    return result;
 }
 
 static PyObject *profiler_reset_profiling(PyObject *object, PyObject *Py_UNUSED(unused))
@@ -260,7 +250,7 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *Py_UNUSED(
 
 static PyObject *profiler_profiling_enabled(PyObject *object, void *Py_UNUSED(unused))
 {
-    return PyBool_FromLong((long)(cprof_registry_state(((ext_profiler *)object)->registry) & CPROF_FLAG_STATS));
+    return PyBool_FromLong(is_enabled((ext_profiler *)object));
 }
 
 static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, double elapsed_ms)
@@ -287,8 +277,7 @@ static PyObject *profiler_record(PyObject *object, PyObject *args, PyObject *kwa
     name = stage != NULL ? ext_convert_name(name, "node_name") : NULL;
     PyObject *result = NULL;
     if (name != NULL && ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
-        bool is_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
-        result = is_on ? record(self, stage, name, elapsed_ms) : Py_NewRef(Py_None);
+        result = is_enabled(self) ? record(self, stage, name, elapsed_ms) : Py_NewRef(Py_None);
     }
     Py_XDECREF(stage);
     Py_XDECREF(name);
@@ -365,8 +354,7 @@ static PyObject *profiler_stages_without_nodes(PyObject *object, void *Py_UNUSED
 
 static PyObject *profiler_repr(PyObject *object)
 {
-    ext_profiler *self = (ext_profiler *)object;
-    bool is_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
+    bool is_on = is_enabled((ext_profiler *)object);
     return PyUnicode_FromFormat("<%s %s at %p>", Py_TYPE(object)->tp_name, is_on ? "on" : "off", object);
 }
 

@@ -82,8 +82,7 @@ PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes)) {
         return NULL;
     }
-    if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
-        ext_convert_refuse_type("profiler", "a Profiler", profiler);
+    if (!ext_convert_is_profiler(state, profiler, "a Profiler")) {
         return NULL;
     }
     if (!PyType_IsSubtype((PyTypeObject *)type, state->snapshot_type)) {
