@@ -8,7 +8,6 @@ import importlib
 import json
 import logging
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 
 import cprofiling as cp
 import ncu_samples
+from command import Done, python
 from cprofiling._internal import environment, log
 from cprofiling.integrations import telefuser
 from cprofiling.integrations.telefuser import memory, profiler
@@ -31,7 +31,6 @@ from cprofiling.layers.registry import checkpoints_report
 from cprofiling.layers.timing_reports import load_timing_report
 from timing_reports import peers
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 VARIABLES = (
     *profiler._Followed.variables, profiler.PIPELINE, profiler.OUTPUT_DIR,
     "PROFILER_OUTPUT_DIR", "TELEFUSER_TIMING_REPORT", environment.NAMES, environment.PIPELINE, environment.OUTPUT_DIR,
@@ -108,12 +107,8 @@ def test_debug_contexts_do_nothing_unless_asked() -> None:
     assert stages() == {}
 
 
-def run(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environ = {key: value for key, value in ENVIRONMENT.items() if key not in VARIABLES}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env={**environ, **variables}, cwd=folder, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+def run(code: str, folder: Path, **variables: str) -> Done:
+    return python(["-W", "error", "-c", code], folder, watched=True, **variables)
 
 
 def test_debug_mode_writes_the_report_at_the_end(tmp_path: Path) -> None:
@@ -123,14 +118,14 @@ def test_debug_mode_writes_the_report_at_the_end(tmp_path: Path) -> None:
         def f(x): pass
         f(1)"""
     done = run(code, tmp_path, TELEFUSER_PROFILE_DEBUG="true", TELEFUSER_TIMING_REPORT="out/x.json")
-    assert done.returncode == 0, done.stderr
-    assert "[Timing] vae: " in done.stderr
-    assert "[Profiler] Timing report saved to: out/x.json" in done.stderr
+    assert done.status == 0, done.err
+    assert "[Timing] vae: " in done.err
+    assert "[Profiler] Timing report saved to: out/x.json" in done.err
     report = load_timing_report(tmp_path / "out" / "x.json")
     assert report["stages"]["vae"]["count"] == 1
     assert json.loads((tmp_path / "out" / "x_io_signature.json").read_text())["stages"]["vae"]["metadata"] == {"x": 1}
     done = run(code, tmp_path, TELEFUSER_PIPELINE_NAME="wan")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.status, done.err) == (0, "")
     assert not (tmp_path / "work_dirs").exists()
 
 
@@ -139,20 +134,20 @@ def test_what_is_always_on_writes_the_report_at_the_end_too(tmp_path: Path) -> N
         import cprofiling.integrations.telefuser as t
         with t.ProfilingContext("vae", capture_memory=True): pass"""
     done = run(code, tmp_path, TELEFUSER_PIPELINE_NAME="wan")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.status, done.err) == (0, "")
     (path,) = (tmp_path / "work_dirs" / "profiler_output" / "wan").glob("*/timing.json")
     report = load_timing_report(path)
     assert report["memory"]["snapshots"].keys() == {"before_vae", "after_vae"}
     assert report["memory"]["total_device_memory_mb"] > 0
     done = run(f"{code}\n        t.mark_as_worker_process()", tmp_path, TELEFUSER_PIPELINE_NAME="worker")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.status, done.err) == (0, "")
     assert not (tmp_path / "work_dirs" / "profiler_output" / "worker").exists()
 
 
 def test_a_variable_that_says_nothing_is_warned_of(tmp_path: Path) -> None:
     done = run("import cprofiling.integrations.telefuser", tmp_path, TELEFUSER_PROFILE_DEBUG="maybe")
-    assert "TELEFUSER_PROFILE_DEBUG must be one of 1, true, yes, on" in done.stderr
-    assert "is taken as false" in done.stderr
+    assert "TELEFUSER_PROFILE_DEBUG must be one of 1, true, yes, on" in done.err
+    assert "is taken as false" in done.err
 
 
 # ---- What the environment says, and the functions that change it
@@ -498,9 +493,9 @@ def test_the_command_of_the_harness(signature_file: str, capsys: pytest.CaptureF
     ]  # fmt: skip
     telefuser.main(["--signature", signature_file, "--stage", "a\nb"])
     assert capsys.readouterr().out == "Stage: 'a\\nb'\nInput signatures:\n"
-    command = [sys.executable, "-m", "cprofiling.integrations.telefuser.harness", "--list_stages", "--signature"]
-    done = subprocess.run([*command, signature_file], env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()[1]) == (0, "  - dit")
+    command = ["-m", "cprofiling.integrations.telefuser.harness", "--list_stages", "--signature", signature_file]
+    done = python(command, Path.cwd(), watched=True)
+    assert (done.status, done.out.splitlines()[1]) == (0, "  - dit")
     for arguments in (["--signature", signature_file, "--stage", "x"], ["--signature", "nothing"], []):
         with pytest.raises(SystemExit) as exit_:
             telefuser.main(arguments)
@@ -663,15 +658,11 @@ def test_telefuser_itself(tmp_path: Path) -> None:
     old = peers({"vae decode": 10.0, "dit_1": 10.0, "x": 0.0, "gone": 1.0}, peak_memory_gb=1.25)
     paths[0].write_text(json.dumps(old))
     paths[1].write_text(json.dumps(peers({"vae decode": 20.0, "dit_1": 9.0, "x": 4.0, "new": 2.0})))
-    environ = {key: value for key, value in ENVIRONMENT.items() if key not in VARIABLES}
-    done = subprocess.run(
-        [sys.executable, "-c", AGAINST, *map(str, paths)],
-        env={**environ, "TELEFUSER_PROFILE_DEBUG": "true", "TELEFUSER_TIMING_REPORT": "t.json"},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("ok\n")
-    assert "Traceback" not in done.stderr
+    variables = {"TELEFUSER_PROFILE_DEBUG": "true", "TELEFUSER_TIMING_REPORT": "t.json"}
+    done = python(["-c", AGAINST, *map(str, paths)], tmp_path, watched=True, **variables)
+    assert done.status == 0, done.err
+    assert done.out.endswith("ok\n")
+    assert "Traceback" not in done.err
     report = load_timing_report(tmp_path / "t.json")
     assert (report["request_id"], list(report["stages"])) == ("req_9", ["vae decode"])
     assert (tmp_path / "t_io_signature.json").exists()
