@@ -101,23 +101,19 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
     if output is None and automatic is not None:
         path, is_first = automatic.output.path, automatic.output.is_owner
     else:
-        path, is_first = _checked_output(OUTPUT if output is None else output), True
+        is_first = True
+        shown = shown_path(OUTPUT if output is None else output)
+        try:
+            path = checked_path(OUTPUT if output is None else output)
+        except UnusablePathError as error:
+            raise CannotRunError(f"cannot write the trace to {shown}: {error}", 1) from None
+        is_file = os.path.isfile(path) or not os.path.exists(path)
+        if is_file and not path.endswith(chrome_writer.ENDINGS) and os.path.splitext(path)[1]:
+            endings = ", ".join(chrome_writer.ENDINGS)
+            raise CannotRunError(f"cannot write the trace to {shown}: its name must end in {endings}", 2)
     recording = RunRecording(path, patterns, is_first=is_first)
     sys.excepthook = Program(arguments, recording).launcher
     return Launch()
-
-
-def _checked_output(value: str) -> str:
-    try:
-        path = checked_path(value)
-    except UnusablePathError as error:
-        raise CannotRunError(f"cannot write the trace to {shown_path(value)}: {error}", 1) from None
-    is_file = os.path.isfile(path) or not os.path.exists(path)
-    if is_file and not path.endswith(chrome_writer.ENDINGS) and os.path.splitext(path)[1]:
-        raise CannotRunError(
-            f"cannot write the trace to {shown_path(value)}: its name must end in {', '.join(chrome_writer.ENDINGS)}", 2
-        )
-    return path
 
 
 class RunRecording(Automatic):
@@ -251,7 +247,7 @@ class Program:
         sys.argv = self._arguments
         finder = NodeFinder(self._recording.patterns, self._module)
         finder.install()
-        finder.call_after("multiprocessing.spawn", self._watch_spawning)
+        finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=self._recording))
         try:
             self._recording.begin()
         except Exception as error:  # noqa: BLE001 the program goes on as without us
@@ -287,9 +283,6 @@ class Program:
         main.__loader__ = SourceFileLoader(MAIN, self._path)
         return code
 
-    def _watch_spawning(self, spawn: ModuleType) -> None:
-        _record_spawned(spawn, self._recording)
-
     def finish(self, failed: bool) -> None:
         """End the process as Python does after a program."""
         main = self._main()
@@ -318,15 +311,11 @@ def _begin_path(folder: str | None, *, always: bool = False) -> None:
     has_first = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
     if has_first and sys.path[:1] == [own]:
         del sys.path[0]
-    if folder is not None and (has_first or always):
-        sys.path.insert(0, folder)
-        _forget_shadowed(folder)
-
-
-def _forget_shadowed(folder: str) -> None:
-    """Let the program import its own modules over this package's imports."""
-    loaded = {name for name in sys.modules if "." not in name} - _FIRST - {MAIN, _PACKAGE}
-    for name in loaded:
+    if folder is None or not (has_first or always):
+        return
+    sys.path.insert(0, folder)
+    # The program imports its own modules rather than those of the same names that this package has imported.
+    for name in {name for name in sys.modules if "." not in name} - _FIRST - {MAIN, _PACKAGE}:
         known = getattr(sys.modules[name], "__spec__", None)
         if known is None or known.origin in (None, "built-in", "frozen"):
             continue
@@ -376,26 +365,21 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
     finder.install()
     finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=recording))
     if script is not None:
-        _compile_with_nodes(script, recording.patterns)
+        import runpy  # which gives the script another name than the finder looks for
+
+        plain = runpy._get_code_from_file  # type: ignore[attr-defined]  # noqa: SLF001 there is no other place
+
+        @functools.wraps(plain)
+        def get_code(*arguments: str) -> Any:
+            found = plain(*arguments)  # the code, or a pair of it and the path
+            selection = recording.patterns.selection(MAIN) if os.path.abspath(arguments[-1]) == script else None
+            code = None if selection is None else source.compiled_script(script, selection)
+            if code is None:
+                return found
+            return (code, *found[1:]) if isinstance(found, tuple) else code
+
+        runpy._get_code_from_file = get_code  # type: ignore[attr-defined]  # noqa: SLF001
     try:
         recording.begin()
     except Exception:  # noqa: BLE001 the program goes on as without us
         return
-
-
-def _compile_with_nodes(script: str, patterns: Patterns) -> None:
-    """Compile the script with its nodes, as runpy uses another name."""
-    import runpy
-
-    plain = runpy._get_code_from_file  # type: ignore[attr-defined]  # noqa: SLF001 there is no other place
-
-    @functools.wraps(plain)
-    def get_code(*arguments: str) -> Any:
-        found = plain(*arguments)  # the code, or a pair of it and the path
-        selection = patterns.selection(MAIN) if os.path.abspath(arguments[-1]) == script else None
-        code = None if selection is None else source.compiled_script(script, selection)
-        if code is None:
-            return found
-        return (code, *found[1:]) if isinstance(found, tuple) else code
-
-    runpy._get_code_from_file = get_code  # type: ignore[attr-defined]  # noqa: SLF001
