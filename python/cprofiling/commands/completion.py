@@ -34,7 +34,16 @@ def answer(parser: argparse.ArgumentParser) -> None:
         if command in _SCRIPTS:
             made.add_argument("-m", metavar="MODULE", help="a module in place of a script")
         for action in made._actions:
-            _have_completed(action, argcomplete.completers)
+            words_of_value = frozenset(str(action.metavar).split("|"))
+            completer: Any = None
+            if words_of_value & _FILES:
+                completer = argcomplete.completers.FilesCompleter()
+            elif "DIR" in words_of_value:
+                completer = argcomplete.completers.DirectoriesCompleter()
+            elif action.metavar == "NAME" and action.dest == "stage":
+                completer = _stages
+            if completer is not None:
+                action.completer = completer
     nothing = argcomplete.completers.SuppressCompleter()
     argcomplete.autocomplete(parser, default_completer=nothing, exit_method=sys.exit)
 
@@ -49,20 +58,6 @@ def commands_of(parser: argparse.ArgumentParser, words: Iterable[str] | None = N
     for made in found.values():
         made.prepare()
     return found
-
-
-def _have_completed(action: argparse.Action, completers: Any) -> None:
-    """Set completers for an option's values, unless it has choices."""
-    words = frozenset(str(action.metavar).split("|"))
-    if words & _FILES:
-        completer: Any = completers.FilesCompleter()
-    elif words & {"DIR"}:
-        completer = completers.DirectoriesCompleter()
-    elif action.metavar == "NAME" and action.dest == "stage":
-        completer = _stages
-    else:
-        return
-    action.completer = completer  # type: ignore[attr-defined]
 
 
 def _stages(parsed_args: argparse.Namespace, **_ignored: object) -> list[str]:

@@ -212,7 +212,17 @@ def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
     if driver is None:
         yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
     elif "error" in driver:
-        yield Row(name, False, "", driver["error"], _missing_driver_advice())
+        has_module = os.path.exists(os.path.join(ROOT, "proc/driver/nvidia/version"))
+        if in_container():
+            where = "start" if has_module else "install NVIDIA's driver on the host, and start"
+            advice = (
+                f"{where} the container with its GPUs (docker run --gpus all, which needs the NVIDIA Container Toolkit)"
+            )
+        elif has_module:
+            advice = "install the driver's libraries, of the version that the kernel's module has"
+        else:
+            advice = "install NVIDIA's driver, if there is a GPU of NVIDIA's; nothing else of the profiler needs one"
+        yield Row(name, False, "", driver["error"], advice)
     elif driver["code"] != 0:
         why = f"cuInit answers {driver['code_name'] or 'CUresult'} ({driver['code']})"
         advice = _DRIVER_ADVICE.get(driver["code"], "see whether nvidia-smi answers, and what dmesg says of NVRM")
@@ -223,16 +233,6 @@ def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
 
 def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _missing_driver_advice() -> str:
-    has_module = os.path.exists(os.path.join(ROOT, "proc/driver/nvidia/version"))
-    if in_container():
-        where = "start the container" if has_module else "install NVIDIA's driver on the host, and start the container"
-        return f"{where} with its GPUs (docker run --gpus all, which needs the NVIDIA Container Toolkit)"
-    if has_module:
-        return "install the driver's libraries, of the version that the kernel's module has"
-    return "install NVIDIA's driver, if there is a GPU of NVIDIA's; nothing else of the profiler needs one"
 
 
 def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
