@@ -72,7 +72,12 @@ def stages_in(path: str) -> str:
     for name, signature in _loaded(path).items():
         lines.append(_shown(name))
         for parameter, value in signature.input_signatures.items():
-            lines.append(f"  {_shown(parameter)}: {_shown(_described(value))}")
+            told = ascii(value)
+            if is_tensor(value):
+                told = f"{value['dtype']} {value['shape']} on {value['device']}"
+            elif len(told) > 80:
+                told = f"{told[:77]}..."
+            lines.append(f"  {_shown(parameter)}: {_shown(told)}")
     return "\n".join(lines) if lines else f"no stages in {_shown(path)}"
 
 
@@ -132,13 +137,6 @@ def _attempt(what: str, action: Any, *arguments: Any) -> Any:
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(_shown(f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
-
-
-def _described(value: Any) -> str:
-    if is_tensor(value):
-        return f"{value['dtype']} {value['shape']} on {value['device']}"
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _shown(text: str) -> str:

@@ -102,6 +102,10 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     if is_wide:
         from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+        def tick(time_ms: float, _: int) -> str:
+            number, unit = format_time(time_ms).split(" ")
+            return f"{float(number):g} {unit}"
+
         axes.set_xscale("log")
         decades = math.log10(edges[-1] / edges[0])
         steps: tuple[int, ...] = (1, 2, 5) if decades < 3 else (1,)
@@ -109,7 +113,7 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
             steps = tuple(range(1, 10))
         axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=30))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda time_ms, _: _tick(time_ms)))
+        axes.xaxis.set_major_formatter(FuncFormatter(tick))
         axes.set_xlim(edges[0], edges[-1])
     axes.set_xlabel("time" if is_wide else f"time ({unit})")
     axes.set_ylabel("samples")
@@ -147,11 +151,6 @@ def _bins_of(histogram: Histogram) -> tuple[list[float], list[int]]:
     for number, (*_, count) in zip(numbers, histogram.buckets, strict=True):
         counts[number // step - first // step] += count
     return [edge_ms((first // step + place) * step) for place in range(len(counts) + 1)], counts
-
-
-def _tick(time_ms: float) -> str:
-    number, unit = format_time(time_ms).split(" ")
-    return f"{float(number):g} {unit}"
 
 
 def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:

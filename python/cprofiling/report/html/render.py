@@ -16,7 +16,6 @@ from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.document import Document, Measurement
 from cprofiling.report.html import figures, page
-from cprofiling.report.html.figures import Table
 from cprofiling.report.tables import facts
 
 _FOLDER = os.path.dirname(__file__)
@@ -51,7 +50,12 @@ def render(document: Document, against: Document | None = None) -> str:
     Raises ImportError, naming the extra, without Jinja2.
     """
     runs = [document] if against is None else [document, against]
-    titles, tables = _titles(runs), {"nodes": figures.node_table(document)}
+    titles = ["this run", "the other run"]
+    for names in ([run.title for run in runs], [os.path.basename(run.source or "") for run in runs]):
+        if len(set(names)) == len(runs) and all(names):
+            titles = [shown_text("title", name) for name in names]
+            break
+    tables = {"nodes": figures.node_table(document)}
     if against is not None:
         tables["comparison"] = figures.comparison_table(document, against)
     for number, section in enumerate(document.sections.values()):
@@ -94,21 +98,26 @@ def render(document: Document, against: Document | None = None) -> str:
         ],
         made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
-        data=_data([*tables.values(), *(table for part in parts for table in part["tables"])], parts),
+        data={
+            "tables": {
+                table.name: {
+                    "kinds": [heading.kind for heading in table.headings],
+                    "rows": table.values,
+                    # the numbers and counts of bins by turns
+                    "bins": [
+                        [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
+                    ],
+                }
+                for table in (*tables.values(), *(table for part in parts for table in part["tables"]))
+            },
+            "runs": [part["data"] for part in parts],
+        },
         style=style,
         script=script,
         policy=f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",  # no script and no style but these
     )
     return html
-
-
-def _titles(runs: list[Document]) -> list[str]:
-    """Return the names of the runs, by title, file or order."""
-    for names in ([run.title for run in runs], [os.path.basename(run.source or "") for run in runs]):
-        if len(set(names)) == len(runs) and all(names):
-            return [shown_text("title", name) for name in names]
-    return ["this run", "the other run"]
 
 
 def _part(number: int, run: Document) -> dict[str, Any]:
@@ -158,24 +167,6 @@ def _of_measurement(measured: Measurement) -> dict[str, str]:
         **({} if waited is None else {"Nodes waited for their devices": "yes" if waited else "no"}),
         "Dropped": f"{measured.dropped:,}",
         "Internal errors of the profiler": f"{measured.internal_errors:,}",
-    }
-
-
-def _data(tables: list[Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the script is given."""
-    return {
-        "tables": {
-            table.name: {
-                "kinds": [heading.kind for heading in table.headings],
-                "rows": table.values,
-                # the numbers and counts of bins by turns
-                "bins": [
-                    [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
-                ],
-            }
-            for table in tables
-        },
-        "runs": [part["data"] for part in parts],
     }
 
 
