@@ -273,6 +273,7 @@ SCRIPTS = {
     """,
 }
 SPOILING = ("replaced",)  # what a tool needs that counts lines
+WITHOUT_PATTERNS = ("names", "stack", "exception", "hooks", "nodes of its own")  # what is run so, too
 ARGUMENTS = ("app.py", "one", "-n")
 
 
@@ -286,16 +287,14 @@ def compared(done: Done) -> tuple[int, str, str]:
     return done.status, ADDRESS.sub("0x", done.out), ADDRESS.sub("0x", OWN_LINE.sub("", done.err))
 
 
-def check_equal(folder: Path, *program: str, options: Sequence[str] = (), watched: bool = True, **more: Any) -> Done:
-    """Run a program plainly, recorded, and recorded with its functions as nodes, each of which must look the same.
-
-    ``watched`` is the last of them, which does all that the second one does.
-    """
-    plain = compared(python([*options, *program], folder, watched=False, **more))
+def check_equal(folder: Path, *program: str, bare: bool = True, watched: bool = True, **more: Any) -> Done:
+    """Run a program plainly, recorded if ``bare``, and with its functions as nodes: each must look the same."""
+    options = more.setdefault("options", ())
+    plain = compared(python([*options, *program], folder, watched=False, stdin=more.get("stdin", "")))
     out = ["-o", str(folder / "t.json")]
-    more |= {"folder": folder, "options": options, "watched": watched}
-    assert compared(run(*out, *program, **more | {"watched": False})) == plain
-    nodes = run(*out, "-n", "*:[fgC]*", *program, **more)
+    if bare:
+        assert compared(run(*out, *program, folder=folder, watched=False, **more)) == plain
+    nodes = run(*out, "-n", "*:[fgC]*", *program, folder=folder, watched=watched, **more)
     assert compared(nodes) == plain
     return nodes
 
@@ -303,8 +302,8 @@ def check_equal(folder: Path, *program: str, options: Sequence[str] = (), watche
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_sees_and_does_the_same(name: str, tmp_path: Path) -> None:
     write(tmp_path, {"app.py": dedented(SCRIPTS[name])})
-    watched = name not in SPOILING
-    check_equal(tmp_path, *ARGUMENTS, stdin="first line\nsecond line\n", watched=watched)
+    bare, watched = name in WITHOUT_PATTERNS, name not in SPOILING
+    check_equal(tmp_path, *ARGUMENTS, stdin="first line\nsecond line\n", bare=bare, watched=watched)
 
 
 SHOW = """
@@ -496,18 +495,12 @@ class D(metaclass=Closed):
 """
 
 
-def compile_into(folder: Path, name: str, source: str) -> Path:
-    """Write a module that has no source."""
-    (folder / f"{name}.py").write_text(source)
-    py_compile.compile(str(folder / f"{name}.py"), str(folder / f"{name}.pyc"))
-    (folder / f"{name}.py").unlink()
-    return folder / f"{name}.pyc"
-
-
 def test_modules_without_source_and_modules_that_are_there_already(tmp_path: Path) -> None:
-    compile_into(tmp_path, "bare", BARE)
+    write(tmp_path, {"source/bare.py": BARE, "source/zipped.py": "def f(): return 6\n"})
+    for name in ("bare", "zipped"):
+        py_compile.compile(str(tmp_path / "source" / f"{name}.py"), str(tmp_path / f"{name}.pyc"))
     with zipfile.ZipFile(tmp_path / "packed", "w") as archive:
-        archive.write(compile_into(tmp_path, "zipped", "def f(): return 6\n"), "zipped.pyc")
+        archive.write(tmp_path / "zipped.pyc", "zipped.pyc")
     (tmp_path / "zipped.pyc").unlink()
     program = """
         import json, sys, threading, importlib.machinery, importlib.util
@@ -722,6 +715,11 @@ def test_where_the_trace_goes(tmp_path: Path) -> None:
     (tmp_path / "asked.json").unlink()
     done = run("app.py", folder=tmp_path, **variable, CPROFILING_OUTPUT_OWNER="another")
     assert re.fullmatch(rf"cprofiling: 1 events are in '{tmp_path}/asked_\d+\.json'\n", done.err)
+    for variable in ({}, {"CPROFILING_OUTPUT_PATH": "trace.json"}):
+        done = run("app.py", folder=tmp_path, RANK="3", **variable)  # which does not have the path
+        assert re.fullmatch(rf"cprofiling: 1 events are in '{tmp_path}/trace_rank3_\d+\.json'\n", done.err)
+        assert not (tmp_path / "trace.json").exists()
+    assert run("app.py", folder=tmp_path, RANK="0").err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\n"
     write(tmp_path, {"bare.py": "print(1)\n"})
     done = run("-o", "/dev/full", "bare.py", folder=tmp_path)
     assert done.status == 0
@@ -729,16 +727,6 @@ def test_where_the_trace_goes(tmp_path: Path) -> None:
         "cprofiling: the trace is not written to '/dev/full': No space left on device",
         "cprofiling: the program has no nodes of its own: name functions that are to be nodes by -n",
     ]
-
-
-def test_a_rank_other_than_0_does_not_have_the_path(tmp_path: Path) -> None:
-    write(tmp_path, {"app.py": "import cprofiling as cp\nwith cp.record('block'): pass\n"})
-    given: list[dict[str, Any]] = [{}, {"CPROFILING_OUTPUT_PATH": "trace.json"}]
-    for variable in given:
-        done = run("app.py", folder=tmp_path, RANK="3", **variable)
-        assert re.fullmatch(rf"cprofiling: 1 events are in '{tmp_path}/trace_rank3_\d+\.json'\n", done.err)
-        assert not (tmp_path / "trace.json").exists()
-    assert run("app.py", folder=tmp_path, RANK="0").err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\n"
 
 
 @pytest.mark.parametrize(
