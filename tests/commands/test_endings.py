@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-import cprofiling
 from calls import NEVER, unwatched
-from command import SCRIPT
+from command import PACKAGE, SCRIPT
 from recorded import names_in_file
 
 pytestmark = pytest.mark.native
 
-PACKAGE = str(Path(cprofiling.__file__).parents[1])
 OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 UNTRACED = ("os exit", "exec")  # become something else at once
@@ -34,8 +32,8 @@ ENDINGS = {
     "exit object": "def f(): raise SystemExit(['a', 5])\nf()\n",
     "interrupt raised": "def f(): raise KeyboardInterrupt\nf()\n",
     "interrupt": "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGINT)\nf()\nwhile True: pass\n",
-    "terminated": "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n",
-    "os exit": "import os\ndef f(): os._exit(4)\nf()\n",
+    "terminated": "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nprint('lost')\nf()\n",
+    "os exit": "import os\ndef f(): os._exit(4)\nprint('never flushed', end='')\nf()\n",
     "thread left": """
 import threading, time
 def f():
@@ -80,22 +78,20 @@ def programs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-@pytest.mark.parametrize("nodes", [[], ["-n", "__main__"]], ids=["", "nodes"])
-def test_a_program_ends_as_under_python(name: str, nodes: list[str], programs: Path) -> None:
-    module = name.replace(" ", "_")
-    for program in ([f"{module}.py"], ["-m", module]):
-        plain = ended([sys.executable, *program], programs)
-        done = ended([SCRIPT, "run", *nodes, *program], programs)
-        assert without_ours(done) == plain
-        trace = programs / "trace.json"
+@pytest.mark.parametrize("is_module", [False, True])
+def test_a_program_ends_as_under_python(name: str, is_module: bool, programs: Path) -> None:
+    module, trace = name.replace(" ", "_"), programs / "trace.json"
+    program = ["-m", module] if is_module else [f"{module}.py"]
+    plain = ended([sys.executable, *program], programs)
+    for nodes in ([], ["-n", "__main__"]):
+        assert without_ours(ended([SCRIPT, "run", *nodes, *program], programs)) == plain
         if name in UNTRACED:
             assert not trace.exists()
         elif name in UNCALLED:
             assert trace.exists() is (not nodes)
-            trace.unlink(missing_ok=True)
         else:
             assert "f" in names_in_file(trace)
-            trace.unlink()
+        trace.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", ["exception", "interrupt"])

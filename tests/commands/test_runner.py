@@ -91,21 +91,6 @@ SCRIPTS = {
         print("begun")
         f(0)
     """,
-    "exit status": """
-        import sys
-        def f(): sys.exit(3)
-        f()
-    """,
-    "os exit": """
-        import os
-        def f(): os._exit(4)
-        print("never flushed", end="")
-        f()
-    """,
-    "syntax": """
-        def f(): pass
-        print("no"
-    """,
     "nul": "def f(): pass\n\0\n",
     "warnings": """
         import warnings
@@ -120,13 +105,6 @@ SCRIPTS = {
         class Late:
             def __del__(self): print("late", file=sys.__stderr__)
         late = Late()
-        f()
-        while True: pass
-    """,
-    "terminated": """
-        import os, signal
-        def f(): os.kill(os.getpid(), signal.SIGTERM)
-        print("never flushed")
         f()
         while True: pass
     """,
