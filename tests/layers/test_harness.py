@@ -140,7 +140,7 @@ def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: py
 def test_one_step_is_run_without_a_recording(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     bench = StageBenchHarness("stage", SIGNATURE, inputs={"helper": 9, "other": 8})
-    with pytest.raises(RuntimeError, match="there is no stage to run: give stage_instance"):
+    with pytest.raises(RuntimeError, match="no stage to run: give stage_instance"):
         bench.run_single_step()
     bench.setup()
     bench.stage_instance = stage

@@ -593,8 +593,8 @@ def test_a_handler_that_fails_at_the_end_of_the_program_is_told_of() -> None:
     ("key", "value", "error", "message"),
     [
         (3, "1", TypeError, "key must be a str, got 3"),
-        ("traceEvents", "[]", ValueError, "key must be none of those that each trace has itself, got 'traceEvents'"),
-        ("schemaVersion", "1", ValueError, "key must be none"),
+        ("traceEvents", "[]", ValueError, "key is set by the trace itself, choose another: 'traceEvents'"),
+        ("schemaVersion", "1", ValueError, "key is set by"),
         ("mine", "NaN", ValueError, "value must be a JSON text, got 'NaN' (str): there is no NaN in JSON"),
         ("mine", "{", ValueError, "value must be a JSON text, got '{'"),
         ("mine", 3, TypeError, "value must be a JSON text, got 3"),

@@ -400,7 +400,7 @@ def test_filters_of_a_wave_that_did_not_run(clock: Clock, monkeypatch: pytest.Mo
             return wave
 
         warnings = measure(piped, warmup=1).warnings
-        why = "fn returned a Wave, whose filters did not run and were not timed: read its .ys inside fn"
+        why = "fn returned a Wave; its filters did not run and were not timed: read its .ys inside fn"
         assert warnings == ((why,) if told else ())
     with pytest.raises(
         TypeError, match=r"^fn must be callable, got .*Wave.*: measure\(lambda: \(wave \| chain\)\.ys\) runs"

@@ -58,7 +58,7 @@ def number_between(parameter: str, value: Any, least: float, most: float) -> flo
 def path(parameter: str, value: Any) -> str:
     """Return a path, given as str, bytes or PathLike, as a str.
 
-    TypeError for what is no path, ValueError for an empty one, and one that has a NUL.
+    TypeError for other types, ValueError for an empty path, and one with a NUL.
     """
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"{parameter} must be a path, got {shown_value(value)}")
@@ -69,7 +69,7 @@ def path(parameter: str, value: Any) -> str:
 
 
 def member(parameter: str, value: Any, kind: type[T]) -> T:
-    """Return a member of a type, such as an enum. TypeError for what is none."""
+    """Return a member of a type, such as an enum. TypeError for others."""
     if not isinstance(value, kind):
         raise TypeError(f"{parameter} must be a {kind.__name__}, got {shown_value(value)}")
     return value
@@ -84,7 +84,7 @@ def choice(parameter: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def callable_or_none(parameter: str, value: Any) -> Any:
-    """Return a callable, or None. TypeError for what is neither."""
+    """Return a callable, or None. TypeError for others."""
     if value is not None and not callable(value):
         raise TypeError(f"{parameter} must be callable or None, got {shown_value(value)}")
     return value

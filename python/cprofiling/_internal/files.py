@@ -44,7 +44,7 @@ def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
     Raises:
         OSError: The file cannot be made or written, in the block or at its end; it names the path. PermissionError for
             a device, pipe or socket that others may have put there, TimeoutError where nobody reads it for 10 s.
-        TypeError: The path is none.
+        TypeError: The path is not a path.
         ValueError: It is empty, or has a NUL.
     """
     wanted = arguments.path("path", path)
@@ -112,7 +112,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _opened_directly(path: str) -> BinaryIO | None:
-    """Open a device, pipe or socket, None for what is to be replaced."""
+    """Open a device, pipe or socket; None for a file to be replaced."""
     own, held = _looked_up(path)
     if own is not None:
         return os.fdopen(os.dup(own), "wb")
@@ -120,7 +120,7 @@ def _opened_directly(path: str) -> BinaryIO | None:
         return None
     try:
         kind = stat.S_IFMT(os.fstat(held).st_mode)
-        there = f"/proc/self/fd/{held}"  # what was looked at, whatever has its name by now
+        there = f"/proc/self/fd/{held}"  # the checked file, whatever has its name by now
         if kind == stat.S_IFDIR:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if kind == stat.S_IFREG:

@@ -65,7 +65,7 @@ def parsed(data: bytes) -> Any:
             parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_NUMBER else math.inf,
             parse_constant=float,
         )
-    except ValueError as error:  # a UnicodeDecodeError or JSONDecodeError, each of which tells the place
+    except ValueError as error:  # a UnicodeDecodeError or JSONDecodeError; both tell the place
         raise Fault("", str(error)) from None
     except RecursionError:
         raise Fault("", "nested too deeply for the stack that the caller has left") from None

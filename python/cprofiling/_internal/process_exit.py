@@ -113,5 +113,5 @@ def call_before_worker_ends(end: Callable[[], object]) -> None:
         if process.parent_process() is not None:
             add_finalizer(owner)
     celery: Any = sys.modules.get("celery.signals")
-    if celery is not None:  # whose pool does not call finalizers
+    if celery is not None:  # its pool does not call finalizers
         celery.worker_process_shutdown.connect(lambda **_: end(), weak=False, dispatch_uid=("cprofiling", id(owner)))

@@ -77,7 +77,7 @@ class KeyAverage:
             device itself (a kernel, a copy) both are its own time.
         cpu_memory_usage: Bytes allocated less bytes freed while they were open: for nodes the change of the process's
             resident memory, where it was measured; else by the allocations that are recorded; 0 where neither is known.
-        self_cpu_memory_usage: The part of it that is not that of rows inside them of which it is known the same way.
+        self_cpu_memory_usage: The part of it without that of rows inside them, where known the same way.
         device_memory_usage: As ``cpu_memory_usage``, of the framework's allocator for the device.
         self_device_memory_usage: As ``self_cpu_memory_usage``.
         input_shapes: The shapes of the arguments, if the rows were grouped by it; else empty.
@@ -153,7 +153,7 @@ class KeyAverages(list[KeyAverage]):
     Attributes:
         use_device: What the recording's devices are called in torch's words (``"cuda"``); None where it has none.
         has_memory: Whether anything is known of memory.
-        notes: Sentences that belong to the figures: that memory is of two kinds, what was dropped.
+        notes: Sentences on the figures, such as on dropped rows.
     """
 
     def __init__(

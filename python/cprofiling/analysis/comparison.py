@@ -38,8 +38,8 @@ NOT_ENOUGH: Final = "not enough samples"
 UNJUDGED = frozenset({"unknown", NOT_ENOUGH})  # no figures tell anything
 UNSURE = UNJUDGED | {"unclear"}
 EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
-_SELDOM = 1000  # comparisons, in fewer than one of which chance may part samples
-_MANY = 30  # samples a side, of which more make no difference
+_SELDOM = 1000  # chance may part samples in less than one of so many comparisons
+_MANY = 30  # samples a side; more make no difference
 _WIDE_PCT = 10.0  # an interval that reaches further than this is worth a note
 _MANY_ROWS = 5  # enough for what most of them have in common
 _RUNS_DIFFER = 0.3  # what single runs of one program may differ by, in parts of the time, where rows do not tell
@@ -192,8 +192,8 @@ class StageComparison:
         interval_ms: The interval for the difference, which is as wide as the number of rows demands.
         verdict: ``slower`` or ``faster`` where all of the interval lies beyond the smallest change that counts,
             ``same`` where all of it lies within, ``unclear`` where neither is so. ``not enough samples`` or
-            ``unknown`` where there is no interval.
-        reason: Why there is no verdict, or what it goes by in place of an interval; empty otherwise.
+            ``unknown`` without an interval.
+        reason: Why no verdict is given, or its basis in place of an interval; empty otherwise.
         baseline_count: The calls in the baseline.
         new_count: The same in the new report.
         is_missing: Whether the baseline has times and the new report has none.
@@ -243,13 +243,13 @@ class TimingComparison:
     """Result of ``compare_timing_reports``. ``str()`` is Markdown.
 
     Attributes:
-        stages: One row per stage, in the baseline's order; then those that are only in the new report.
+        stages: One row per stage, in the baseline's order; then stages of the new report only.
         total: The row of ``total_stages_ms``: times per run, not per call.
         min_change_pct: The smallest change that counts, in percent of the baseline.
         confidence: Of all intervals together.
         notes: Sentences that belong to the figures.
         baseline_runs: The reports of the baseline.
-        new_runs: Those that it is compared with.
+        new_runs: The runs compared with it.
     """
 
     stages: tuple[StageComparison, ...]
@@ -403,7 +403,7 @@ class _Side:
         mean_ms: The time of a call, where each run counts the same; None: no call has succeeded.
         sample: The means of the runs, or of one run its calls; None if their spread is not known.
         spread: Of one run the calls; None if that is not known, and of several.
-        lack: Reason why there is no sample, or an empty text.
+        lack: Reason for having no sample, or an empty text.
     """
 
     def __init__(self, rows: Sequence[RowTimes]) -> None:

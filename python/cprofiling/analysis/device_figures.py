@@ -231,7 +231,7 @@ def copy_kind(name: str) -> str:
 
 
 def launches(recording: Recording) -> Figures[Launch]:
-    """Return the work whose launch is recorded, by its start."""
+    """Return the work with a recorded launch, by its start."""
     starts, ends, names = (column(recording, name) for name in ("start_ns", "end_ns", "name"))
     correlations = column(recording, "correlation")
     calls = launches_of(recording)
@@ -282,7 +282,7 @@ def idle_times(recording: Recording, *, launched_only: bool = False) -> Figures[
 def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[int]:
     """Yield the rows of work of devices, by their start.
 
-    ``launched_only``: those whose launch is recorded.
+    ``launched_only``: only work with a recorded launch.
     """
     no_work = texts_of(recording, *NO_WORK)
     correlations = column(recording, "correlation")

@@ -49,7 +49,7 @@ class Evidence:
 
     @cached_property
     def tree(self) -> HostTree:
-        """What was inside what on the host, each row for itself."""
+        """The nesting of rows on the host, each row for itself."""
         return host_tree(self.recording, merging=False)
 
     @cached_property

@@ -79,7 +79,7 @@ class FrameFigures:
     """Frames of one stage, or one recording, and what they take."""
 
     stage: str = figure("Stage", tip="The execution stage.")
-    frames: int | None = figure("Frames", "count", "How many frames; those that were skipped, or failed, included.")
+    frames: int | None = figure("Frames", "count", "How many frames, skipped and failed ones included.")
     basis: str = figure("Known by", tip="How the number of frames is known, or why it is not.", whole=True)
     wall_ms: float | None = figure(
         "Wall", "ms", "From the first frame's begin to the last one's end, without other stages."
@@ -165,7 +165,7 @@ class RecordedFrames:
             self.basis = f"all {counted(len(found), 'frame')} ({self.basis}) are left out"
 
     def _found(self) -> tuple[str, list[int]]:
-        """Return what is a frame, or why nothing is, and the rows."""
+        """Return the frames' definition, or why it is unknown, and the rows."""
         evidence, tree = self.evidence, self.evidence.tree
         spans = sorted(evidence.spans)
         around = evidence.around(evidence.nodes)
@@ -235,7 +235,7 @@ class RecordedFrames:
         return {row: self.evidence.strings[numbers[row]] for row in self.evidence.nodes}
 
     def notes(self) -> list[str]:
-        """Return what is to be said of the frames."""
+        """Return remarks on the frames."""
         recording = self.evidence.recording
         notes = []
         if self.left_out:
@@ -285,7 +285,7 @@ def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], give
     others = [span for span, of in zip(found.spans, found.stages, strict=True) if of != stage]
     busy = intervals.union(spans)
     window = (busy[0][0], busy[-1][1]) if busy else (0, 0)
-    # What only frames of other stages fill is none of this stage's time.
+    # Time filled by frames of other stages only does not count for this stage.
     elsewhere = intervals.common([window], intervals.without(intervals.union(others), busy))
     wall = window[1] - window[0] - intervals.length(elsewhere)
     frames = given or len(spans)

@@ -41,7 +41,7 @@ class _Memory:
 
     Where the change was measured for a row, it is that; else the sum of the allocations that are recorded as instants
     named ``[memory]`` between its start and its end, on whatever thread, as torch.profiler has it; else 0. A row's own
-    bytes leave out the next rows inside it of which they are known in the same way.
+    bytes leave out the next rows inside it with bytes of the same kind.
 
     Attributes:
         is_known: Whether the recording says anything of memory.
@@ -81,7 +81,7 @@ class _Memory:
             first, last = bisect_left(times, starts[row]), bisect_right(times, ends[row])
             for sums, total in zip(self.sums, totals, strict=True):
                 sums[row] = total[last] - total[first]
-            if parent == -1:  # what is inside another row covers no more than that
+            if parent == -1:  # a row inside another covers no more than that
                 covered[first:last] = b"\1" * (last - first)
         for row, (size, side), is_covered in zip(allocations, sizes, covered, strict=True):
             if not is_covered:

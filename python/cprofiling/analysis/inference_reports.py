@@ -47,7 +47,7 @@ class Report(Tabular):
     Attributes:
         columns: The headings.
         rows: The values; None for one that is not known, or not there.
-        notes: Sentences that belong to them: what they are, what is missing.
+        notes: Sentences on them: their meaning, missing parts.
     """
 
     columns: tuple[str, ...]

@@ -23,7 +23,7 @@ from cprofiling._internal.text import shown_text
 
 _T = TypeVar("_T")
 _DIGITS = 4  # that count
-_LEAST = 1e-9  # of what is in ms, which clocks do not know
+_LEAST = 1e-9  # ms; below any clock's resolution
 _NOTHING = (None, "")
 _OF_COLUMN = ("title", "unit", "tip")
 
@@ -34,7 +34,7 @@ class Insight(Figures[_T]):
     Attributes:
         title: What it is about.
         columns: The names of the values' fields: the columns.
-        notes: Sentences that belong to it: what it rests on, what is missing.
+        notes: Sentences on it: its basis, missing parts.
     """
 
     def __init__(self, kind: type[_T], title: str, figures: Iterable[_T] = (), notes: Iterable[str] = ()) -> None:
@@ -88,7 +88,7 @@ def figure(
 ) -> Any:
     """Return a field that is a column of an insight.
 
-    ``absent``: what is shown for None. ``whole``: whether a long text is shown to its end.
+    ``absent``: the text for None. ``whole``: whether a long text is shown to its end.
     """
     told = {"title": title, "unit": unit, "tip": tip, "absent": absent, "whole": whole}
     return field(default=default, metadata=told)

@@ -29,7 +29,7 @@ NOT_STEADY, TOO_FEW, NOT_CERTAIN = "no steady state", "too few calls", "not cert
 
 LEAST_CALLS = 10  # with fewer, nothing is said
 LEAST_STEADY = 0.25  # of the calls, after the last change: as 500 of 2,000 in the paper
-ALIKE = 0.05  # levels whose medians differ by this part are one
+ALIKE = 0.05  # levels with medians within this part are one
 SIGNIFICANCE = 0.01  # of the test of the first calls: of 100 steady series, one is told to warm up
 LEAST_LEVEL = 5  # calls; fewer are outliers, and at the start there is a test for them
 FEW_CALLS = 20  # with fewer, no series is said to be flat ...
@@ -38,7 +38,7 @@ SOME_CALLS, SUSPICIOUS = 50, 0.2
 EXTREME, EXTREME_SIGNIFICANCE = 10, 0.1  # of first calls so many times as long as the others' median
 _CUT_PENALTY = 3.0  # times log n
 _MOST_PLACES = 160  # at which a cut is looked for, before it is refined
-_EACH_PLACE = 32  # first calls, between all of which there may be one
+_EACH_PLACE = 32  # a cut may be between any of the first so many calls
 _FIRST_CALLS = 64  # at most, that are tested one by one
 _SLOW_PART = 0.75  # of the cold calls, which are slower than the others' median
 _RARE = -math.log(0.05)  # surprises from which on a call after cold ones is cold, too, and an extreme one extreme
@@ -133,7 +133,7 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     variance = sum(rank * rank for rank in ranks) / (count - 1)
     if variance == 0:
         return 1.0, (Level(0, count, median(samples)),)
-    # The variance of sums of ranks, a call, from differences of neighbouring blocks, few of which have a cut.
+    # The variance of sums of ranks, a call, from differences of neighbouring blocks; few have a cut.
     size = max(1, math.isqrt(count))
     means = [sum(ranks[at : at + size]) / size for at in range(0, count - size + 1, size)]
     squares = [(after - before) ** 2 for before, after in pairwise(means)]

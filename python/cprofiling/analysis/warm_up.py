@@ -69,7 +69,7 @@ class WarmUp(Insight[WarmUpFigures]):
     """The warm-up of all nodes, the most costly first.
 
     Attributes:
-        skip_first_n: What is suggested for ``set_profiling``: the cold calls of the node that has the most of them.
+        skip_first_n: A proposal for ``set_profiling``: the most cold calls of any node.
             None where nothing can be suggested.
     """
 
@@ -244,7 +244,7 @@ def _quantiles(row: NodeProfilingStats) -> Iterator[tuple[float, float]]:
 
 
 def of_measurement(measurement: Measurement) -> WarmUp:
-    """Return the warm-up of what was measured, from its timed calls."""
+    """Return the warm-up of a measurement, from its timed calls."""
     figures = [_figures(measurement.name, "", measurement.samples_ms)]
     [of] = figures
     notes = []

@@ -111,14 +111,14 @@ class Frame:
 
 
 def _known(frame: Frame, graph: Graph | None) -> set[str]:
-    """Return the nodes of which is known what they gain."""
+    """Return the nodes with a known gain."""
     return set(frame.own) if graph is None else {name for inside in frame.inside.values() for name in inside}
 
 
 def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
     """Return the factors by node, None for each in turn, and the factor.
 
-    TypeError or ValueError for what is no name, or no factor.
+    TypeError or ValueError for a bad name or factor.
     """
     if isinstance(node, Mapping):
         factors = {
@@ -174,7 +174,7 @@ class _Frames:
         if count < 2:
             return mean, None
         above = count - (count - 1) * 990 // 1000  # at or above the 99th percentile
-        # The longest of those that stay as they are, also if all that have the nodes were among the longest.
+        # The longest unchanged calls, enough even if all changed ones were among the longest.
         kept = [self._times[place] for place in self._ranked[-(above + len(changed)) :] if place not in changed]
         ordered = sorted(round(time * NS_PER_MS) for time in (*kept, *changed.values()))[-above:]
         return mean, (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / NS_PER_MS

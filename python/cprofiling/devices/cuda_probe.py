@@ -1,7 +1,7 @@
 """Ask NVIDIA's libraries for versions and devices, in a separate process.
 
 ``doctor`` runs it to keep the libraries out of its own process. Arguments are the libraries to load: the driver's, then
-those of CUPTI, of which the first that loads is used. Each answer is printed at once as a line of JSON, since the next
+those of CUPTI; the first that loads is used. Each answer is printed at once as a line of JSON, since the next
 question may end the process. No context is created.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 _NAME_SIZE = 256
 # Attributes of devices, by the driver's numbers.
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
-# Those that the profiler calls.
+# The functions that the profiler calls.
 _CUPTI_FUNCTIONS = (
     "cuptiGetVersion", "cuptiGetResultString", "cuptiGetTimestamp", "cuptiSubscribe", "cuptiUnsubscribe",
     "cuptiEnableCallback", "cuptiActivityRegisterCallbacks", "cuptiActivityEnable", "cuptiActivityDisable",

@@ -84,7 +84,7 @@ class DeviceMark:
     def end(self, sink: Sink) -> None:
         """Record the second event, and report the time later.
 
-        ``sink(elapsed_ms, None)`` is called from any thread; ``sink(None, cause)`` if there is no time: "full" or
+        ``sink(elapsed_ms, None)`` is called from any thread; ``sink(None, cause)`` without a time: "full" or
         "captured", or ``sink(None, "failed", reason)``. A mark ends once. The sink is not called for a mark from before
         a fork.
         """

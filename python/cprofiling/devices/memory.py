@@ -26,12 +26,12 @@ NO_PEAK_OF_CUPY = "CuPy's pool does not keep the most bytes used"
 NO_PEAK_OF_DEVICE = "a device tells what is in use now, not the most there was"
 CUPY_UNUSED = "CuPy has shown no array yet, and is not made to begin with CUDA"
 
-_CUPY = 1 << 16  # added to the index in the key of a device whose pool is CuPy's
+_CUPY = 1 << 16  # added to a device's index in keys of CuPy's pools
 _MOST_ARGUMENTS = 64
 
 _reason: str | None = None
 _peak_reason: str | None = None
-_cupy_in_use: Any = None  # the cupy of which an array was seen
+_cupy_in_use: Any = None  # cupy, once an array of it was seen
 
 
 def _after_fork_in_child() -> None:
@@ -144,7 +144,7 @@ def _has_reset(row: DeviceOperations, index: int) -> bool:
         return False
     try:
         row.memory_reset_peak(index)
-    except Exception as error:  # noqa: BLE001 the framework's; what is in use is known all the same
+    except Exception as error:  # noqa: BLE001 the framework's; memory in use is known all the same
         _without_peak(f"the most bytes could not be counted anew ({type(error).__name__}: {error})")
         return False
     return True

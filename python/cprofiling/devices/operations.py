@@ -57,7 +57,7 @@ class DeviceOperations:
     new_event: Callable[[int], Any] | str
     """A new event of a device that can be timed: it has ``record``, ``query`` and ``elapsed_time``."""
     current_stream: Callable[[int], Any] | str
-    """The calling thread's stream on a device, for ``record``; where there is none, ``record`` takes no argument."""
+    """The calling thread's stream on a device, for ``record``; without streams ``record`` takes no argument."""
     is_capturing: Callable[[], bool] | str
     """Whether the calling thread's stream is being captured: then it must not be asked for events."""
     memory: Callable[[int], tuple[int, int]] | str
@@ -92,10 +92,10 @@ class DevicePresence:
     """Each of OPERATIONS, with the reason why it cannot be done or None: it can, once the device is in use."""
 
 
-_found: tuple[Any, DeviceOperations] | None = None  # the torch whose device is in use, and that device's row
+_found: tuple[Any, DeviceOperations] | None = None  # torch, with its device in use, and the row of the device
 
 
-_lock = RLock()  # of what was found, so that all threads find the same row
+_lock = RLock()  # of _found, so that all threads find the same row
 
 
 def _after_fork_in_child() -> None:
@@ -150,7 +150,7 @@ def present() -> list[DevicePresence]:
     Asking initialises nothing, not even to count devices.
     """
     foreign = None
-    with suppress(Exception):  # the other rows say what is wrong
+    with suppress(Exception):  # the other rows tell the error
         foreign = _foreign_name(sys.modules.get("torch"))
     found = []
     for kind in KINDS if foreign is None or foreign in KINDS else (*KINDS, foreign):
@@ -183,7 +183,7 @@ def _said_by(error: Exception) -> str:
     return f"PyTorch does not answer ({type(error).__name__}: {error})"
 
 
-# ---- what is there -------------------------------------------------------------------------------
+# ---- available devices -------------------------------------------------------------------------------
 
 
 def _is_in_use(torch: Any, kind: str) -> bool:

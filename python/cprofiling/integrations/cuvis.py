@@ -29,7 +29,7 @@ _MOST_SKIPS = 2**63 - 1
 _FIGURES = ("count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
 _installing = threading.Lock()
-_replaced: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, what was there, what is there now
+_replaced: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, the original, the replacement
 
 
 def install() -> None:

@@ -67,7 +67,7 @@ class profile(session.profile):  # noqa: N801 the vendor's name
         """Return events with a value in a column, None for those without.
 
         Raises:
-            ValueError: There is no such column.
+            ValueError: Unknown column.
             ImportError: pandas is not installed.
         """
         if column not in FRAME_COLUMNS:

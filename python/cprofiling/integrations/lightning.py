@@ -78,7 +78,7 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
             profiler.set_profiling(True, **self._options)
         self.profiler = profiler
         self._sites: dict[tuple[str, str | None], NodeSite] = {}
-        self._started: dict[tuple[int, str], list[NodeSite]] = {}  # by thread and action, those that were not stopped
+        self._started: dict[tuple[int, str], list[NodeSite]] = {}  # by thread and action, the unstopped ones
 
     def start(self, action_name: str) -> None:
         """Begin an action, which may be open already, of this thread."""
@@ -89,7 +89,7 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
     def stop(self, action_name: str) -> None:
         """End this thread's latest action of this name.
 
-        Raises ValueError if there is none.
+        Raises ValueError without one.
         """
         key = (threading.get_ident(), action_name)
         sites = self._started.get(key)

@@ -93,7 +93,7 @@ class _Steps:
 
     def find(self, pipeline: Pipeline) -> None:
         """Make nodes of the present steps, and restore removed ones."""
-        with self._finding, contextlib.suppress(TypeError, ValueError):  # the pipeline itself says what is wrong
+        with self._finding, contextlib.suppress(TypeError, ValueError):  # the pipeline itself reports errors
             steps = dict(pipeline.steps)
             present = {id(step) for step in steps.values()}
             for key in [key for key in self._handles if key[0] not in present]:

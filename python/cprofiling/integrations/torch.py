@@ -53,7 +53,7 @@ def profile_modules(
 
     Raises:
         TypeError: An argument is of another kind.
-        ValueError: ``depth`` is below 0; there is no module of a name.
+        ValueError: ``depth`` is below 0; no module has a given name.
         RuntimeError: A module takes no hooks, as one of ``torch.jit.script``; choose others by ``names``.
     """
     import torch

@@ -44,19 +44,19 @@ def gather(
     number on each rank: one that leaves a call out is late in all that follow.
 
     Args:
-        profiler: Whose statistics: a Profiler, or a pipeline with one.
+        profiler: A Profiler, or a pipeline with one.
         group: The process group; None: all ranks.
         dst: The rank, as all ranks are counted, that gets the result.
         timeout: The longest time, in seconds, that it waits for the others in all, from 0 to a day; for a store that
             hangs, 10 s more.
 
     Returns:
-        On rank ``dst`` the statistics; on the others, and on those that are not in the group, None.
+        On rank ``dst`` the statistics; on the others, and on ranks outside of the group, None.
 
     Raises:
         TypeError: An argument is of another kind.
         ValueError: ``dst`` is not in the group, ``timeout`` out of range.
-        RuntimeError: There is no process group.
+        RuntimeError: No process group is initialized.
     """
     import torch.distributed as dist
 
@@ -77,7 +77,7 @@ def gather(
     deadline = time.monotonic() + timeout
     own = rank_snapshot.take(profiler)
     rank = dist.get_rank()
-    mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 there is no other
+    mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 no other way
     if rank == target:
         return _received(mail, own, rank, members, deadline)
     reason = _failure(lambda: mail.post(own.to_bytes()), deadline)
@@ -185,7 +185,7 @@ class _Mail:
         return data
 
     def close(self) -> None:
-        """Tell those that come later that nobody waits for them."""
+        """Tell late ranks that nobody waits for them."""
         self._store.set(f"{self._room}/closed", str(self._call))
 
     def _key(self, rank: int, place: int | None = None) -> str:

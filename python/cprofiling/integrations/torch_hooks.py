@@ -139,7 +139,7 @@ def _is_over(frame: FrameType | None) -> bool:
 def _end(calls: list[_Call], call: _Call, error: type[BaseException] | None) -> None:
     with contextlib.suppress(RuntimeError):  # an interrupt came before it began, or after it ended
         call.site.__exit__(error, None, None)
-    if call in calls:  # else what was freed meanwhile called a module, whose hooks did the same
+    if call in calls:  # else a finalizer called a module meanwhile, and its hooks did the same
         calls.remove(call)
 
 

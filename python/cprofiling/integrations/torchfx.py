@@ -52,7 +52,7 @@ def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = 
     """
     from torchfx import Wave
 
-    Wave._build_plan  # noqa: B018 where there is none, nothing is changed
+    Wave._build_plan  # noqa: B018 if missing, nothing is changed
     site = NodeSite("", stage, profiler)  # checks them
     settings = (site.stage, site.profiler)
     with _patching:

@@ -206,7 +206,7 @@ class _Parts:
 
 
 def _begin_parts(context: ProfilingContext, now_ns: int) -> _Parts:
-    """Begin what was requested of a stage."""
+    """Begin the requested parts of a stage."""
     parts = _Parts()
     name = context.name
     with _told(name):
@@ -302,7 +302,7 @@ def enable_profiler_for_names(names: str) -> None:
     """Record the stages of these names at each use and write traces.
 
     Args:
-        names: Names separated by commas, with wildcards as in a shell (``dit_*``). An empty text is none. Child
+        names: Names separated by commas, with wildcards as in a shell (``dit_*``). An empty text has no names. Child
             processes that start later record the same stages.
 
     Each use writes ``{stage}_rank{r}.trace.json.gz`` and ``{stage}_rank{r}.breakdown.json`` into the folder of the

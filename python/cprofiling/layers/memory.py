@@ -41,8 +41,8 @@ class MemoryReader:
 
     Attributes:
         look_ns: When to look whether an accelerator is in use; a time long ago once one is.
-        stale_ns: When what was read of the process is too old; a time long ago while an accelerator is in use.
-        host: What was read of the process.
+        stale_ns: When the reading of the process is too old; long ago while an accelerator is in use.
+        host: The reading of the process.
     """
 
     def __init__(self) -> None:

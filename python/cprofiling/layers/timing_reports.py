@@ -34,7 +34,7 @@ def load_timing_report(path: StrOrBytesPath) -> dict[str, Any]:
     The published JSON schema is ``cprofiling/schemas/timing.schema.json``. Keys that it does not name are passed on.
 
     Raises:
-        TypeError: The path is none.
+        TypeError: The path is not a path.
         ValueError: It is empty, or has a NUL.
         OSError: The file cannot be read.
         FormatError: The file is cut, damaged, no timing report, one of another schema version, or larger than 32 MiB.

@@ -16,7 +16,7 @@ _COLUMNS = ("Stage", "Count", "Total (ms)", "Mean (ms)", "Min (ms)", "Max (ms)",
 def timing_table(report: Mapping[str, Any]) -> str:
     """Return a timing report as a table with a row per stage and rank.
 
-    The peaks are those of what was reserved, in units of 1024 * 1024 bytes.
+    The peaks are of reserved memory, in units of 1024 * 1024 bytes.
     """
     rows: list[tuple[str, ...]] = [_COLUMNS]
 

@@ -134,7 +134,7 @@ class WorkerProcess(Uses):
         self._read = begin
 
     def read(self) -> None:
-        """Read what was written meanwhile."""
+        """Read the new records."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)
@@ -184,7 +184,7 @@ class WorkerRecords:
         return sorted(self._files.values(), key=lambda each: each.rank)
 
     def pass_by(self) -> None:
-        """Have what was written so far not count."""
+        """Ignore all records written so far."""
         self._files = {}
         for path in self._paths():
             with suppress(OSError):

@@ -77,7 +77,7 @@ class LiveWriter:
     def is_only(self, profiler: Profiler) -> bool:
         """Return whether removing the Profiler ends the file.
 
-        True if there is no other, and the environment did not ask for the file.
+        True if the file has no other Profiler, and the environment did not ask for it.
         """
         self._prune()
         return not self.is_automatic and all(pair[0]() is profiler for pair in self._profilers)

@@ -34,7 +34,7 @@ COUNTERS = {
     "errors": "Calls that an exception left.",
     "cancelled": "Calls that asyncio.CancelledError left.",
     "skipped": "First calls that were left out of the samples.",
-    "dropped": "Calls whose statistics were discarded before they ended.",
+    "dropped": "Calls still open when their statistics were discarded.",
 }
 _NS_PER_S = 1e9
 _NOT_EXPORTABLE = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
@@ -51,7 +51,7 @@ class NodeTotals:
         errors: Calls that an exception left, but for those that were
         cancelled: by ``asyncio.CancelledError``.
         skipped: First calls left out of the samples.
-        dropped: Calls whose statistics were discarded before they ended.
+        dropped: Calls still open when their statistics were discarded.
         gpu_count: Samples with a GPU time; 0 where none was asked for, or none is known.
         gpu_total_ms: The sum of these times.
         gpu_times: As ``times``.
@@ -173,7 +173,7 @@ class Reader:
     Raises:
         TypeError: ``profiler`` is no Profiler, pipeline, callable that returns a Snapshot, nor a mapping of names to
             such.
-        ValueError: A name of the mapping is none that a node may have.
+        ValueError: A name of the mapping is not valid for a node.
     """
 
     def __init__(self, profiler: Any, whom: str) -> None:
@@ -192,7 +192,7 @@ class Reader:
     ) -> Iterator[tuple[str | None, Snapshot | None, dict[Key, NodeTotals], int]]:
         """Yield name, snapshot, totals and number of folded nodes by source.
 
-        A single source has the name None. There is no snapshot of one that cannot be read.
+        A single source has the name None. An unreadable source has the snapshot None.
         """
         try:
             sources = [_named(*item) for item in dict(self._profiler).items()] if self.has_names else None

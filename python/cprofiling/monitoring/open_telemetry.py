@@ -71,7 +71,7 @@ class OpenTelemetryMetrics:
 
         profiler: A Profiler, a pipeline, a callable that returns a Snapshot, or a mapping of names to such, which is
             read at each collection and may change at any time.
-        meter_provider: Whose instruments; by default the global one's, also if that is set later.
+        meter_provider: Provides the instruments; by default the global one, also if that is set later.
         boundaries: Advice for the histograms, in seconds, rising, from 1e-9 to 1e5; by default powers of two of a
             microsecond. They are moved to edges of the statistics' buckets, by 0.8 % at most, so that counts are exact.
             Of several of these objects with one provider it is the first one's.

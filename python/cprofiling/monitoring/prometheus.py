@@ -46,7 +46,7 @@ class PrometheusCollector:
     """Collector of Profilers' statistics for ``prometheus_client``.
 
     ``prometheus_client.REGISTRY.register(PrometheusCollector(profiler))`` is all there is to do. Nothing runs between
-    scrapes: there is no thread, no file, and no cost for the nodes. A scrape takes one snapshot of each Profiler.
+    scrapes: no thread, no file, and no cost for the nodes. A scrape takes one snapshot of each Profiler.
 
     One collector serves all Profilers of a registry, which refuses a second one: give a mapping of names to them. Each
     series has its name in the label ``pipeline`` then. Those of nodes have the labels ``stage`` and ``node``:

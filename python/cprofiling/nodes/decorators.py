@@ -101,8 +101,8 @@ def profile_node(
     to the end, awaiting included; context managers one for a whole ``with``, body included. A call that raises counts
     as an error, and the exception passes through untouched.
 
-    Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a
-    name or stage that is too long or contains NUL.
+    Raises TypeError for a class, an object that is not callable, and a wrong name, stage or profiler; ValueError
+    for a name or stage that is too long or contains NUL.
     """
     if function is None or isinstance(function, str):
         if function is not None and name is not None:
@@ -336,7 +336,7 @@ def _find_wrapped(function: Any) -> _core.Function | None:
 
 def cloudpickle_rule() -> Callable[[Any], bool] | None:
     """Return cloudpickle's by-name test if it is reducing the caller, or None."""
-    frame = sys._getframe(2)  # noqa: SLF001 there is no other way
+    frame = sys._getframe(2)  # noqa: SLF001 no other way
     rule: Callable[[Any], bool] | None = frame.f_globals.get("_should_pickle_by_reference")
     return rule if frame.f_code.co_name == "dump" else None
 
@@ -475,7 +475,7 @@ def instrument(
     name: the node's name, or a callable of the object; default: the method's ``__qualname__``.
     stage, profiler: as for ``profile_node``.
 
-    Copies and pickles of the object are not instrumented. Returns a handle whose ``remove()`` puts the method back.
+    Copies and pickles of the object are not instrumented. Returns a handle; its ``remove()`` puts the method back.
 
     A method of the class is found through a descriptor that stands in the class until the last handle is removed, and
     that gives all other instances what they had; a callable that the object holds itself is replaced in its

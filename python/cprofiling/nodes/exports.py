@@ -50,7 +50,7 @@ class Viewable:
     def to_html(self, *, against: Viewable | None = None) -> str:
         """A report as one HTML page that needs nothing else.
 
-        against: another run of the same kind, which is shown beside it; TypeError or ValueError for what is none.
+        against: another run of the same kind, which is shown beside it; TypeError or ValueError for others.
 
         ImportError without Jinja2, naming the extra.
         """
@@ -59,7 +59,7 @@ class Viewable:
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas DataFrame with a row for each node.
 
-        Texts are objects (None where there is none), integers int64 or nullable Int64, times float64 (NaN where they
+        Texts are objects (None if missing), integers int64 or nullable Int64, times float64 (NaN where they
         are not known).
 
         ImportError without pandas, naming the extra.
@@ -94,7 +94,7 @@ class Viewable:
     ) -> None:
         """Write a file in the format that its name ends in, or in another one.
 
-        The file appears under its name when it is complete, replaces what was there, and is readable by its owner only.
+        The file appears under its name when complete, replaces an older one, and is readable by its owner only.
 
         path: used exactly. format: ``text``, ``html``, ``md``, ``json``, ``csv``, ``parquet``, ``chrome`` (of
             recordings), ``prom`` (of snapshots); None: as the name ends: ``.txt``, ``.html``, ``.md``, ``.json``,

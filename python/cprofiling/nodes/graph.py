@@ -19,7 +19,7 @@ _LONGEST_NAME = 4096  # bytes of UTF-8, as a node's name
 def checked_edges(edges: object) -> tuple[Edge, ...]:
     """Return edges as pairs of plain texts, each once, in their order.
 
-    Raises TypeError for what is no iterable of pairs of str, ValueError for what is no name of a node and for a cycle.
+    Raises TypeError unless given an iterable of pairs of str, ValueError for a bad name of a node and for a cycle.
     """
     if isinstance(edges, (str, bytes)) or not isinstance(edges, Iterable):
         raise TypeError(f"edges must be an iterable of pairs of node names, got {shown_value(edges)}")

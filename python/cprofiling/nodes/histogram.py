@@ -33,7 +33,7 @@ class Histogram:
     Attributes:
         node_name: The name of the node.
         stage: The execution stage; None: all stages together.
-        buckets: Those that hold something, ascending: ``(lower_ms, upper_ms, count)``. A time in a bucket is at least
+        buckets: The filled ones, ascending: ``(lower_ms, upper_ms, count)``. A time in a bucket is at least
             ``lower_ms`` and less than ``upper_ms``; in the last there is (from 39 hours up) it may be longer.
     """
 

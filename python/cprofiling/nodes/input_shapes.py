@@ -59,7 +59,7 @@ class ShapeStats:
         min_ms: Smallest sample, exact.
         max_ms: Largest sample, exact.
         total_ms: Sum of the samples, exact to rounding.
-        share: Part of the node's samples that have this signature, of those that have one: 0 to 1.
+        share: Part of the node's samples with a signature that have this one: 0 to 1.
         tail_count: How many of the node's slowest samples are among these: of a hundredth of them, or of ten where that
             is more, as exactly as the buckets of a histogram tell them apart.
         tail_share: Part of the node's slowest samples that are among these: 0 to 1.

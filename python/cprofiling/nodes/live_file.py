@@ -35,7 +35,7 @@ _VERSION = 1
 _FIELDS = struct.Struct("<8sIIQQ16sQQHH")
 _CHECKSUM = struct.Struct("<Q")
 _MOST_HOST, _MOST_COMMAND = 255, 2048  # bytes
-_DEAD = "ZX"  # states of what has ended, and waits for its parent to ask how
+_DEAD = "ZX"  # states of ended processes that wait for their parent
 _START = 19  # its place in /proc/PID/stat, counted from behind the name
 
 
@@ -149,7 +149,7 @@ class LivePart:
     """Statistics of one Profiler.
 
     Attributes:
-        label: Whose it is: the name of the pipeline's class, or what kind of Profiler it is; "" for what is gone.
+        label: The name of the pipeline's class, or the kind of Profiler; "" for ended ones.
         snapshot: The statistics.
         enabled: Whether it was switched on.
         is_gone: Whether these are the merged statistics of Profilers that were there before.
@@ -174,7 +174,7 @@ class LiveStatistics:
 
     Attributes:
         path: The file.
-        process: Whose it is.
+        process: Its owner.
         state: ``running``; ``ended``: it is complete; ``killed``: the process is gone, and what it counted in its last
             moments, about a tenth of a second, is not there; ``unknown``: whether it is gone cannot be told from here.
         taken_ns: When the statistics were taken: ns since 1970.
@@ -195,7 +195,7 @@ class LiveStatistics:
     def snapshot(self) -> Snapshot:
         """Return all parts merged.
 
-        Raises ValueError if there is none.
+        Raises ValueError without one.
         """
         snapshots = [part.snapshot for part in self.parts]
         return snapshots[0] if len(snapshots) == 1 else Snapshot.merge(snapshots)
@@ -218,7 +218,7 @@ class LiveStatistics:
 def read(path: StrOrBytesPath) -> LiveStatistics:
     """Read a live file.
 
-    It may be written meanwhile, by any process; what is returned was complete at one moment.
+    Any process may write it meanwhile; the result was complete at one moment.
 
     Raises:
         OSError: It cannot be read.

@@ -89,7 +89,7 @@ class Profiler(_core.Profiler, _NodeMaker):
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """Return statistics of all nodes or one stage, by first finished call.
 
-        stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
+        stage: a str, or an enum with a str value; None for all. TypeError or ValueError for anything else.
         """
         _prepare_reading()
         rows, skip_first_n, lost, unread, shapes = self._rows(stage)
@@ -130,7 +130,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         """Return the summary as text (see ``format_profiling_table``).
 
         An empty table says why: profiling is off, or no node ran in the stage. Further tables have resource figures and
-        calls by signature, with the reasons for what is missing.
+        calls by signature, with the reasons for missing parts.
         """
         return summary_text(self.get_profiling_summary(stage), total_frames)
 
@@ -262,7 +262,7 @@ class PipelineProfiling(_NodeMaker):
         (``batch_loop``), which a loop that is left early never makes. See ``get_data_profiling_summary``.
 
         Args:
-            batches: What to iterate over, such as a DataLoader; not a progress bar, whose time is the loop's.
+            batches: An iterable such as a DataLoader; not a progress bar, as its time is the loop's.
             stage: The stage of the samples.
             move: Moves a batch to the device; None: it is yielded as it is.
         """
@@ -318,7 +318,7 @@ class _Batches:
     """Statistics of a pipeline's batches, reset along with its nodes'.
 
     Attributes:
-        profiler: What has them; None before the first. Whether a batch is recorded is the nodes' Profiler's to say.
+        profiler: Their Profiler; None before the first. Whether a batch is recorded is the nodes' Profiler's to say.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ GPU, LAUNCHES, COUNTERS_ASKED, MEMORY, WAITS = 1, 2, 4, 8, 16
 LAUNCHES_UNKNOWN, PEAK_UNKNOWN = 32, 64  # asked for in vain
 COUNTER_SHIFT = 8  # of the bits of single counters
 
-# By cprof_gpu_cause; the first stands for what is known.
+# By cprof_gpu_cause; the first stands for a known time.
 _CAUSES = (
     "",
     "no device was in use",
@@ -51,7 +51,7 @@ class CounterValue:
         mean: ``total`` divided by ``samples``.
         total: Sum over the samples in which the counter had a value.
         samples: Number of these, at least 1; less than the node's samples where some had none.
-        unit: What is counted: ``ns`` for ``cpu_time``, ``times`` for all others.
+        unit: ``ns`` for ``cpu_time``, ``times`` for all others.
         estimated: Whether any sample was scaled up, as the hardware counted for a part of the time only.
     """
 
@@ -124,7 +124,7 @@ class NodeLaunches:
 
     Attributes:
         launches: Calls that launch kernels or graphs.
-        kernels: Kernels that have run, 0 or more; those that are still under way are not counted yet.
+        kernels: Kernels that have ended, 0 or more.
         kernel_ms: Sum of their times on the device.
         copies: Copies in any direction; those from host to host have no bytes here.
         bytes_to_device: Bytes copied from host to device.
@@ -152,7 +152,7 @@ class MemoryFigures:
         entry: Bytes in use when the last call began.
         exit: Bytes in use when it ended.
         change: Sum of what the calls added, negative if they freed more.
-        peak: The most inside any call, what was in use before included; None where no call is known to have reached
+        peak: The most inside any call, earlier use included; None where no call is known to have reached
             it (a counter of peaks tells only when it rises).
         peak_reason: Why ``peak`` is None; None otherwise. No part of comparisons.
     """
@@ -170,8 +170,8 @@ class NodeMemory:
     """Memory around the calls of a node.
 
     Attributes:
-        device: Of the device: what the framework's allocator has given out, or, without one, what is not free on it.
-            None where there is no device, or none was asked.
+        device: Memory given out by the framework's allocator for the device, or, without one, all used memory
+            of the device. None without a device, or without a request.
         host: Resident memory of the process; None where the system does not tell.
         reason: Why ``device`` is None; None otherwise. The summary's reasons have what was answered when it was asked.
     """

@@ -73,7 +73,7 @@ class Snapshot(_core.Snapshot, Viewable):
     def histogram(self, node: str, stage: StageName = None) -> Histogram:
         """Return the distribution of a node's times, with ``plot()``.
 
-        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+        node: the name of the node. stage: a str, or an enum with a str value; None for all stages together.
 
         TypeError for anything else, ValueError for a node that is not there.
         """

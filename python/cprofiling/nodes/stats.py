@@ -38,7 +38,7 @@ class NodeProfilingStats:
 
     The first ten fields are enough to make one. A sample is one finished call (or block, or generator iteration)
     that was neither skipped nor dropped and that no exception left. All times are in milliseconds of elapsed time,
-    0 or more, as read from a monotonic clock; nothing is subtracted from what was measured. With a count of 0 the
+    0 or more, as read from a monotonic clock; no overhead is subtracted. With a count of 0 the
     times among the first ten fields are 0.0; among the later fields None means that the figure is not known.
 
     Attributes:
@@ -182,7 +182,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     # Where there are histograms, what gives the buckets of each key, (node, stage); neither pickled nor copied.
     _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]
-    edges: tuple[tuple[str, str], ...] = ()  # here, too, for pickles of those that had none
+    edges: tuple[tuple[str, str], ...] = ()  # the default is for old pickles without edges
     shapes: Sequence[ShapeStats] = ()
     _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
     _hints: tuple[str, ...] = ()  # and those why there is nothing
@@ -217,11 +217,11 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
         Args:
             name: The name of the node.
-            stage: A str, or an enum whose value is one; None where the node has run in one stage only.
+            stage: A str, or an enum with a str value; None if the node has run in one stage only.
 
         Raises:
             TypeError: ``name`` or ``stage`` is of another kind.
-            ValueError: There is no such row, or one in each of several stages; the message lists those there are.
+            ValueError: No such row, or one in each of several stages; the message lists them.
         """
         wanted = checked_text("name", name)
         rows = [row for row in self if row.node_name == wanted]

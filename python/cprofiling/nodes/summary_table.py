@@ -15,7 +15,7 @@ NO_DATA = "No profiling data collected."
 
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
 _FAILED_TOO = ", failed calls included"
-_EXACT = 5  # samples, of which the P² estimate of the median is exact
+_EXACT = 5  # samples; up to that the P² estimate of the median is exact
 _APART = 0.05  # medians that differ by a larger part are told
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
 
@@ -50,7 +50,7 @@ def format_profiling_table(
 
     Raises:
         TypeError: ``stats`` or one of its items is of another kind, a name or stage is no str, or ``total_frames`` or
-            ``skip_first_n`` is no integer (a bool is none).
+            ``skip_first_n`` is no integer, or a bool.
         ValueError: ``total_frames`` or ``skip_first_n`` is out of range.
     """
     title = summary_title(checked_frames(total_frames), checked_count("skip_first_n", skip_first_n))

@@ -59,7 +59,7 @@ def described_arguments(arguments: tuple[Any, ...]) -> tuple[str | None, str | N
 def _array(value: Any) -> tuple[list[int], str] | None:
     try:
         return [int(size) for size in value.shape], str(value.dtype).rpartition(".")[2]
-    except Exception:  # noqa: BLE001 a shape that cannot be asked for is none
+    except Exception:  # noqa: BLE001 an unreadable shape is none
         return None
 
 

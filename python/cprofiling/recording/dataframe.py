@@ -56,7 +56,7 @@ _NUMBERS = {"device_index": "device", "stream": "stream", **{name: name for name
 def to_pandas(recording: Recording) -> pd.DataFrame:
     """Return the recording as a pandas DataFrame.
 
-    Texts are objects (None where there is none); ``start``, ``end``, ``dur`` and the index, ``row``, are int64; other
+    Texts are objects (None if missing); ``start``, ``end``, ``dur`` and the index, ``row``, are int64; other
     numbers are nullable Int64.
 
     Raises:

@@ -181,7 +181,7 @@ class RecordingExports(Viewable):
     def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
         """Return count, total, mean, extremes and deviation of each kernel.
 
-        launched_only: leave out work whose launch the recording does not have, here and in ``copy_breakdown`` and
+        launched_only: leave out work without a recorded launch, here and in ``copy_breakdown`` and
             ``idle_times``.
         """
         from cprofiling.analysis import device_figures

@@ -59,7 +59,7 @@ def checked_key(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {shown_value(key)}")
     if key in (_OWN, *_EVENTS, *_STANDARD):
-        raise ValueError(f"key must be none of those that each trace has itself, got {key!r}")
+        raise ValueError(f"key is set by the trace itself, choose another: {key!r}")
     return key
 
 

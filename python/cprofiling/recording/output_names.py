@@ -125,7 +125,7 @@ class OutputPath:
                 return False
             try:
                 os.replace(made, self.path)
-            except PermissionError:  # in a folder for all, what is there is another user's
+            except PermissionError:  # in a shared folder, the file is another user's
                 return False
             return True
 

@@ -441,7 +441,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     @property
     def recording(self) -> Recording:
-        """The last finished cycle. RuntimeError while there is none."""
+        """The last finished cycle. RuntimeError before the first."""
         return self._finished()
 
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
@@ -485,7 +485,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         from cprofiling.recording import call_details
 
         self._note_threads()
-        # Before the sources start: what is imported amid a recording of PyTorch's with stacks spoils names in it.
+        # Before the sources start: imports amid a recording of PyTorch's with stacks spoil names in it.
         describer = call_details.describer(shapes=self._shapes, stack=self._stack)
         memory_finder = call_details.device_memory_finder() if self._memory else None
         for source in self._sources if not self._paused else ():

@@ -211,7 +211,7 @@ class Reports(RecordingExports):
         the pandas DataFrame are row numbers. Counter readings have rows, too: ``len(recording)`` counts them,
         ``events()`` leaves them out.
 
-        Raises TypeError unless given an integer, IndexError if there is no such row.
+        Raises TypeError unless given an integer, IndexError for a number out of range.
         """
         recording = self._finished()
         number = arguments.index("row", row)

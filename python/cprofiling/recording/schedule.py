@@ -24,7 +24,7 @@ class ProfilerAction(Enum):
     NONE = 0
     """Nothing."""
     WARMUP = 1
-    """Nothing is kept, but what has to be started beforehand is started."""
+    """Nothing is kept, but sources are started beforehand."""
     RECORD = 2
     """Record."""
     RECORD_AND_SAVE = 3

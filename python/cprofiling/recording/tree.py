@@ -39,7 +39,7 @@ class HostTree:
     has the same name stands for that, too, as in torch.profiler; calls of nodes and record() blocks always count.
 
     Attributes:
-        parents: For each row the row around it, which is before it; -1 where there is none, -2 for a row that is not
+        parents: For each row the row around it, which is before it; -1 without one, -2 for a row that is not
             in the tree.
         merged: Rows that another row stands for, and that row.
     """
@@ -311,7 +311,7 @@ class SpanIds:
     An operator and device work belong to the innermost span around them, or around their start.
 
     Attributes:
-        rows: For each row that of its span, which may be itself; -1 where there is none.
+        rows: For each row that of its span, maybe itself; -1 without one.
     """
 
     def __init__(self, recording: Recording, tree: HostTree, owners: Mapping[int, int]) -> None:

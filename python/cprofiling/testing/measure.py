@@ -62,7 +62,7 @@ class Measurement:
     counted from 0, the q-th percentile lies at position ``(count - 1) * q / 100`` (definition 7 of Hyndman and Fan,
     "Sample Quantiles in Statistical Packages", 1996).
 
-    Outliers are the samples whose modified z-score ``0.6745 * |x - median| / MAD`` exceeds 3.5, where MAD is the
+    Outliers are the samples with a modified z-score ``0.6745 * |x - median| / MAD`` exceeds 3.5, where MAD is the
     median absolute deviation from the median (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993). A MAD
     below the step of the clock, 0 included, is taken as that step: what the clock cannot tell apart is no outlier.
     Outliers are named, never removed: every figure is of all samples.
@@ -86,7 +86,7 @@ class Measurement:
     warmup: int
     """How many calls went before, untimed."""
     synchronized: str | None
-    """What was waited for, such as ``"cuda:0"`` or the name of the caller's own function; None: nothing."""
+    """The device waited for, such as ``"cuda:0"``, or the name of the caller's own function; None: nothing."""
     outliers: tuple[int, ...]
     """Indices into ``samples_ms``, rising."""
     warnings: tuple[str, ...]
@@ -164,8 +164,8 @@ def measure(
         *args: Its positional arguments, the same objects at each call.
         warmup: Number of untimed calls before, 0 to ``sys.maxsize``.
         repeat: Number of timed calls, 1 to ``sys.maxsize``.
-        synchronize: What is waited for before and after each timed call, so that work which ``fn`` leaves running on a
-            device counts in full; the second wait is part of the sample. ``"auto"``: the devices in use, if any.
+        synchronize: The device to wait for before and after each timed call, so that work left running on it
+            counts in full; the second wait is part of the sample. ``"auto"``: the devices in use, if any.
             ``True``: the same, with a warning if there is none. ``False`` or ``None``: nothing. A callable without
             arguments: is called for it, twice per timed call; libraries other than torch need this, or an ``fn`` that
             waits by itself.
@@ -254,7 +254,7 @@ def _warm_up(fn: Callable[..., object], args: tuple[object, ...], warmup: int) -
     if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
         return [f"fn returned a {type(result).__name__}, and what that would do was not timed: run it inside fn"]
     if _is_wave(result) and getattr(result, "_pipeline", None):
-        return ["fn returned a Wave, whose filters did not run and were not timed: read its .ys inside fn"]
+        return ["fn returned a Wave; its filters did not run and were not timed: read its .ys inside fn"]
     return []
 
 

@@ -28,7 +28,7 @@ class _Pair:
     """Two recordings, and the units of work (steps or calls) of each.
 
     Attributes:
-        units, other_units: The rows of the units, of which either both have some, or neither.
+        units, other_units: The rows of the units; both have some, or neither.
         scale: How many units the recording has for one of the baseline's; 1.0 without any.
         what: What the units are.
         is_alike: Whether each unit is the same work: all are steps, or calls of one node.
@@ -49,7 +49,7 @@ class _Pair:
 
     @property
     def unit(self) -> str:
-        """Words for what was made equal."""
+        """Words for the number of units on each side."""
         count, other = len(self.units), len(self.other_units)
         noun, of, name = self.what.partition(" ")
         return f", in {counted(count, noun[:-1])}{of}{name} against {other:,}" if count else ""

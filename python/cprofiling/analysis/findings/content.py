@@ -70,7 +70,7 @@ def _allocated(evidence: Evidence) -> list[tuple[str, list[int], list[int]]]:
 
 
 def _growth(evidence: Evidence, rows: Sequence[int], changes: Sequence[int], what: str) -> Iterator[Finding]:
-    """Find calls whose memory grows in each part but the first."""
+    """Find calls with memory growing in each part but the first."""
     if len(rows) < GROWTH_CALLS:
         return
     bounds = [len(rows) * part // _PARTS for part in range(1, _PARTS + 1)]
@@ -141,7 +141,7 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
 def _use(evidence: Evidence, types_text: int, shapes_text: int) -> tuple[bool, bool]:
     """Tell whether arguments have float32 arrays, and mostly float64 ones.
 
-    What has the shape ``[]`` is a number; one double among the many arguments of a whole function says little.
+    A value of shape ``[]`` is a number; one double among the many arguments of a whole function says little.
     """
     types, shapes = (json.loads(evidence.strings[text] or "[]") for text in (types_text, shapes_text))
     types = types if isinstance(types, list) else []

@@ -52,7 +52,7 @@ class Findings(list[Finding]):
     """A list of ``Finding``, largest share first, shown as text.
 
     Attributes:
-        notes: Sentences that belong to the findings: what was dropped.
+        notes: Sentences on the findings, such as on dropped rows.
     """
 
     def __init__(self, found: Iterable[Finding] = (), *, notes: Iterable[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Rules on the host, each of which yields findings."""
+"""Rules on the host; each yields findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTSIDE_SHARE = 0.2
 LOADING_SHARE = 0.1
 # More than half: whatever else is made faster gains less.
 DOMINANT_SHARE = 0.5
-DOMINANT_NAMES = 3  # of which it is one: of two, one always has half
+DOMINANT_NAMES = 3  # at least: of two, one always has half
 # As long in Python as in what it calls for.
 PYTHON_SHARE = 0.5
 PYTHON_OF_ALL = 0.1  # of the whole recording's time

@@ -55,7 +55,7 @@ NUMBERS = frozenset(
         *(name for names in LIMITS.values() for name in names), *_OPERATION_NAMES,
     )
 )  # fmt: skip
-# The base units that some of them must have; "" where the name itself tells what is counted.
+# The base units required of some metrics; "" for counts.
 BASES = {
     **dict.fromkeys(DURATION, ("ns",)),
     **dict.fromkeys((*DRAM_BYTES, *DRAM_PARTS), ("byte",)),

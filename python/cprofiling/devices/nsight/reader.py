@@ -46,7 +46,7 @@ _SHOWN = 200  # characters of such a line
 def read(file: IO[bytes], name: str) -> NcuReport:
     """Return the report in a CSV file.
 
-    Raises FormatError, with ``name``, line and column, if there is none.
+    Raises FormatError, with ``name``, line and column, if it is missing.
     """
     source = _Source(file, name)
     reader = _Reader(source)
@@ -147,7 +147,7 @@ class _Table:
         names: The columns' names.
         is_long: Whether it has a line per metric.
         optional: Columns at the end which lines may lack: those of rules, which metrics have none of.
-        units: The cells of the line of units; empty if there is none so far.
+        units: The cells of the line of units; empty before it.
         columns: The metrics of a table with one line per kernel, with their places; None where they are not known yet.
         key_places: The columns that tell kernels apart, in a table with one line per metric.
         value_place: The column of the values there.
@@ -180,7 +180,7 @@ class _Table:
                 yield place, (name, self.units[place].strip() if self.units else "")
 
     def text(self, cells: Sequence[str], name: str) -> str:
-        """Return a cell by column name, empty if there is none."""
+        """Return a cell by column name, empty without the column."""
         place = self._places.get(name)
         return "" if place is None else cells[place].strip()
 
@@ -211,7 +211,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 def _find_table(source: _Source) -> _Table:
     """Read up to the header, and return it.
 
-    Raises FormatError, naming what was looked for, if there is none.
+    Raises FormatError, naming the expected columns, without a header.
     """
     while (line := source.plain_line()) is not None:
         for start in sorted(place for word in _STARTS if (place := line.find(word)) >= 0):
@@ -356,7 +356,7 @@ class _Reader:
     def report(self) -> NcuReport:
         """Return the report.
 
-        Raises FormatError if there is no kernel.
+        Raises FormatError without a kernel.
         """
         for draft in self._drafts.values():
             self._finish(draft)

@@ -229,7 +229,7 @@ class _Maker:
         return None
 
     def check_ranges(self) -> None:
-        """Raise ValueError for a range that was for nothing of what was made."""
+        """Raise ValueError for a range that matched no input."""
         if self._unused_ranges:
             pointer = shown_text("text", min(self._unused_ranges))
             raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
@@ -257,7 +257,7 @@ def _integers(limits: Range | None) -> tuple[int, int]:
     """Return limits of integers, the second one excluded."""
     low, high = map(math.ceil, limits or INTEGERS)
     if low == high:
-        raise ValueError(f"there is no integer from {limits} on")
+        raise ValueError(f"no integer within {limits}")
     return low, high
 
 
@@ -345,7 +345,7 @@ class _TorchValues:
             found = accelerator.current_accelerator()
             return torch.device(found.type, accelerator.current_device_index())
         module = getattr(torch, kind, None)
-        if accelerator is None and module is not None and module.is_available():  # an index that there is not
+        if accelerator is None and module is not None and module.is_available():  # an unknown index
             return torch.device(kind, 0)
         return torch.device("cpu")
 

@@ -192,7 +192,7 @@ def program_for(stage_name: str, signature: dict[str, Any], options: dict[str, A
     pieces = (ascii(stage_name), _laid_out(signature), _laid_out(options))
     made = []
     for place, piece in zip(PLACES, pieces, strict=True):
-        before, _, text = text.partition(place)  # what was put in is not looked at again
+        before, _, text = text.partition(place)  # inserted text is not searched again
         made += [before, piece]
     return "".join([*made, text])
 

@@ -43,7 +43,7 @@ class Step:
     """One repeatable run of a stage, called with its inputs.
 
     Attributes:
-        name: What is run, in words: ``"process()"``, ``"a single denoising step"``, ...
+        name: The run, in words: ``"process()"``, ``"a single denoising step"``, ...
     """
 
     def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
@@ -336,7 +336,7 @@ def _contents(value: Any) -> Any:
 
 def _version_of(tensor: Any) -> int | None:
     """Return a tensor's version, None for one of inference mode."""
-    return None if tensor.is_inference() else tensor._version  # noqa: SLF001 there is no public one
+    return None if tensor.is_inference() else tensor._version  # noqa: SLF001 no public one
 
 
 def _restore(owner: Any, attributes: Mapping[str, tuple[Any, Any]]) -> None:

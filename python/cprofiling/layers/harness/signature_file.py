@@ -130,7 +130,7 @@ def _check_value(value: Any, where: str, pointer: str, types: Mapping[str, Any])
         schema("io_signature").check(value, where, "tensor")
         size = element_size(value["dtype"])
         for length in value["shape"]:
-            size *= max(length, 1)  # an empty tensor of an impossible size is none either
+            size *= max(length, 1)  # an empty tensor must not have an impossible size either
         if size > MOST_TENSOR_BYTES:
             raise Fault(f"{where}.shape", f"a tensor of more than {MOST_TENSOR_BYTES >> 40} TiB cannot be meant")
         stride = value.get("stride")

@@ -169,7 +169,7 @@ class StageBenchHarness:
 
     def _how_to_run(self) -> Step:
         if self.stage_instance is None:
-            raise RuntimeError("there is no stage to run: give stage_instance")
+            raise RuntimeError("no stage to run: give stage_instance")
         return step_of(self.stage_instance, self.entry)
 
     def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:

@@ -53,8 +53,8 @@ class Outcome(NamedTuple):
     """Result of merging files.
 
     Attributes:
-        text: What was merged, and the ranks compared, to be printed.
-        complaints: Lines that tell what was not merged and which ranks are missing; none if all is well.
+        text: The printable summary of the merge, and the ranks compared.
+        complaints: Lines on inputs left out and missing ranks; none if all is well.
     """
 
     text: str
@@ -158,7 +158,7 @@ def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[st
 
 
 def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:
-    """Yield what is read of files, and note those that cannot be."""
+    """Yield the readable files' content, and note unreadable files."""
     for path in files:
         try:
             yield read(path)

@@ -48,7 +48,7 @@ class Merged:
         skew: Each node over the ranks.
         world_size: The most that any of them tells; None: not known.
         hosts: Rank and machine of each that is in it; empty where it is not known.
-        refused: What was not merged, by its name, with the reason.
+        refused: The inputs left out, by name, with the reason.
     """
 
     labels: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class MergedStatistics(Merged):
 
     Attributes:
         snapshot: All of them, each call counted once; None where there are none.
-        notes: What is to be said of what was merged.
+        notes: Remarks on the merged inputs.
     """
 
     snapshot: Snapshot | None = None
@@ -153,7 +153,7 @@ def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
     """Merge statistics in any order, with the same result to the bit.
 
     Of two with common data, the one with more calls, which was taken later, is merged; of equal ones the first by
-    bytes, then by name. The others are among ``refused``, with those that cannot be loaded.
+    bytes, then by name. The others are among ``refused``, with the unreadable ones.
     """
     chosen, refused = choose(
         sorted(parts, key=lambda part: (-part.calls, part.digest, part.name)),

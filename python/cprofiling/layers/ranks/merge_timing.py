@@ -46,7 +46,7 @@ class MergedTiming(Merged):
 def read_report(path: str) -> Report:
     """Read a timing report.
 
-    Raises OSError where it cannot be read, FormatError where it is none.
+    Raises OSError if it cannot be read, FormatError if it is no timing report.
     """
     content = load_timing_report(path)
     rank = content.get("rank", rank_of_name(path))

@@ -3,7 +3,7 @@
 The bytes (integers little-endian)::
 
     "CPROFRNK", u32 version (1), u32 length of the record
-    the record: a JSON object in ASCII: "rank", "world_size", "host", "pid"; what is not known is missing
+    the record: a JSON object in ASCII: "rank", "world_size", "host", "pid"; unknown ones are missing
     the bytes of Snapshot.to_bytes()
     u32 CRC-32 of all bytes before
 
@@ -138,7 +138,7 @@ def write_rank_snapshot(
 ) -> str:
     """Write the statistics for ``cprofiling merge`` and return the path.
 
-    The file is called ``{name}_rank{rank}_{id}.cprof``, without the rank where there is none; ``id`` is that of the
+    The file is called ``{name}_rank{rank}_{id}.cprof``, without an unknown rank; ``id`` is that of the
     Profiler, so that no two ranks, processes or machines have one name. Written again it is replaced: a rank that
     writes it now and then, and is killed, has left what it wrote last.
 

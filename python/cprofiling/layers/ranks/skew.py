@@ -35,7 +35,7 @@ class NodeSkew:
 
     Attributes:
         node_name: The node.
-        stage: Its execution stage; empty where there is none.
+        stage: Its execution stage; empty without one.
         ranks: How many ranks ran it.
         slowest: The label of the rank with the largest total time; of equal ones the first.
         slowest_ms: That total, in ms.

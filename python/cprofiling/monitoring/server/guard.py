@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Answering = Callable[[Any, Any], Awaitable[None]]  # takes the requests and the context, and sends all answers
 
-OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # those that ask it can rarely be told a token
-MOST_CALLS = 128  # at once, of all clients; of those that show no token where one is wanted, as many again
-MOST_CALLS_EACH = 64  # of one connection, but of a unix socket, whose clients cannot be told apart
-MOST_SILENT_EACH = 32  # of these, calls whose request is waited for
+OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # its clients can rarely be given a token
+MOST_CALLS = 128  # at once, of all clients; as many again without a required token
+MOST_CALLS_EACH = 64  # of one connection; not of a unix socket, which does not tell its clients apart
+MOST_SILENT_EACH = 32  # of these, calls without a request so far
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
 REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
 PATIENCE_S = 30.0  # with one that does not read a stream
@@ -117,7 +117,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     def _enter(self, context: Any, calls: Counter[str], *, is_stream: bool) -> None:
         """Take a place for a call until all of its answer has left.
 
-        Raises Refusal if there is none.
+        Raises Refusal without one.
         """
         peer = context.peer()
         if calls.total() >= MOST_CALLS or calls[peer] >= _most_of(peer, MOST_CALLS_EACH):
@@ -248,7 +248,7 @@ def _tame(answering: Answering) -> Answering:
             code, details = refusal.code, refusal.details
         except BaseException as error:  # noqa: BLE001 the server goes on
             code, details = grpc.StatusCode.INTERNAL, f"the server failed: {described(error)}"
-        try:  # gRPC waits until the client has read what was sent before; nothing here can end that
+        try:  # gRPC waits until the client has read earlier messages; nothing here can end that
             await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise

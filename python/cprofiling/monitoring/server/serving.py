@@ -51,7 +51,7 @@ _OPTIONS = (
     ("grpc.max_allowed_incoming_connections", 256),  # each takes one of the program's file descriptors
     ("grpc.max_connection_idle_ms", 5_000),  # without a call
     ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that says nothing
-    ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
+    ("grpc.keepalive_time_ms", 30_000),  # of a connection with a lost peer
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 
@@ -67,10 +67,10 @@ def serve(
 
     Args:
         sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
-            A pipeline is what has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
+            A pipeline has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
             ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
         address: ``host:port``; port 0: a free one. The default, and any other address of this machine for itself only,
-            is open to all users and programs of this machine if there is no token. Or ``unix:PATH``, a socket that only
+            is open to all users and programs of this machine without a token. Or ``unix:PATH``, a socket that only
             this user can use, of mode 0600, which is removed at the end.
         tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
         token: 16 to 4096 printable ASCII characters without blanks, which all calls must have in their metadata, as

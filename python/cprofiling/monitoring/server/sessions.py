@@ -148,7 +148,7 @@ class Sessions:
             self._sessions = left
 
     def get(self, name: str) -> Session:
-        """Return a session. Refusal where there is none."""
+        """Return a session. Refusal for an unknown one."""
         session = self._sessions.get(name)
         if session is None:
             raise Refusal(grpc.StatusCode.NOT_FOUND, f"there is no session {shown_value(name)}")

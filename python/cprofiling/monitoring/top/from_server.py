@@ -76,7 +76,7 @@ def moments(
         server: Where to ask.
         session: Its id; None: the only one, or ``default``.
         stage: Only the nodes of this stage.
-        wait: Is called while there is no answer; it says whether to go on.
+        wait: Called until the answer comes; returns whether to go on.
         interval_ms: Between two moments.
         updates: After how many to end; None: when the server ends.
 

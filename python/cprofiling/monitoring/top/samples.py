@@ -24,7 +24,7 @@ class Part:
     """The nodes of one Profiler.
 
     Attributes:
-        label: Whose they are; "" where there is one only.
+        label: The source's name; "" for a single source.
         stats: The statistics.
     """
 
@@ -37,11 +37,11 @@ class Moment:
     """The statistics of a process at one moment.
 
     Attributes:
-        title: What is shown, in one line.
-        whose: Tells them from those of another process or session, which have nothing to do with these.
+        title: The headline.
+        whose: Identifies the process or session; samples of different ones are not compared.
         taken_s: When they were taken, in seconds from any time on.
         parts: The statistics.
-        notes: What is to be said of them.
+        notes: Remarks on the samples.
         is_over: Whether there will be no others.
     """
 
@@ -60,7 +60,7 @@ class Row:
     Attributes:
         name: The node, with the label of its part where there are several.
         stats: The statistics.
-        rate: Calls a second; None: there is no moment before.
+        rate: Calls a second; None for the first sample.
         load: Seconds in it for each second; above 1 where threads or tasks run it at once, or calls are long. None: as
             above.
     """
@@ -105,7 +105,7 @@ class Choice:
     Attributes:
         sort_by: One of SORT_KEYS; figures with the largest first, names with the first.
         reverse: The other way round.
-        globs: Patterns of names, of which one must match; none: all nodes.
+        globs: Patterns of names; one must match. Empty: all nodes.
         stage: Only this one; None: all.
     """
 

@@ -66,7 +66,7 @@ class _Screen:
         is_paused: Whether the next ones have to wait.
         is_over: Whether the user has ended it.
         waiting: The last one that came while it was paused.
-        first: The number of rows above those that are shown.
+        first: The number of rows above the shown ones.
         shown: The number of those.
         below: The number of rows below them.
     """
@@ -270,5 +270,5 @@ def _keys() -> Iterator[Callable[[], str]]:
         tty.setcbreak(descriptor)
         yield pressed
     finally:
-        # What was typed and not read is not for whoever reads next, which is the user's shell.
+        # Unread keys must not reach the user's shell.
         termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Action = Callable[[ModuleType], object]
     Preparer = Callable[[ModuleSpec, Any, Selection], Any]
-    Replaced = tuple[Any, str, Any, Any]  # of whom, the name, what was there, and the node
+    Replaced = tuple[Any, str, Any, Any]  # owner, name, original, node
 
 _PACKAGE = __name__.partition(".")[0]
 _OF_MODULES = (FunctionType, BuiltinFunctionType)
@@ -35,7 +35,7 @@ class NodeFinder:
     """Module finder that turns matching functions into nodes on import.
 
     It goes first in ``sys.meta_path`` and lets the others find the module. Modules without a match load as ever, as do
-    those whose source does not compile: Python reports the error.
+    files that do not compile: Python reports the error.
     """
 
     def __init__(self, patterns: Patterns, main: str | None, prepared: Preparer | None = None) -> None:
@@ -74,7 +74,7 @@ class NodeFinder:
         spec = self._found(fullname, path, target)
         if spec is None or spec.loader is None:
             return spec
-        is_package = spec.submodule_search_locations is not None  # of which another module is run
+        is_package = spec.submodule_search_locations is not None  # with -m its __main__ runs
         selection = self._patterns.selection(*(names[:1] if is_package else names)) if is_meant else None
         if selection is not None:
             spec.loader = self._prepared(spec, spec.loader, selection)

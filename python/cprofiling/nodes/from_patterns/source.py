@@ -31,7 +31,7 @@ _IMPLICIT: dict[str, Callable[..., Any]] = {
     "__class_getitem__": classmethod,
 }
 
-# Decorators that need the function itself, and whose functions call what they have made of others: hands off.
+# Decorators that need the function itself, as their functions call compiled others: hands off.
 _COMPILERS = {"cfunc", "guvectorize", "jit", "njit", "script", "vectorize"}
 _MARKING = "coroutine"  # types.coroutine marks the function itself; a node on top of that is told what it is
 

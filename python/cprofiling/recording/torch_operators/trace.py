@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Marks = Sequence[tuple[int, int]]
 
 MARK = "cprofiling: mark of the time"
-# Of the whole file that was read, not of what was recorded; or ours, which the rows are joined to.
+# Of the whole file, not of its recording; or ours, which the rows are joined to.
 _OF_FILE = frozenset(("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id"))
 _PHASES = {INSTANT: '"ph":"i","s":"t"', COUNTER: '"ph":"C"'}
 _REPLACED = "unknown"  # what stands for names that have anything but ASCII's visible characters
@@ -222,7 +222,7 @@ class _Frames:
         self._sides: dict[str, bool | None] = {}
         self._stacks: dict[str, str] = {}
         self._left_out: set[int] = set()
-        self._around: dict[int, str] = {}  # those that are left out, and what is around them, by their ids
+        self._around: dict[int, str] = {}  # the rows left out, and the rows around them, by their ids
         functions = texts_of(found, "python_function")
         names, strings = column(found, "name"), found.strings
         for row, cat in enumerate(column(found, "cat") if functions else ()):

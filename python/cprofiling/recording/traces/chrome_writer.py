@@ -79,7 +79,7 @@ def write_to_file(recording: Recording, file: Any) -> None:
 def checked_writer(file: Any) -> Callable[[bytes], object]:
     """Return a function that writes bytes into an open file, binary or text.
 
-    TypeError for what is none, ValueError for one that is closed or not open for writing.
+    TypeError for others, ValueError for one that is closed or not open for writing.
     """
     write = getattr(file, "write", None)
     if write is None:

@@ -110,7 +110,7 @@ class _Source:
     """The uncompressed text of a file, in pieces.
 
     Attributes:
-        head: The beginning of what was read.
+        head: The beginning of the text.
     """
 
     def __init__(self, file: IO[bytes], size: int, look: Callable[[bytes], object] | None) -> None:

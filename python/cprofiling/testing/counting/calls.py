@@ -54,7 +54,7 @@ class Tally:
     def by_node(self) -> dict[str, dict[str, int]]:
         """Return the counts in each node, without those inside it.
 
-        A node's stages are one. What was met outside of nodes is left out.
+        A node's stages are one. Calls outside of nodes are left out.
         """
         found: dict[str, dict[str, int]] = {}
         for (name, node), met in self._met():
@@ -73,7 +73,7 @@ class CallCount(Mapping[str, int]):
     """Counts of calls, always those of now.
 
     A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where
-    it is not counted. What is one function is counted under one name, the first that a pattern takes.
+    it is not counted. A function is counted under one name, the first that a pattern takes.
     """
 
     def __init__(self, patterns: tuple[str, ...]) -> None:

@@ -198,7 +198,7 @@ class _Patch:
                     setattr(owner, attribute, new)
 
     def take_attributes_over(self) -> None:
-        """Have the function keep what was set on what stood in its place."""
+        """Copy attributes set on the replacement to the function."""
         if isinstance(self._call, FunctionType):
             vars(self._call).update({key: value for key, value in vars(self._counted).items() if key != "__wrapped__"})
 
@@ -243,13 +243,13 @@ def own_calls() -> Iterator[None]:
 
 
 _lock = RLock()
-_patches: dict[int, _Patch] = {}  # by the identity of what is patched
+_patches: dict[int, _Patch] = {}  # by the identity of the patched function
 
 
 def _after_fork_in_child() -> None:
     global _lock  # noqa: PLW0603 a thread that held it is not there to release it
     _lock = RLock()
-    for thread in _own.keys() - {get_ident()}:  # which are not there, and whose numbers others may get
+    for thread in _own.keys() - {get_ident()}:  # gone in a child; others may get their numbers
         del _own[thread]
 
 

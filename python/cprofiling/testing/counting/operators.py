@@ -40,7 +40,7 @@ def _mode(tally: Tally | None) -> Any:
     """Return a mode that counts into a tally.
 
     PyTorch wraps the method of a mode's class in what keeps its compiler from looking into it, and loads the compiler
-    for that at the first operator, which takes seconds. So the method is put in later while there is no compiler.
+    for that at the first operator, which takes seconds. So the method is put in later, unless a compiler is loaded.
     """
     return _mode_class("torch._dynamo" in sys.modules)(tally)
 
@@ -169,7 +169,7 @@ class _Counting:
         return run
 
     def after_fork_in_child(self) -> None:
-        """Replace the lock, whose holder is not in the child."""
+        """Replace the lock; its holder is not in the child."""
         self._lock = threading.RLock()
 
 

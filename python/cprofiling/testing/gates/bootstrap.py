@@ -54,7 +54,7 @@ METRICS: dict[str, Callable[[Sequence[float]], float]] = {
 def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
     """Return the change between pairs in percent, and a resampling of it.
 
-    Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and
+    Pairs stay together, as do successive ones (a circular block bootstrap: D. N. Politis and
     J. P. Romano, 1992), as what disturbs one pair often disturbs the next.
     """
     pairs = list(zip(old, new, strict=True))
@@ -91,7 +91,7 @@ def _redrawn(values: Sequence[_T], source: random.Random) -> list[_T]:
 def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tuple[float, float]:
     """Return the interval of a change, by Student and the bootstrap.
 
-    Unlike the percentiles of what is drawn, it reaches as far as the confidence of many rows together needs.
+    Unlike percentiles of the resamples, it reaches as far as the confidence of many rows together needs.
     size: The values on the smaller side, at least 2.
     """
     source = random.Random(SEED)

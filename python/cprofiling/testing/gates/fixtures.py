@@ -43,7 +43,7 @@ class NodeProfiler(Profiler):
         The nodes in it are timed, too.
 
         Args:
-            function: What is called, without arguments.
+            function: Called without arguments.
             repeat: How many times, 20 to 100,000; up to four times as many where times spread much.
             warmup: Calls before that are not timed, 0 to 100,000.
             name: What it is called in the file; default: its qualified name.
@@ -90,7 +90,7 @@ class CallCounter:
         return calls
 
     def __iter__(self) -> Iterator[CallCount]:
-        """Give what was begun."""
+        """Iterate over the counts begun."""
         return iter(self._started)
 
     def counts(self) -> dict[str, int] | None:

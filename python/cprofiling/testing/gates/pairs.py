@@ -34,7 +34,7 @@ class PairedTimes:
         old_ms: The figure of the baseline: mean, median or 95th percentile, as ``metric`` says.
         new_ms: The same of the other side.
         change_pct: By how much it grew, in percent; by the median, that of the pairs' own ratios.
-        interval_pct: The bootstrap interval for that; None where there is none.
+        interval_pct: The bootstrap interval for that; None if unknown.
         verdict: ``slower`` (``faster``): all of the interval lies beyond the limit; ``same``: it lies within;
             ``unclear``: neither; ``not enough samples`` and ``unknown``: there is none.
         reason: Why there is no clear verdict; empty otherwise.
@@ -56,7 +56,7 @@ class PairedComparison:
 
     Attributes:
         call: The whole call.
-        nodes: The nodes in it, as first met; those that only one side has are ``unknown``.
+        nodes: The nodes in it, as first met; nodes of only one side are ``unknown``.
         metric: ``mean``, ``median`` or ``p95``.
         limit_pct: The change that counts.
         confidence: Of all intervals together.
@@ -106,13 +106,13 @@ def compare_pairs(
 ) -> PairedComparison:
     """Call two callables in turns, and judge whether the second is slower.
 
-    Nodes that run in both are compared, too, each by all of its time in a call; not those that belong to another
+    Nodes that run in both are compared, too, each by all of its time in a call; not nodes that belong to another
     Profiler, such as a pipeline's own. Garbage collection stays as it is.
 
     Args:
-        baseline: What is compared with.
-        new: What is judged.
-        pairs: How many calls of each, 2 to 1,000,000; below 20 there is no verdict. While that on the whole call is
+        baseline: The reference.
+        new: The candidate.
+        pairs: How many calls of each, 2 to 1,000,000; fewer than 20 give no verdict. While that on the whole call is
             ``unclear``, as times spread too much, it goes on, up to four times as many.
         warmup: Calls of each before, which do not count, 0 to 1,000,000.
         fail: The figure that is compared and the growth that counts: ``mean:5%``, ``median:2%``, ``p95:10%``.

@@ -124,7 +124,7 @@ class Gate:
             self._notes += [f"{name}: {note}" for note in told["notes"]]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Note what is left out."""
+        """Note omitted tests."""
         self._deselected.update(name_of(self._config, item.nodeid) for item in items)
 
     @pytest.hookimpl(optionalhook=True)
@@ -188,7 +188,7 @@ class Gate:
         return False
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what is wrong, and what is worth to be known."""
+        """Write failures and notes."""
         if self._wrong or self._notes:
             terminalreporter.section("cprofiling")
         for line in self._wrong:

@@ -182,7 +182,7 @@ def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) ->
     old, new = sides
 
     def figure(side: Side) -> float:
-        if rule.metric == "mean":  # the mean of quotients would grow with the noise of what is below
+        if rule.metric == "mean":  # the mean of quotients would grow with the noise of the divisor
             return fmean(time for time, _ in side) / fmean(beside for _, beside in side)
         return METRICS[rule.metric]([time / beside for time, beside in side])
 

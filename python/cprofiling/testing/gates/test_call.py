@@ -34,7 +34,7 @@ class Measured:
         launches: Launches of CUDA.
         launches_reason: Why they are not known.
         nodes: For each node, in each stage: ``node``, ``stage``, ``count``, ``error_count``, ``mean_ms``, ``p95_ms``.
-        series: What was timed by ``node_profiler.pairs``, by name.
+        series: The pairs timed by ``node_profiler.pairs``, by name.
         notes: What a comparison found that is no failure.
     """
 

@@ -37,7 +37,7 @@ def judged(
     Args:
         old: What it did before.
         new: What it did now.
-        rules: For times, none of which are judged without.
+        rules: For times; none is judged without a rule.
         family: How many times all tests have together.
         strict: Whether a time without a clear verdict is worse, too.
     """
@@ -103,7 +103,7 @@ class FileComparison(NamedTuple):
     """Comparison of two files of tests.
 
     Attributes:
-        tests: By test, what is worse, and what else is worth to be known.
+        tests: By test, regressions and notes.
         notes: Sentences that belong to all of it.
     """
 
