@@ -98,20 +98,7 @@ def render(document: Document, against: Document | None = None) -> str:
         ],
         made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
-        data={
-            "tables": {
-                table.name: {
-                    "kinds": [heading.kind for heading in table.headings],
-                    "rows": table.values,
-                    # the numbers and counts of bins by turns
-                    "bins": [
-                        [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
-                    ],
-                }
-                for table in (*tables.values(), *(table for part in parts for table in part["tables"]))
-            },
-            "runs": [part["data"] for part in parts],
-        },
+        data=_data([*tables.values(), *(table for part in parts for table in part["tables"])], parts),
         style=style,
         script=script,
         policy=f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
@@ -167,6 +154,24 @@ def _of_measurement(measured: Measurement) -> dict[str, str]:
         **({} if waited is None else {"Nodes waited for their devices": "yes" if waited else "no"}),
         "Dropped": f"{measured.dropped:,}",
         "Internal errors of the profiler": f"{measured.internal_errors:,}",
+    }
+
+
+def _data(tables: list[figures.Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the script is given."""
+    return {
+        "tables": {
+            table.name: {
+                "kinds": [heading.kind for heading in table.headings],
+                "rows": table.values,
+                # the numbers and counts of bins by turns
+                "bins": [
+                    [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
+                ],
+            }
+            for table in tables
+        },
+        "runs": [part["data"] for part in parts],
     }
 
 
