@@ -115,13 +115,6 @@ static bool extra_of(const int64_t *extras, size_t row, int64_t *number)
     return *number != -1;
 }
 
-static bool thread_of(const cprof_table *table, size_t row, int64_t *number)
-{
-    const cprof_track *track = &table->tracks[table->track[row]];
-    *number = track->tid;
-    return track->tid_text == 0;
-}
-
 /* False: none. */
 static bool number_of(const source *from, size_t row, int64_t *number)
 {
@@ -130,7 +123,8 @@ static bool number_of(const source *from, size_t row, int64_t *number)
     case ITEM_DURATION:
         return !__builtin_sub_overflow(table->end_ns[row], table->start_ns[row], number);
     case ITEM_THREAD:
-        return thread_of(table, row, number);
+        *number = table->tracks[table->track[row]].tid;
+        return table->tracks[table->track[row]].tid_text == 0;
     case ITEM_EXECUTION:
         return extra_of(from->stream->executions, row, number);
     case ITEM_OPERATOR:

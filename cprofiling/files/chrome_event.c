@@ -101,20 +101,16 @@ bool cprof_chrome_event_read_args(cprof_json_reader *reader, cprof_chrome_event 
     return next == CPROF_JSON_END;
 }
 
-/* Args that are no object. */
-static bool read_other_args(cprof_json_reader *reader, cprof_chrome_event *event)
-{
-    cprof_json_value ignored;
-    event->present &= ~args_fields;
-    return cprof_json_read_value(reader, &ignored);
-}
-
 static bool read_member(cprof_json_reader *reader, cprof_chrome_event *event, cprof_chrome_field field)
 {
-    if (field == CPROF_CHROME_ARGS) {
-        return *reader->at == '{' ? cprof_chrome_event_read_args(reader, event) : read_other_args(reader, event);
-    }
     cprof_json_value value;
+    if (field == CPROF_CHROME_ARGS) {
+        if (*reader->at == '{') {
+            return cprof_chrome_event_read_args(reader, event);
+        }
+        event->present &= ~args_fields;
+        return cprof_json_read_value(reader, &value);
+    }
     if (!cprof_json_read_value(reader, &value)) {
         return false;
     }

@@ -272,6 +272,8 @@ static cprof_status number_or_text(cprof_chrome_values *values, const cprof_json
     return text_of_value(values, value, text);
 }
 
+/* The process and thread of an event, a missing one being 0. As the empty text is no text to a track, an empty string becomes
+ * a blank. CPROF_NO_MEMORY. */
 static cprof_status thread_of(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_chrome_thread *thread)
 {
     cprof_status status = number_or_text(values, VALUE(PID), &thread->pid, &thread->pid_text);
@@ -304,15 +306,6 @@ static cprof_status find_track(cprof_chrome_tracks *tracks, const cprof_chrome_t
         tracks->last_track = *track + 1;
     }
     return status;
-}
-
-/* The track of an event: its process and thread, a missing one being 0. As the empty text is no text to a track, an empty
- * string becomes a blank. CPROF_NO_MEMORY. */
-static cprof_status track_of_event(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, uint32_t *track)
-{
-    cprof_chrome_thread thread;
-    cprof_status status = thread_of(tracks->values, event, &thread);
-    return status == CPROF_OK ? find_track(tracks, &thread, track) : status;
 }
 
 /* ---- lanes ---- */
@@ -495,7 +488,11 @@ cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cp
         return status;
     }
     row->end_ns = row->start_ns;
-    status = track_of_event(tracks, event, &row->track);
+    cprof_chrome_thread thread;
+    status = thread_of(values, event, &thread);
+    if (status == CPROF_OK) {
+        status = find_track(tracks, &thread, &row->track);
+    }
     if (status == CPROF_OK) {
         status = text_of_value(values, VALUE(NAME), &row->name);
     }

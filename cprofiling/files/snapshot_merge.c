@@ -386,13 +386,6 @@ enum {
 #define MAX_MS (0x1p63 / 1e6)
 #define COUNT_LIMIT CPROF_SNAPSHOT_KEY_COUNT_LIMIT
 
-static void place_extra(cprof_snapshot_key *key, cprof_buckets buckets)
-{
-    key->extra = (cprof_snapshot_resources *)(key + 1); /* aligned as the key itself */
-    key->extra->gpu_buckets = buckets;
-    clear_resources(key->extra);
-}
-
 cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room)
 {
     size_t extra_bytes = room->has_extra ? sizeof(cprof_snapshot_resources) : 0;
@@ -409,7 +402,9 @@ cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapsh
     key->sums = room->is_fractional ? (cprof_snapshot_sums *)tail : NULL;
     key->buckets = (cprof_buckets){counts, indices, room->filled};
     if (room->has_extra) {
-        place_extra(key, (cprof_buckets){counts + room->filled, indices + room->filled, room->gpu_filled});
+        key->extra = (cprof_snapshot_resources *)(key + 1); /* aligned as the key itself */
+        key->extra->gpu_buckets = (cprof_buckets){counts + room->filled, indices + room->filled, room->gpu_filled};
+        clear_resources(key->extra);
     }
     char *stage = (char *)key + bytes;
     char *node = stage + names.stage.length;
@@ -561,12 +556,6 @@ static bool set_shapes(cprof_snapshot_key *key, const cprof_shapes_view *shapes)
     return key->shapes != NULL;
 }
 
-static cprof_snapshot_key *destroyed(cprof_snapshot_key *key)
-{
-    cprof_snapshot_key_destroy(key);
-    return NULL;
-}
-
 cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
                                                   uint64_t taken_ns)
 {
@@ -580,11 +569,16 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
         all.gpu_times = (cprof_histogram_dense){figures->extra->gpu_counts, figures->extra->figures.gpu_rows};
     }
     cprof_snapshot_key *key = key_of_contents(names, &all);
-    if (key != NULL) {
-        set_figures(key, figures, taken_ns);
-        cprof_snapshot_key_complete(key);
+    if (key == NULL) {
+        return NULL;
     }
-    return key != NULL && set_shapes(key, figures->shapes) ? key : destroyed(key);
+    set_figures(key, figures, taken_ns);
+    cprof_snapshot_key_complete(key);
+    if (!set_shapes(key, figures->shapes)) {
+        cprof_snapshot_key_destroy(key);
+        return NULL;
+    }
+    return key;
 }
 
 /* Both are below 2^63; false when the sum is not. */
