@@ -426,30 +426,25 @@ static PyObject *snapshot_sources(PyObject *object, PyObject *Py_UNUSED(unused))
     return ext_convert_tuple(core_of(object)->source_count, nth_source, core_of(object)->sources);
 }
 
-PyDoc_STRVAR(merge_doc, "merge($type, /, snapshots)\n--\n\n"
-                        "One snapshot of the calls of all.\n\n"
-                        "snapshots: an iterable of at least one Snapshot, in any order, merged ones among them: the result is "
-                        "the same to the bit however\n"
-                        "    they are ordered and grouped. Those of one Profiler must be separated by resets.\n\n"
-                        "Counts, sums, extremes, percentiles and what follows from them are those of all calls together. The "
-                        "P-square median cannot be\n"
-                        "merged: median_ms is then p50_ms, from the histogram, within 1 %. last_ms is that of the snapshot "
-                        "that was taken last by the time\n"
-                        "of day, first_ms is known only where one snapshot has it. Keys come in the order of the smallest "
-                        "place that they have in a\n"
-                        "snapshot, then by stage and name.\n\n"
-                        "Raises TypeError for what is no Snapshot, ValueError for none at all and when two hold the same data, "
-                        "and OverflowError when a\n"
-                        "count exceeds 2**63-1.");
+PyDoc_STRVAR(merge_doc,
+             "merge($type, /, snapshots)\n--\n\n"
+             "One snapshot of the calls of all.\n\n"
+             "snapshots: an iterable of at least one Snapshot, in any order, merged ones among them: the result is\n"
+             "    the same to the bit in any order and grouping. Those of one Profiler must be separated by resets.\n\n"
+             "Counts, sums, extremes, percentiles and what follows from them are those of all calls together. The\n"
+             "P-square median cannot be merged: median_ms is then p50_ms, from the histogram, within 1 %. last_ms is\n"
+             "that of the snapshot taken last by the time of day, first_ms is known only where one snapshot has it.\n"
+             "Keys come in the order of their smallest place in a snapshot, then by stage and name.\n\n"
+             "Raises TypeError for what is no Snapshot, ValueError for none at all and when two hold the same data,\n"
+             "and OverflowError when a count exceeds 2**63-1.");
 
-PyDoc_STRVAR(from_bytes_doc, "from_bytes($type, /, data)\n--\n\n"
-                             "The snapshot that to_bytes() wrote, here or elsewhere.\n\n"
-                             "data: any bytes-like object. It may come from anywhere: nothing in it is run, and the memory "
-                             "taken is less than four times its\n"
-                             "    length.\n\n"
-                             "Raises FormatError, with the reason and the byte, when a bit is missing, changed or too much, or "
-                             "the schema version is another;\n"
-                             "TypeError for what is not bytes-like.");
+PyDoc_STRVAR(from_bytes_doc,
+             "from_bytes($type, /, data)\n--\n\n"
+             "The snapshot that to_bytes() wrote, here or elsewhere.\n\n"
+             "data: any bytes-like object. It may come from anywhere: nothing in it is run, and the memory taken is\n"
+             "    less than four times its length.\n\n"
+             "Raises FormatError, with the reason and the byte, when a bit is missing, changed or too much, or the\n"
+             "schema version is another; TypeError for what is not bytes-like.");
 
 static PyMethodDef snapshot_methods[] = {
     {"merge", EXT_METHOD(snapshot_merge), METH_VARARGS | METH_KEYWORDS | METH_CLASS, merge_doc},

@@ -70,15 +70,6 @@ static bool run(PyObject *program)
     return true;
 }
 
-/* When the code of a file has ended, the interpreter takes __file__ from the dict of __main__, which it holds by its module
- * only: where the program's module takes that one's place, somebody has to hold the dict to the end of the process. */
-static void keep_main(void)
-{
-    PyObject *main = PyImport_AddModule("__main__"); /* borrowed */
-    Py_XINCREF(main != NULL ? PyModule_GetDict(main) : NULL);
-    PyErr_Clear(); /* of the want of memory */
-}
-
 /* run_program(prepare, finish, *ignored) goes, with its first two arguments bound, into sys.excepthook, which the interpreter
  * calls when all Python frames are gone. prepare() tells what to run: the path of a file, as bytes, which is run as `python
  * path` does; a code object, which is run in __main__; or a callable. An exception of the program is shown as the interpreter
@@ -91,7 +82,11 @@ PyObject *ext_program_run(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     /* The hook that holds them may go when the program sets another one. */
     PyObject *prepare = Py_NewRef(args[0]), *finish = Py_NewRef(args[1]), *result = NULL;
     Py_LeaveRecursiveCall(); /* the call of this function, so that the program has as many calls as it would */
-    keep_main();
+    /* When the code of a file has ended, the interpreter takes __file__ from the dict of __main__, which only its module holds:
+     * where the program's module takes its place, the dict has to live to the end of the process. */
+    PyObject *main = PyImport_AddModule("__main__"); /* borrowed */
+    Py_XINCREF(main != NULL ? PyModule_GetDict(main) : NULL);
+    PyErr_Clear(); /* of the want of memory */
     PyObject *program = PyObject_CallNoArgs(prepare);
     bool succeeded = run(program);
     Py_XDECREF(program);
