@@ -176,7 +176,6 @@ static cprof_accum *find_or_add_table_lock_held(cprof_registry *registry, cprof_
             cprof_names_find(&registry->names, names) == CPROF_NAMES_ABSENT) {
             names.stage = overflow_name;
         }
-        names = names;
         index = cprof_names_find(&registry->names, names);
     }
     return index != CPROF_NAMES_ABSENT ? accum_at(registry, index) : add_key_table_lock_held(registry, names);
