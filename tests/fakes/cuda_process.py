@@ -115,7 +115,8 @@ def use_torch(devices: int = 2) -> FakeTorch:
 
 def stats(name: str = "node", of: Any = cp) -> cp.NodeProfilingStats:
     """The statistics of a node."""
-    return next(each for each in of.get_profiling_summary() if each.node_name == name)
+    summary: cp.ProfilingSummary = of.get_profiling_summary()
+    return next(each for each in summary if each.node_name == name)
 
 
 def finish(**counts: int) -> None:
