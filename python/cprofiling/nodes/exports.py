@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     import pandas as pd
     import polars as pl
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
-    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.report.view import View
 
 
@@ -239,15 +237,6 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
     from cprofiling.report import plots
 
     return plots.plot_histogram(histogram, ax)
-
-
-def shapes_from(rows: Sequence[Any], nodes: Sequence[NodeProfilingStats]) -> Sequence[ShapeStats]:
-    """Return calls by input signature, none in an interpreter that ends."""
-    with suppress(ImportError):
-        from cprofiling.nodes import input_shapes
-
-        return input_shapes.shapes_from(rows, nodes)
-    return ()
 
 
 def shapes_html(shapes: Sequence[ShapeStats]) -> str:

@@ -25,9 +25,9 @@ from cprofiling.nodes.decorators import (
 )
 from cprofiling.nodes.decorators import instrument as _instrument
 from cprofiling.nodes.decorators import profile_node as _profile_node
-from cprofiling.nodes.exports import shapes_from
 from cprofiling.nodes.graph import checked_edges
 from cprofiling.nodes.in_stage import wrap_in_stage
+from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
 from cprofiling.nodes.resource_columns import summary_text
 from cprofiling.nodes.snapshot import Snapshot

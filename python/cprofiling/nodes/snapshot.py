@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal.text import checked_text
 from cprofiling.nodes.buckets import spread
-from cprofiling.nodes.exports import Viewable, shapes_from
+from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import no_such_stage
 
