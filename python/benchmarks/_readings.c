@@ -1,7 +1,6 @@
 /* What one reading of a thread's counters costs, for each kind of counter: prints a line for each, its name, a tab, and the
    median ns per reading, or after an "x" why there is none. Linked with the core's perf*.c. */
 #define _GNU_SOURCE
-#include "cprofiling/base/alloc.h"
 #include "cprofiling/devices/counters.h"
 
 #include <stdio.h>
@@ -9,8 +8,6 @@
 #include <time.h>
 
 enum { ROUNDS = 25, READINGS = 2000 };
-
-const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system; /* as process.c has it, which is not linked */
 
 static const struct {
     const char *name;
@@ -42,7 +39,7 @@ static int by_value(const void *left, const void *right)
 static double reading_ns(unsigned counters)
 {
     double rounds[ROUNDS];
-    cprof_counters_reading reading;
+    cprof_counter_reading reading;
     for (int i = 0; i < ROUNDS; i++) {
         double start = now_ns();
         for (int j = 0; j < READINGS; j++) {
