@@ -58,9 +58,9 @@ def table_rows(output: str) -> dict[tuple[str, str], list[float]]:
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
     pytest.importorskip("sklearn")
-    from cprofiling.commands import digits
+    from cprofiling.commands import demo_pipeline
 
-    return digits
+    return demo_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_only_the_command_that_is_wanted_is_imported(arguments: list[str], own: 
 def test_demo_without_its_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "cprofiling.commands.digits", raising=False)
+    monkeypatch.delitem(sys.modules, "cprofiling.commands.demo_pipeline", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -202,8 +202,8 @@ def test_demo_without_its_packages(
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cprofiling.commands.digits", None)
-    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.commands\.digits"):
+    monkeypatch.setitem(sys.modules, "cprofiling.commands.demo_pipeline", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.commands\.demo_pipeline"):
         main.main(["demo"])
 
 

@@ -25,7 +25,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.na
 GRPC = {"google", "grpc", "grpc_health", "grpc_reflection"}
 # What may be imported at the top of a module, or of those of a package, that no others import at their own top.
 NEEDS: dict[str, set[str]] = {
-    "commands.digits": {"numpy", "scipy", "sklearn"},
+    "commands.demo_pipeline": {"numpy", "scipy", "sklearn"},
     "testing.gates.test_call": {"pytest"},
     "testing.gates.plugin": {"pytest"},
     "integrations.dask": {"distributed"},

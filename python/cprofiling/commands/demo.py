@@ -46,7 +46,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Run the demo and return its report. CommandError without scikit-learn."""
     try:
-        from cprofiling.commands.digits import run_demo
+        from cprofiling.commands.demo_pipeline import run_demo
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:
             raise
