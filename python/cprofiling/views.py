@@ -5,8 +5,8 @@ report as ``cprofiling.layers.get_timing_report`` returns it.
 """
 
 from cprofiling._internal.faces import adopt
-from cprofiling._internal.formats import Format
-from cprofiling.report.formats import FORMATS
+from cprofiling._internal.report_format import Format
+from cprofiling.report.format_list import FORMATS
 from cprofiling.report.view import View
 
 __all__ = ["FORMATS", "Format", "View"]

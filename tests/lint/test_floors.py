@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lint
 
 # Who names modules of ours in texts: the lists of formats and subcommands, and what is there only if it was asked for.
 LISTS = {
-    "python/cprofiling/report/formats.py": "the list of formats",
+    "python/cprofiling/report/format_list.py": "the list of formats",
     "python/cprofiling/commands/main.py": "what the environment may have had loaded",
 }
 MODULE = re.compile(r"cprofiling(\.\w+){2,}(:\w+)?")

@@ -23,7 +23,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.commands import main
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.monitoring import live_writer
-from cprofiling.report.formats import FORMATS
+from cprofiling.report.format_list import FORMATS
 from cprofiling.testing.gates import baseline
 from cprofiling.views import FORMATS as ALL_FORMATS
 from hostile_names import NAMES

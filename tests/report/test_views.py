@@ -29,7 +29,7 @@ from cprofiling.report import from_recording as views_recorded
 from cprofiling.report import tables
 from cprofiling.report.csv import text_of
 from cprofiling.report.document import Document, Node
-from cprofiling.report.formats import format_of
+from cprofiling.report.format_list import format_of
 from cprofiling.views import FORMATS, View
 from hostile_names import NAMES
 from recordings import NODE, RECORD, device, host, made

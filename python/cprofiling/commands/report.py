@@ -19,7 +19,7 @@ from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes import live_file
 from cprofiling.recording.result import Recording
 from cprofiling.recording.traces import reader
-from cprofiling.report.formats import FORMATS, find, format_of
+from cprofiling.report.format_list import FORMATS, find, format_of
 from cprofiling.report.view import View
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments
-from cprofiling._internal.formats import Format
 from cprofiling._internal.optional import imported, own_version
+from cprofiling._internal.report_format import Format
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.formats import Format
+from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import SEPARATING_OR_TURNING, shown_text
 from cprofiling.recording.dataframe import ROW, Numbers, event_rows, frame_columns
 from cprofiling.recording.result import Reports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.formats import Format
+from cprofiling._internal.report_format import Format
 
 if TYPE_CHECKING:
     from cprofiling.report.view import View

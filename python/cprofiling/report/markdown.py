@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.formats import Format
+from cprofiling._internal.report_format import Format
 from cprofiling._internal.tables import in_cell, literal, markdown_table
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.tables import cells, measured, node_section, shown

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.files import atomic_writer
-from cprofiling._internal.formats import Format
 from cprofiling._internal.optional import imported
+from cprofiling._internal.report_format import Format
 from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import ArrowTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.formats import Format
+from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import plain_table
 from cprofiling.nodes.resource_columns import beyond_text
 from cprofiling.nodes.snapshot import Snapshot

@@ -14,7 +14,7 @@ from cprofiling._internal.text import shown_value
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.recording.result import Reports
-from cprofiling.report import formats
+from cprofiling.report import format_list
 from cprofiling.report.against import compared, comparison_of
 from cprofiling.report.from_recording import of_recording, with_pictures
 from cprofiling.report.from_statistics import of_snapshot, of_summary
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from _typeshed import StrOrBytesPath
 
-    from cprofiling._internal.formats import Format
+    from cprofiling._internal.report_format import Format
     from cprofiling._internal.tables import Cell
     from cprofiling.analysis.comparison import TimingComparison
     from cprofiling.report.document import Document, Kind
@@ -91,7 +91,7 @@ class View:
     @property
     def formats(self) -> tuple[str, ...]:
         """The formats it can have, in the order of ``FORMATS``."""
-        found = {name: formats.find(name) for name in formats.FORMATS}
+        found = {name: format_list.find(name) for name in format_list.FORMATS}
         return tuple(name for name, each in found.items() if (each.compares if self.against else each.fits(self.of)))
 
     @cached_property
@@ -111,9 +111,11 @@ class View:
 
         Raises ValueError for a format that needs a file, does not fit, or is unknown.
         """
-        found = formats.find(kind)
+        found = format_list.find(kind)
         if found.needs_file:
-            arguments.choice("format", kind, [name for name in formats.FORMATS if not formats.find(name).needs_file])
+            arguments.choice(
+                "format", kind, [name for name in format_list.FORMATS if not format_list.find(name).needs_file]
+            )
         self._check(kind, found)
         return found.render(self)
 
@@ -127,8 +129,8 @@ class View:
         name = arguments.path("path", path)
         if os.path.isdir(name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        kind = formats.format_of(name, self.formats) if kind is None else kind
-        found = formats.find(kind)
+        kind = format_list.format_of(name, self.formats) if kind is None else kind
+        found = format_list.find(kind)
         self._check(kind, found)
         found.write(self, name)
 

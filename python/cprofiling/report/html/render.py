@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 import cprofiling
-from cprofiling._internal.formats import Format
 from cprofiling._internal.optional import imported
+from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.document import Document, Measurement

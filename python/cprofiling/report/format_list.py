@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.formats import Format
+from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import shown_value
 from cprofiling.recording.traces import chrome_writer
 
