@@ -140,7 +140,7 @@ def test_a_browser_shows_it_all(example: Any, plain: Any, tmp_path: Path, theme:
         page = browser.new_page(color_scheme=theme, viewport={"width": 1400, "height": 900})
         page.route(re.compile("^https?:"), lambda route: route.abort())  # what nbconvert's own template asks for
         page.goto(exported(example, tmp_path / "example.html", theme).as_uri())
-        tables = page.locator(".cprofiling-summary table")
+        tables = page.locator(".cprofiling-table table")
         assert tables.count() == 4
         assert all(tables.nth(place).is_visible() for place in range(4))
         assert "distances" in tables.first.inner_text()
@@ -148,7 +148,7 @@ def test_a_browser_shows_it_all(example: Any, plain: Any, tmp_path: Path, theme:
         assert len(sizes) == 4
         assert all(0 < shown <= natural for natural, shown in sizes)
         text, paper = page.evaluate(
-            "[getComputedStyle(document.querySelector('.cprofiling-summary td')).color,"
+            "[getComputedStyle(document.querySelector('.cprofiling-table td')).color,"
             " getComputedStyle(document.body).backgroundColor].map(each => each.match(/\\d+/g).slice(0, 3).map(Number))"
         )
         assert abs(sum(text) - sum(paper)) > 400, "the table can be read on this paper"
@@ -157,5 +157,5 @@ def test_a_browser_shows_it_all(example: Any, plain: Any, tmp_path: Path, theme:
         assert shown.count("No profiling data collected.") == 2
         assert shown.count('pip install "cprofiling[plot]"') == 4
         assert "7 samples" in page.locator("pre", has_text="samples").last.inner_text()
-        assert "<i>node</i>" in page.locator(".cprofiling-summary table").first.inner_text()
+        assert "<i>node</i>" in page.locator(".cprofiling-table table").first.inner_text()
         browser.close()

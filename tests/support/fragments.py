@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 DASH = "\N{EN DASH}"
 ALLOWED_TAGS = {
-    "div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "bdi", "span", "ul", "li", "p",
+    "div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "p",
 }  # fmt: skip
 ALLOWED_ATTRIBUTES = {"class", "title", "scope", "style", "aria-hidden"}
 HOSTILE_NAMES = [
@@ -63,7 +63,7 @@ class Fragment(HTMLParser):
             self.rows.append([])
         elif tag in ("th", "td"):
             self.rows[-1].append(Cell(tag, attributes))
-        elif tag == "li":
+        elif tag == "p":
             self.items.append("")
 
     def handle_endtag(self, tag: str) -> None:
@@ -72,9 +72,9 @@ class Fragment(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self.open_tags:
             assert data.strip() == ""
-        elif self.open_tags[-1] in ("th", "td", "bdi") and "tr" in self.open_tags:
+        elif self.open_tags[-1] in ("th", "td"):
             self.rows[-1][-1].text += data
-        elif "li" in self.open_tags:
+        elif "p" in self.open_tags:
             self.items[-1] += data
         else:
             tag = self.open_tags[-1]

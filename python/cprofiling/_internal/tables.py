@@ -30,13 +30,17 @@ _NOTHING = "There is nothing in it."
 _PLAIN = re.compile(r"[\w.:/()*=+,-](?:[\w.:/()*=+, -]*[\w.:/()*=+,-])?")
 # What may begin or end emphasis outside of them: an underscore but between letters, and each asterisk.
 _EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
-# Text and lines take the colour of the page around them.
+# Text and lines take the colour of the page around them; only the bars have one of their own, for light and for dark.
 _STYLE = """<style>
-.cprofiling-table { color: currentColor; overflow-x: auto; }
+.cprofiling-table { --cprofiling-bar: #4c78a8; color: currentColor; overflow-x: auto; }
+@media (prefers-color-scheme: dark) { .cprofiling-table { --cprofiling-bar: #8ab4e0; } }
 .cprofiling-table table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.cprofiling-table caption { text-align: left; font-weight: bold; padding: 0.3em 0; }
 .cprofiling-table th, .cprofiling-table td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
-.cprofiling-table th { border-bottom: 1px solid currentColor; }
+.cprofiling-table th, .cprofiling-table tbody tr:last-child td { border-bottom: 1px solid currentColor; }
 .cprofiling-table td.cprofiling-text { text-align: left; white-space: pre-wrap; }
+.cprofiling-bar { display: inline-block; width: 5em; height: 0.7em; margin-left: 0.5em; text-align: left; }
+.cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
 </style>"""
 
 _T = TypeVar("_T")
@@ -52,6 +56,18 @@ class Whole(str):
     """A text shown in full, however long."""
 
     __slots__ = ()
+
+
+class Bar(float):
+    """A share of 0 to 1, shown in percent with a bar in HTML."""
+
+    __slots__ = ()
+
+
+class Missing(NamedTuple):
+    """An unknown figure, with the reason as a tooltip in HTML."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -162,39 +178,59 @@ def literal(text: str) -> str:
 
 
 def html_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], notes: Iterable[str], row_limit: int | None = ROW_LIMIT
+    columns: Sequence[str | tuple[str, str]],
+    rows: Sequence[Sequence[object]],
+    notes: Iterable[str],
+    row_limit: int | None = ROW_LIMIT,
+    caption: str = "",
 ) -> str:
     """Return rows under headings as an HTML fragment, with the notes below.
 
     Args:
-        columns: The headings.
-        rows: The values; None where unknown.
+        columns: The headings, or pairs of heading and tooltip.
+        rows: The values; None or ``Missing`` where unknown.
         notes: Sentences below the table.
         row_limit: The most rows shown; a note counts the others. None shows all.
+        caption: The title of the table, if any.
 
     Returns:
         Well-formed HTML without scripts; everything in it is escaped, with control characters and surrogates as in text
         tables.
     """
-    head = "".join(f'<th scope="col">{escaped(column)}</th>' for column in columns)
+    headings = [(column, "") if isinstance(column, str) else column for column in columns]
+    head = "".join(f'<th scope="col"{_title(tip)}>{escaped(text)}</th>' for text, tip in headings)
     shown = rows if row_limit is None else rows[:row_limit]
-    lines = ['<div class="cprofiling-table">', _STYLE, "<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = ['<div class="cprofiling-table">', _STYLE, "<table>"]
+    lines += [f"<caption>{escaped(caption)}</caption>"] if caption else []
+    lines += [f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     lines += [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in shown]
-    notes = [escaped(note) for note in notes] or ([] if rows else [_NOTHING])
-    below = [f"<p>{note}</p>" for note in (*_missing(len(rows) - len(shown)), *notes)]
-    return "\n".join((*lines, "</tbody>", "</table>", *below, "</div>"))
+    notes = list(notes) or ([] if rows else [_NOTHING])
+    return "\n".join((*lines, "</tbody>", "</table>", *html_notes(_missing(len(rows) - len(shown)) + notes), "</div>"))
+
+
+def html_notes(notes: Iterable[str]) -> list[str]:
+    """Return each sentence as an escaped paragraph of HTML."""
+    return [f"<p>{escaped(note)}</p>" for note in notes]
 
 
 def html_list(title: str, paragraphs: Sequence[str], notes: Iterable[str]) -> str:
     """Return numbered paragraphs under a title as escaped HTML."""
     items = ["<br>".join(map(escaped, paragraph.split("\n"))) for paragraph in paragraphs]
     shown = ["<ol>", *(f"<li>{item}</li>" for item in items), "</ol>"] if items else []
-    return "\n".join((f"<p><b>{escaped(title)}</b></p>", *shown, *(f"<p>{escaped(note)}</p>" for note in notes)))
+    return "\n".join((f"<p><b>{escaped(title)}</b></p>", *shown, *html_notes(notes)))
+
+
+def _title(text: str) -> str:
+    return f' title="{escaped(text)}"' if text else ""
 
 
 def _html_cell(value: object) -> str:
-    if value is None:
-        return "<td>\N{EN DASH}</td>"
+    if value is None or isinstance(value, Missing):
+        return f"<td{_title(value.reason if value else '')}>\N{EN DASH}</td>"
+    if isinstance(value, Bar):
+        percent = f"{100 * value:.1f}%"
+        bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
+        return f"<td>{percent}{bar}</td>"
     if isinstance(value, str) and not isinstance(value, Shown):
         text = "\n".join(map(escaped, value.split("\n")))
         return f'<td class="cprofiling-text">{text}</td>'

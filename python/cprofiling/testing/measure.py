@@ -111,20 +111,12 @@ class Measurement:
         return warm_up.of_measurement(self)
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from cprofiling._internal.tables import Shown, html_table
 
-        def cell(text: str) -> str:
-            # bdi: the writing direction of a name cannot spread to the figures beside it
-            return f"<bdi>{escape(shown_text('text', text))}</bdi>"
-
-        rows = self._figures()
-        if self.outliers:
-            rows["outliers"] = self._format_outliers()
-        body = "".join(f'<tr><th scope="row">{label}</th><td>{cell(text)}</td></tr>' for label, text in rows.items())
-        caption = f"<caption>{cell(self.name)}: {cell(self._conditions())}</caption>"
-        items = "".join(f"<li>{cell(warning)}</li>" for warning in self.warnings)
-        notes = f"<p>Warnings</p><ul>{items}</ul>" if items else ""
-        return f'<div class="cprofiling-measurement"><table>{caption}<tbody>{body}</tbody></table>{notes}</div>'
+        rows = [(label, Shown(text)) for label, text in self._figures().items()]
+        rows += [("outliers", Shown(self._format_outliers()))] if self.outliers else []
+        notes = [f"Warning: {warning}" for warning in self.warnings]
+        return html_table(("Figure", "Value"), rows, notes, caption=f"{self.name}: {self._conditions()}")
 
     def _figures(self) -> dict[str, str]:
         labels = ("median", "mean", "std", "min", "p90", "p99", "max", "total")
