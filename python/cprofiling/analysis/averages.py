@@ -6,8 +6,10 @@ Times are those of ``torch.profiler`` where both have the same events.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.arguments import index_or_none
@@ -56,6 +58,7 @@ _GAP = "  "
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
 _SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 _NOTHING = "No events were recorded."
+_TOP_LEVEL = "Only rows at the top level are shown."
 _NO_WORK = "No row is work of the device: waits, annotations and ranges of profilers are no part of its total."
 
 
@@ -119,30 +122,13 @@ class KeyAverage:
         """The mean of ``device_time_total`` over the rows, in microseconds."""
         return self.device_time_total / self.count if self.count > 0 else 0.0
 
-    @property
-    def cuda_time(self) -> float:
-        """``device_time`` under its older name."""
-        return self.device_time
-
-    @property
-    def cuda_time_total(self) -> float:
-        """``device_time_total`` under its older name."""
-        return self.device_time_total
-
-    @property
-    def self_cuda_time_total(self) -> float:
-        """``self_device_time_total`` under its older name."""
-        return self.self_device_time_total
-
-    @property
-    def cuda_memory_usage(self) -> int:
-        """``device_memory_usage`` under its older name."""
-        return self.device_memory_usage
-
-    @property
-    def self_cuda_memory_usage(self) -> int:
-        """``self_device_memory_usage`` under its older name."""
-        return self.self_device_memory_usage
+    cuda_time = device_time
+    cuda_time_total, self_cuda_time_total, cuda_memory_usage, self_cuda_memory_usage = (
+        property(attrgetter(name), doc=f"``{name}`` under its older name.")
+        for name in (
+            "device_time_total", "self_device_time_total", "device_memory_usage", "self_device_memory_usage"
+        )
+    )  # fmt: skip
 
 
 class KeyAverages(list[KeyAverage]):
@@ -205,7 +191,7 @@ class KeyAverages(list[KeyAverage]):
         Raises TypeError unless ``row_limit`` and widths are integers, ValueError for a width below 1 and an unknown
         ``sort_by`` or ``time_unit``.
         """
-        rows = self if sort_by is None else sorted_by(self, sort_by)
+        rows = self if sort_by is None else _sorted(self, sort_by)
         if self and "memory" in (sort_by or "") and not self.has_memory:
             warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
         name_width = index_or_none("max_name_column_width", max_name_column_width, 1)
@@ -217,9 +203,7 @@ class KeyAverages(list[KeyAverage]):
         }
         if time_unit not in (None, *_UNITS):
             raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {shown_value(time_unit)}")
-        titles = [] if header is None else [header]
-        if top_level_events_only:
-            titles.append("Only rows at the top level are shown.")
+        titles = [*([] if header is None else [header]), *([_TOP_LEVEL] if top_level_events_only else [])]
         shown = first_rows([row for row in rows if row.is_top_level or not top_level_events_only], row_limit)
         return "".join(f"{line}\n" for line in _Table(rows, self, time_unit).lines(shown, titles, widths))
 
@@ -252,24 +236,13 @@ class KeyAverages(list[KeyAverage]):
         return html_table([heading for heading, *_ in table.columns], rows, table.footer())
 
 
-def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
-    """Return the averages by a figure, largest first.
-
-    Equal ones are sorted by the host's time.
-
-    Raises ValueError for an unknown figure.
-    """
+def _sorted(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
+    """Return the averages by a figure, largest first, equal ones by the host's time."""
     if sort_by not in SORT_KEYS:
         raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {sort_by!r}")
-    name = sort_by
-    for word in _DEVICE_WORDS:
-        name = name.replace(word, "device")
+    name = re.sub("|".join(_DEVICE_WORDS), "device", sort_by)
     on_host = name.replace("device", "cpu") if "time" in name else "cpu_time_total"
-    return sorted(
-        averages,
-        key=lambda average: (getattr(average, name), getattr(average, on_host), average.cpu_time_total),
-        reverse=True,
-    )
+    return sorted(averages, key=attrgetter(name, on_host, "cpu_time_total"), reverse=True)
 
 
 class _Table:
@@ -308,7 +281,7 @@ class _Table:
         if unit == "us":
             return self._time(value)
         if unit == "bytes":
-            return _size(value)
+            return next((f"{value / size:.2f} {name}" for size, name in _SIZES if abs(value) >= size), f"{value} B")
         return "\n".join(value) if figure == "stack" else str(value) if figure == "input_shapes" else value
 
     def lines(self, shown: Sequence[KeyAverage], titles: Sequence[str], limits: dict[str, int | None]) -> list[str]:
@@ -365,13 +338,6 @@ class _Table:
     def _time(self, time_us: float) -> str:
         unit = self._time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
         return f"{time_us / _UNITS[unit]:.3f}{unit}"
-
-
-def _size(size: int) -> str:
-    for unit, name in _SIZES:
-        if abs(size) >= unit:
-            return f"{size / unit:.2f} {name}"
-    return f"{size} B"
 
 
 def _cut(name: str, limit: int | None) -> str:
