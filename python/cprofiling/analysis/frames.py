@@ -24,7 +24,7 @@ from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.nodes.stats import ExecutionStage
 from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, column, drop_notes, grouped
+from cprofiling.recording.columns import column, drop_notes, grouped
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
@@ -243,11 +243,6 @@ class RecordedFrames:
         if self.skipped:
             notes.append(f"Left out: the first {counted(self.skipped, 'frame').removeprefix('1 ')}.")
         return [*notes, *drop_notes(recording)]
-
-
-def of_recording(recording: Recording, total_frames: object, frame: str | None, skip_first_n: int) -> FramesPerSecond:
-    """Return the frames per second of a recording."""
-    return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), total_frames)
 
 
 def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSecond:

@@ -10,11 +10,11 @@ from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import SUSPENDABLE
 from cprofiling._internal.text import counted
-from cprofiling.analysis.evidence import NS_PER_MS, Evidence
+from cprofiling.analysis.evidence import NS_PER_MS
 from cprofiling.analysis.frames import RecordedFrames
 from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import Recording, column, grouped
+from cprofiling.recording.columns import column, grouped
 from cprofiling.recording.tree import nodes_around
 
 
@@ -65,14 +65,9 @@ class _Gap(NamedTuple):
     row: int
 
 
-def gaps(recording: Recording, frame: str | None, least_ns: int, skip_first_n: int) -> Gaps:
-    """Return the gaps between the nodes of a recording."""
+def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
+    """Return the gaps in frames that are longer than ``least_ns``."""
     least = checked_count("least_ns", least_ns)
-    return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), least)
-
-
-def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
-    """Return the gaps in frames that are longer than ``least`` ns."""
     whole, known = _in_frames(found) if found.rows else _on_threads(found)
     by_pair = grouped((gap for gap in known if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
     evidence = found.evidence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cprofiling.analysis.averages import KeyAverages
     from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures, NodeKernel
     from cprofiling.analysis.findings.finding import Findings
-    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.frames import FramesPerSecond, RecordedFrames
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.inference_reports import Report, Summary
     from cprofiling.analysis.warm_up import WarmUp
@@ -39,6 +39,12 @@ class RecordingExports(Viewable):
     if TYPE_CHECKING:
 
         def _finished(self) -> Recording: ...
+
+    def _frames(self, frame: str | None, skip_first_n: int) -> RecordedFrames:
+        from cprofiling.analysis.evidence import Evidence
+        from cprofiling.analysis.frames import RecordedFrames
+
+        return RecordedFrames(Evidence(self._finished()), frame, skip_first_n)
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
@@ -248,7 +254,7 @@ class RecordingExports(Viewable):
         """
         from cprofiling.analysis import gaps
 
-        return gaps.gaps(self._finished(), frame, least_ns, skip_first_n)
+        return gaps.of_frames(self._frames(frame, skip_first_n), least_ns)
 
     def what_if(
         self,
@@ -275,7 +281,7 @@ class RecordingExports(Viewable):
         """
         from cprofiling.analysis import what_if
 
-        return what_if.of_recording(self._finished(), node, factor, edges, frame, skip_first_n)
+        return what_if.of_frames(self._frames(frame, skip_first_n), node, factor, edges)
 
     def frames_per_second(
         self,
@@ -296,7 +302,7 @@ class RecordingExports(Viewable):
         """
         from cprofiling.analysis import frames
 
-        return frames.of_recording(self._finished(), total_frames, frame, skip_first_n)
+        return frames.of_frames(self._frames(frame, skip_first_n), total_frames)
 
     def findings(self, baseline: RecordingExports | None = None) -> Findings:
         """Return bottlenecks with figures, advice and rows as evidence.
