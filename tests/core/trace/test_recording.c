@@ -16,7 +16,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OWNER = 7, THREADS = 8, DEPTH = 4, SMALL_RING = 1000, MANY_LABELS = CPROF_RECORDING_MAX_LABELS + 10 };
+enum {
+    OWNER = 7,
+    THREADS = 8,
+    DEPTH = 4,
+    SMALL_RING = 1000,
+    MANY_LABELS = CPROF_RECORDING_MAX_LABELS + 10,
+    NODES = 4,
+    LETTERS = 26,
+    MOST_ROWS = 10,
+    CUT = CPROF_ROW_CUT,
+    OPEN = CPROF_ROW_UNFINISHED,
+    STEPS = CPROF_ROW_SUSPENDABLE,
+};
 
 /* A column's value, also where the whole column is "none". */
 #define AT(table, column, row) ((table)->column != NULL ? (table)->column[row] : cprof_row_none.column)
@@ -25,7 +37,10 @@ enum { OWNER = 7, THREADS = 8, DEPTH = 4, SMALL_RING = 1000, MANY_LABELS = CPROF
 static uint64_t events_of_each = EVENTS_OF_EACH;
 static cprof_ticks now;
 static cprof_registry *registry;
-static cprof_accum *outer, *inner;
+static cprof_accum *nodes[NODES];
+static cprof_recording_session *playing; /* of the text */
+static cprof_span *played[LETTERS];
+static cprof_resumable suspendable[LETTERS];
 static cprof_thread *thread;
 static cprof_chain chain;
 
@@ -36,7 +51,7 @@ static cprof_ticks read_clock(void)
 
 static cprof_names key(const char *stage, const char *node)
 {
-    return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
+    return (cprof_names){cprof_name_of(stage), cprof_name_of(node)};
 }
 
 static void tear_down(void)
@@ -52,12 +67,14 @@ static void tear_down(void)
 
 static void set_up(void)
 {
+    static const char *const names[NODES] = {"a", "b", "c", "d"};
     tear_down();
     registry = cprof_registry_create(OWNER);
     CHECK(registry != NULL);
-    outer = cprof_registry_accum(registry, key("train", "outer"));
-    inner = cprof_registry_accum(registry, key("train", "inner"));
-    CHECK(outer != NULL && inner != NULL);
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = cprof_registry_accum(registry, key("train", names[i]));
+        CHECK(nodes[i] != NULL);
+    }
     thread = cprof_thread_get();
     chain = (cprof_chain){.top = NULL};
     now = 1000;
@@ -86,6 +103,11 @@ static cprof_table *finish(cprof_recording_session *session)
     return table;
 }
 
+static void drop(cprof_recording_session *session)
+{
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+}
+
 static cprof_span *open_node(cprof_accum *accum)
 {
     cprof_span *span = cprof_call_open(thread, &chain, accum, cprof_registry_state(registry), registry, accum);
@@ -93,16 +115,8 @@ static cprof_span *open_node(cprof_accum *accum)
     return span;
 }
 
-static cprof_span *open_label(const char *name)
-{
-    cprof_span *span = cprof_call_open(thread, &chain, NULL, cprof_registry_state(registry), NULL, name);
-    CHECK(span != NULL);
-    span->label = cprof_recording_label(atomic_load(&cprof_recording.serial), key("", name));
-    return span;
-}
-
 /* A record() as the layer above has it: without statistics, whatever is on. */
-static cprof_span *open_record(const char *name)
+static cprof_span *open_label(const char *name)
 {
     uint64_t state = cprof_registry_state(registry) & (CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
     cprof_span *span = cprof_call_open(thread, &chain, NULL, state, NULL, name);
@@ -117,18 +131,37 @@ static void close_span(cprof_span *span)
     cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
 }
 
-static void call(cprof_accum *accum)
+static void call_for(cprof_accum *accum, cprof_ticks ns)
 {
     cprof_span *span = open_node(accum);
-    now += 10;
+    now += ns;
     close_span(span);
+}
+
+static void call(cprof_accum *accum)
+{
+    call_for(accum, 10);
 }
 
 static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row, const char *expected)
 {
-    cprof_name text = cprof_table_string(table, texts != NULL ? texts[row] : 0);
-    return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
+    return cprof_name_is(cprof_table_string(table, texts != NULL ? texts[row] : 0), expected);
 }
+
+/* ---- Recordings as a text
+ *
+ * A word does something to the span of its letter: a to d are nodes, x to z labels, o is a span that is neither:
+ *
+ *   a( a) a! a~  opens it; closes it with success, with an error, cancelled
+ *   b10          opens it, lets 10 ns pass, and closes it
+ *   a[ a] a]~    begins a call that may be suspended; ends it with success, cancelled
+ *   a, a; a. a_  suspends it within a step or between two; continues it; gives it up
+ *   a% a" a#     mutes it; gives it a detail; discards it
+ *   ?5 a=5       notes that a call of key 5 begins; it was one of a, and is over
+ *
+ * A number lets so many ns pass; @100 is the time since the beginning. start, pause, resume, drop, end (which looks at the
+ * rows): of the recording. loud, quiet: whether a span would be recorded that is opened now.
+ */
 
 /* A row of a table. The first row begins at 0. */
 typedef struct {
@@ -137,56 +170,250 @@ typedef struct {
     int32_t parent; /* a row, or -1 */
     unsigned flags;
     cprof_ns suspended_ns;
+    cprof_outcome outcome;
 } expected_row;
 
-static void expect_rows(const cprof_table *table, const expected_row *rows, size_t count)
+static void check_rows(const cprof_table *table, const expected_row *rows)
 {
-    CHECK_EQUAL(table->count, count);
-    for (size_t i = 0; i < count; i++) {
+    size_t count = 0;
+    for (; count < MOST_ROWS && rows[count].name != NULL; count++) {
+        CHECK(table->count > count);
+        size_t i = count;
         int32_t parent = rows[i].parent;
+        bool is_node = rows[i].name[0] <= 'd';
         CHECK(has_text(table, table->name, i, rows[i].name));
+        CHECK(has_text(table, table->stage, i, is_node ? "train" : ""));
+        CHECK(has_text(table, table->cat, i, is_node ? "cpu_op" : "user_annotation"));
+        CHECK_EQUAL(table->kind[i], is_node ? CPROF_KIND_NODE : CPROF_KIND_RECORD);
         CHECK_EQUAL(table->start_ns[i] - table->start_ns[0], rows[i].start_ns);
         CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], rows[i].elapsed_ns);
         CHECK_EQUAL(AT(table, parent, i), parent);
         CHECK_EQUAL(AT(table, parent_span, i), parent < 0 ? 0 : table->span[parent]);
-        CHECK(parent < 0 || table->trace_low[i] == table->trace_low[parent]);
+        CHECK(table->span[i] != 0 && table->trace_low[i] != 0);
+        CHECK_EQUAL(table->trace_high[i], table->trace_high[0]);
+        CHECK(parent >= 0 ? table->trace_low[i] == table->trace_low[parent]
+                          : i == 0 || table->trace_low[i] != table->trace_low[0]);
         CHECK_EQUAL(AT(table, flags, i), rows[i].flags);
         CHECK_EQUAL(AT(table, suspended_ns, i), rows[i].suspended_ns);
-    }
-}
-
-#define EXPECT_ROWS(table, ...) \
-    expect_rows(table, (const expected_row[]){__VA_ARGS__}, COUNT_OF(((const expected_row[]){__VA_ARGS__})))
-
-TEST(what_an_event_says)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *first = open_node(outer);
-    now += 5;
-    cprof_span *label = open_label("load");
-    call(inner);
-    close_span(label);
-    now += 5;
-    cprof_call_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
-    call(inner);
-    cprof_table *table = finish(session);
-    EXPECT_ROWS(table, {"outer", 0, 20, -1, 0, 0}, {"load", 5, 10, 0, 0, 0}, {"inner", 5, 10, 1, 0, 0},
-                {"inner", 20, 10, -1, 0, 0});
-    CHECK_EQUAL(table->dropped, 0);
-    CHECK(has_text(table, table->stage, 0, "train") && has_text(table, table->stage, 1, ""));
-    CHECK(has_text(table, table->cat, 0, "cpu_op") && has_text(table, table->cat, 1, "user_annotation"));
-    CHECK_EQUAL(table->kind[0], CPROF_KIND_NODE);
-    CHECK_EQUAL(table->kind[1], CPROF_KIND_RECORD);
-    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_ERROR);
-    CHECK_EQUAL(AT(table, outcome, 1), CPROF_OUTCOME_SUCCESS);
-    CHECK(table->trace_low[3] != table->trace_low[0]);
-    CHECK_EQUAL(table->trace_high[3], table->trace_high[0]);
-    for (size_t i = 0; i < 4; i++) {
-        CHECK(table->span[i] != 0 && table->trace_low[i] != 0);
+        CHECK_EQUAL(AT(table, outcome, i), rows[i].outcome);
         CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
         CHECK_EQUAL(table->tracks[table->track[i]].pid, getpid());
     }
-    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).generation, 1); /* and nothing was counted */
+    CHECK_EQUAL(table->count, count);
+    CHECK_EQUAL(table->dropped, 0);
+}
+
+static bool play_whole_word(const char *word, const expected_row *rows)
+{
+    if (strcmp(word, "start") == 0) {
+        playing = start(100, false, false);
+    } else if (strcmp(word, "pause") == 0) {
+        cprof_recording_pause(playing);
+        CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_TRACE, 0);
+    } else if (strcmp(word, "resume") == 0) {
+        cprof_recording_resume(playing);
+    } else if (strcmp(word, "drop") == 0) {
+        drop(playing);
+        playing = NULL;
+    } else if (strcmp(word, "end") == 0) {
+        check_rows(finish(playing), rows);
+        playing = NULL;
+    } else if (strcmp(word, "loud") == 0 || strcmp(word, "quiet") == 0) {
+        CHECK(cprof_recording_is_muted(chain.top) == (word[0] == 'q'));
+    } else if (word[0] == '?') {
+        cprof_recording_note(thread, strtoll(word + 1, NULL, 10));
+    } else if (word[0] == '@') {
+        now = 1000 + strtoull(word + 1, NULL, 10);
+    } else if (strchr("0123456789", word[0]) != NULL) {
+        now += strtoull(word, NULL, 10);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void play_word(const char *word, const expected_row *rows)
+{
+    if (play_whole_word(word, rows)) {
+        return;
+    }
+    static const char *const labels[] = {"x", "y", "z"};
+    const struct cprof_recording_detail detail = {.stack = 1};
+    cprof_span **span = &played[word[0] - 'a'];
+    cprof_resumable *steps = &suspendable[word[0] - 'a'];
+    cprof_accum *accum = word[0] <= 'd' ? nodes[word[0] - 'a'] : NULL;
+    cprof_outcome outcome = strchr(word, '!') != NULL   ? CPROF_OUTCOME_ERROR
+                            : strchr(word, '~') != NULL ? CPROF_OUTCOME_CANCELLED
+                                                        : CPROF_OUTCOME_SUCCESS;
+    switch (word[1]) {
+    case '(':
+        *span = accum != NULL    ? open_node(accum)
+                : word[0] != 'o' ? open_label(labels[word[0] - 'x'])
+                                 : cprof_call_open(thread, &chain, NULL, 0, NULL, NULL);
+        break;
+    case ')':
+    case '!':
+    case '~':
+        cprof_call_close(thread, &chain, *span, outcome, false);
+        break;
+    case '[':
+        CHECK(cprof_call_resumable_begin(steps, thread, &chain, accum, cprof_registry_state(registry), registry));
+        break;
+    case ']':
+        cprof_call_resumable_end(steps, thread, &chain, outcome);
+        break;
+    case ',':
+    case ';':
+        cprof_call_resumable_suspend(steps, &chain, word[1] == ';');
+        break;
+    case '.':
+        cprof_call_resumable_continue(steps, &chain);
+        break;
+    case '_':
+        cprof_call_resumable_abandon(steps, thread, outcome);
+        break;
+    case '%':
+        cprof_recording_mute(*span);
+        CHECK(playing != NULL || (*span)->trace == 0);
+        break;
+    case '"':
+        cprof_recording_begin_detail(*span, &detail);
+        CHECK(((*span)->detail == NULL) == cprof_recording_is_muted(*span));
+        break;
+    case '#':
+        chain.top = (*span)->parent;
+        cprof_call_discard(*span);
+        CHECK((*span)->detail == NULL);
+        break;
+    case '=':
+        cprof_recording_end_noted(thread, strtoll(word + 2, NULL, 10), accum, cprof_chain_top(&chain));
+        break;
+    default:
+        CHECK(strchr("0123456789", word[1]) != NULL);
+        call_for(accum, strtoull(word + 1, NULL, 10));
+    }
+}
+
+/* Plays a text; words of labels only where `has_labels`. */
+static void play(const char *text, bool has_labels, const expected_row *rows)
+{
+    char words[300];
+    char *rest = NULL;
+    CHECK((size_t)snprintf(words, sizeof words, "%s", text) < sizeof words);
+    for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        if (has_labels || strchr("xyz", word[0]) == NULL) {
+            play_word(word, rows);
+        }
+    }
+}
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
+
+#define TOLD_LATER "@100 ?5 @110 b10 @130 x( @140 b10 @160 x) @165 ?4 @170 ?6 @180 b=6 @181 b=7 @185 y( @190 a=5 @195 y)"
+
+static const struct {
+    const char *what, *words;
+    expected_row rows[MOST_ROWS];
+} scenarios[] = {
+    {"nodes and labels",
+     "a( 5 x( b10 x) 5 a! b10 end",
+     {{"a", 0, 20, -1, .outcome = CPROF_OUTCOME_ERROR}, {"x", 5, 10, 0}, {"b", 5, 10, 1}, {"b", 20, 10, -1}}},
+    {"open before, inside and after a pause: each of the cases that pause() states",
+     "a( c( 10 pause pause 100 b10 c) d( resume resume 1000 d) b10 a) end",
+     {{"a", 0, 1130, -1}, {"c", 0, 10, 0, CUT}, {"b", 1120, 10, 0}}},
+    {"the end while paused", "a( 7 pause 1000 end a)", {{"a", 0, 7, -1, OPEN}}},
+    {"what is open at the end",
+     "a( x( b[ b; 50 end b_ x) a)",
+     {{"a", 0, 50, -1, OPEN}, {"x", 0, 50, 0, OPEN}, {"b", 0, 50, 1, OPEN | STEPS, 50}}},
+    {"to the next recording it is nothing", "a( x( c[ c; 50 drop start c. c] b10 x) a) end", {{"b", 0, 10, -1}}},
+    {"calls that are suspended, cancelled, given up, or nobody's",
+     "a[ 10 a; 100 b10 a. b10 a]~ c[ 3 c; 100 c_ b( b\" b# end",
+     {{"a", 0, 130, -1, STEPS, 110, CPROF_OUTCOME_CANCELLED}, {"b", 110, 10, -1}, {"b", 120, 10, 0}, {"c", 130, 3, -1, STEPS}}},
+    {"suspended calls are cut by a pause, and the end; what the second ran after the pause counts as run before",
+     "a[ 10 a, 100 b[ 10 b; 100 c[ 10 c; 100 a. 7 a; 50 pause 1000 a_ b. 3 b] resume end c_",
+     {{"a", 0, 387, -1, CUT | STEPS, 370}, {"b", 110, 277, -1, CUT | STEPS, 264}, {"c", 220, 1170, -1, OPEN | STEPS, 1160}}},
+    {"a suspended call that runs at the end",
+     "b( a[ a; 100 a. 10 end a] b)",
+     {{"b", 0, 110, -1, OPEN}, {"a", 0, 110, 0, OPEN | STEPS, 100}}},
+    {"one that ran on after the pause in which the recording ends",
+     "b( a[ a; 100 pause 5 a. 10 end a] b)",
+     {{"b", 0, 100, -1, OPEN}, {"a", 0, 100, 0, OPEN | STEPS, 100}}},
+    {"nothing is recorded inside a muted span", "x( x% x\" a( b10 a) x) b10 y( y% end y) a( a% a)", {{"b", 0, 10, -1}}},
+    {"what is muted, to the next recording it is not", "loud x( loud x% quiet o( quiet drop start loud o) x) end"},
+    {"calls that are told of when they are over; one before has nothing to do with the rest",
+     "b10 " TOLD_LATER " end",
+     {{"b", 0, 10, -1},
+      {"a", 100, 90, -1},
+      {"b", 110, 10, 1},
+      {"x", 130, 30, 1},
+      {"b", 140, 10, 3},
+      {"b", 170, 10, 1},
+      {"y", 185, 10, -1}}},
+    {"the same inside a label",
+     "b10 @50 z( " TOLD_LATER " z) end",
+     {{"b", 0, 10, -1},
+      {"z", 50, 145, -1},
+      {"a", 100, 90, 1},
+      {"b", 110, 10, 2},
+      {"x", 130, 30, 2},
+      {"b", 140, 10, 4},
+      {"b", 170, 10, 2},
+      {"y", 185, 10, 1}}},
+    {"such calls across a start, a pause, inside a muted span, and across the end",
+     "drop ?1 start @10 b=1 @100 ?1 @101 ?2 @110 pause @120 b=2 @130 ?3 resume @140 b=3 @150 a=1 x( x% @160 ?4 @170 b=4 x) "
+     "@180 ?5 end @190 b=5",
+     {{"a", 0, 50, -1}, {"b", 1, 9, 0, CUT}}},
+};
+
+TEST(scenarios)
+{
+    for (size_t i = 0; i < COUNT_OF(scenarios); i++) {
+        check_case = scenarios[i].what;
+        set_up();
+        playing = start(100, false, false);
+        play(scenarios[i].words, true, scenarios[i].rows);
+        CHECK(playing == NULL);
+        CHECK_EQUAL(cprof_epoch_present(&registry->epoch).generation, 1); /* and nothing was counted */
+    }
+}
+
+/* Labels may end before the node in which they began, or after it, in any order. */
+TEST(statistics_are_the_same_beside_a_recording)
+{
+    static const struct {
+        const char *words;
+        uint64_t self_unknown;
+    } orders[] = {
+        {"a( c( b10 x( y( b10 b10 y) b10 x) c) b10 a)", 0},       {"a( c( b10 x( y( b10 c) b10 x) b10 y) b10 a)", 0},
+        {"a( c( b10 x( y( b10 c) b10 y) b10 x) b10 a)", 0},       {"a( c[ b10 x( y( b10 c] b10 x) b10 y) b10 a)", 0},
+        {"a( c( b10 x( y( b10 d( c) d) b10 x) b10 y) b10 a)", 1},
+    };
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    cprof_figures figures[2][NODES] = {{{.count = 0}}};
+    uint64_t order;
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
+        check_case = orders[i].words;
+        for (int recorded = 0; recorded < 2; recorded++) {
+            set_up();
+            cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+            cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
+            play(orders[i].words, recorded, NULL);
+            for (int node = 0; node < NODES; node++) {
+                cprof_figures *found = &figures[recorded][node];
+                (void)cprof_accum_copy(nodes[node], 1, INT64_MAX, found, counts, &order, NULL);
+                CHECK_EQUAL(found->count, node == 1 ? 5 : node < 3 || i == 4);
+                CHECK_EQUAL(found->nested_ns, figures[0][node].nested_ns);
+                CHECK_EQUAL(found->self_unknown, figures[0][node].self_unknown);
+                CHECK(found->max_ms == figures[0][node].max_ms);
+            }
+            CHECK(i == 4 || figures[recorded][0].nested_ns == 50);
+            CHECK_EQUAL(figures[recorded][0].self_unknown, orders[i].self_unknown);
+            CHECK_EQUAL(figures[recorded][2].self_unknown, orders[i].self_unknown);
+            if (recorded) {
+                drop(session);
+            }
+        }
+    }
 }
 
 TEST(times_are_those_of_the_day)
@@ -194,26 +421,28 @@ TEST(times_are_those_of_the_day)
     struct timespec before;
     CHECK(clock_gettime(CLOCK_REALTIME, &before) == 0);
     cprof_recording_session *session = start(100, false, false);
-    call(inner);
+    call(nodes[0]);
     cprof_table *table = finish(session);
     int64_t since_ns = table->start_ns[0] - ((int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
     CHECK(since_ns >= -1000000 && since_ns < INT64_C(60000000000));
 }
 
+/* The oldest ones go, or the newest are not taken. Each takes as long as its number says. */
 static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
 {
     set_up();
     cprof_recording_session *session = start(capacity, drop_newest, false);
     for (uint64_t i = 0; i < made; i++) {
-        call(inner);
+        call_for(nodes[0], i + 1);
     }
     cprof_table *table = finish(session);
     uint64_t kept = made < capacity ? made : capacity;
+    uint64_t first = drop_newest ? 0 : made - kept;
     CHECK_EQUAL(table->count, kept);
     CHECK_EQUAL(table->dropped, made - kept);
-    cprof_ns first_ns = table->start_ns[0];
     for (size_t i = 0; i < kept; i++) {
-        CHECK_EQUAL(table->start_ns[i] - first_ns, 10 * i);
+        CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], first + i + 1);
+        CHECK(i == 0 || table->start_ns[i] == table->end_ns[i - 1]);
     }
 }
 
@@ -229,250 +458,12 @@ TEST(a_full_ring_says_what_is_missing)
     }
 }
 
-TEST(which_events_go)
+static void end_noted(int64_t call_key, cprof_accum *accum)
 {
-    for (int newest = 0; newest < 2; newest++) {
-        set_up();
-        cprof_recording_session *session = start(3, newest, false);
-        for (int i = 0; i < 5; i++) {
-            now = 1000 + (cprof_ticks)(i * i) * 100;
-            call(inner);
-        }
-        cprof_table *table = finish(session);
-        CHECK_EQUAL(table->count, 3);
-        CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], newest ? 400 : 1200);
-    }
-}
-
-/* Open before, inside and after: each of the cases that pause() states. */
-TEST(pausing)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *across = open_node(outer);
-    cprof_span *cut = open_node(outer);
-    now += 10;
-    cprof_recording_pause(session);
-    cprof_recording_pause(session);
-    now += 100;
-    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
-    call(inner);
-    close_span(cut);
-    cprof_span *late = open_node(inner);
-    cprof_recording_resume(session);
-    cprof_recording_resume(session);
-    now += 1000;
-    close_span(late);
-    call(inner);
-    close_span(across);
-    EXPECT_ROWS(finish(session), {"outer", 0, 1130, -1, 0, 0}, {"outer", 0, 10, 0, CPROF_ROW_CUT, 0},
-                {"inner", 1120, 10, 0, 0, 0});
-}
-
-TEST(the_end_while_paused)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *span = open_node(outer);
-    now += 7;
-    cprof_recording_pause(session);
-    now += 1000;
-    EXPECT_ROWS(finish(session), {"outer", 0, 7, -1, CPROF_ROW_UNFINISHED, 0});
-    close_span(span);
-}
-
-TEST(what_is_open_at_the_end)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *first = open_node(outer);
-    cprof_span *second = open_label("never seen before");
-    cprof_resumable call_object = {.span = NULL};
-    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, inner, cprof_registry_state(registry), registry));
-    cprof_call_resumable_suspend(&call_object, &chain, true);
-    now += 50;
-    cprof_table *table = finish(session);
-    EXPECT_ROWS(table, {"outer", 0, 50, -1, CPROF_ROW_UNFINISHED, 0}, {"never seen before", 0, 50, 0, CPROF_ROW_UNFINISHED, 0},
-                {"inner", 0, 50, 1, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 50});
-    for (size_t i = 0; i < 3; i++) {
-        CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
-    }
-    session = start(100, false, false); /* to the next recording they are nothing */
-    cprof_call_resumable_continue(&call_object, &chain);
-    cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    call(inner);
-    close_span(second);
-    close_span(first);
-    EXPECT_ROWS(finish(session), {"inner", 0, 10, -1, 0, 0});
-}
-
-TEST(suspended_calls)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_resumable call_object = {.span = NULL};
-    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
-    now += 10;
-    cprof_call_resumable_suspend(&call_object, &chain, true);
-    now += 100;
-    call(inner);
-    cprof_call_resumable_continue(&call_object, &chain);
-    call(inner);
-    cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_CANCELLED);
-    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
-    now += 3;
-    cprof_call_resumable_suspend(&call_object, &chain, true);
-    now += 100;
-    cprof_call_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
-    cprof_span *given_up = open_node(inner);
-    cprof_recording_begin_detail(given_up, &(struct cprof_recording_detail){.stack = 0});
-    CHECK(given_up->detail != NULL);
-    chain.top = given_up->parent;
-    cprof_call_discard(given_up);
-    CHECK(given_up->detail == NULL);
-    cprof_table *table = finish(session);
-    EXPECT_ROWS(table, {"outer", 0, 130, -1, CPROF_ROW_SUSPENDABLE, 110}, {"inner", 110, 10, -1, 0, 0},
-                {"inner", 120, 10, 0, 0, 0}, {"outer", 130, 3, -1, CPROF_ROW_SUSPENDABLE, 0});
-    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_CANCELLED);
-}
-
-/* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
-TEST(suspended_calls_that_are_cut)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_resumable calls[3];
-    for (int i = 0; i < 3; i++) {
-        CHECK(cprof_call_resumable_begin(&calls[i], thread, &chain, outer, cprof_registry_state(registry), registry));
-        now += 10;
-        cprof_call_resumable_suspend(&calls[i], &chain, i > 0);
-        now += 100;
-    }
-    cprof_call_resumable_continue(&calls[0], &chain);
-    now += 7;
-    cprof_call_resumable_suspend(&calls[0], &chain, true);
-    now += 50;
-    cprof_recording_pause(session);
-    now += 1000;
-    cprof_call_resumable_abandon(&calls[0], thread, CPROF_OUTCOME_SUCCESS);
-    cprof_call_resumable_continue(&calls[1], &chain);
-    now += 3;
-    cprof_call_resumable_end(&calls[1], thread, &chain, CPROF_OUTCOME_SUCCESS);
-    cprof_recording_resume(session);
-    cprof_table *table = finish(session);
-    cprof_call_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
-    /* what the second ran after the pause counts as run before */
-    EXPECT_ROWS(table, {"outer", 0, 387, -1, CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE, 370},
-                {"outer", 110, 277, -1, CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE, 264},
-                {"outer", 220, 1170, -1, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 1160});
-}
-
-/* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
-TEST(suspended_calls_that_run_on)
-{
-    for (int paused = 0; paused < 2; paused++) {
-        set_up();
-        cprof_recording_session *session = start(100, false, false);
-        cprof_resumable running;
-        cprof_span *plain = open_node(inner);
-        CHECK(cprof_call_resumable_begin(&running, thread, &chain, outer, cprof_registry_state(registry), registry));
-        cprof_call_resumable_suspend(&running, &chain, true);
-        now += 100;
-        if (paused) {
-            cprof_recording_pause(session);
-            now += 5;
-        }
-        cprof_call_resumable_continue(&running, &chain);
-        now += 10;
-        cprof_table *table = finish(session);
-        cprof_call_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
-        close_span(plain);
-        cprof_ns elapsed_ns = paused ? 100 : 110;
-        EXPECT_ROWS(table, {"inner", 0, elapsed_ns, -1, CPROF_ROW_UNFINISHED, 0},
-                    {"outer", 0, elapsed_ns, 0, CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE, 100});
-    }
-}
-
-TEST(nothing_inside_a_muted_span)
-{
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *warm = open_label("warm up");
-    cprof_recording_mute(warm);
-    struct cprof_recording_detail detail = {.stack = 1};
-    cprof_recording_begin_detail(warm, &detail);
-    CHECK(warm->detail == NULL);
-    cprof_span *first = open_node(outer);
-    call(inner);
-    close_span(first);
-    close_span(warm);
-    call(inner);
-    cprof_span *open = open_label("warm up");
-    cprof_recording_mute(open);
-    EXPECT_ROWS(finish(session), {"inner", 0, 10, -1, 0, 0});
-    close_span(open);
-    cprof_span *unrecorded = open_node(outer);
-    cprof_recording_mute(unrecorded);
-    CHECK_EQUAL(unrecorded->trace, 0);
-    close_span(unrecorded);
-}
-
-static void note_at(cprof_ticks tick, int64_t call_key)
-{
-    now = 1000 + tick;
-    cprof_recording_note(thread, call_key);
-}
-
-static void end_noted_at(cprof_ticks tick, int64_t call_key, cprof_accum *accum)
-{
-    now = 1000 + tick;
     cprof_recording_end_noted(thread, call_key, accum, cprof_chain_top(&chain));
 }
 
-TEST(calls_that_are_told_of_when_they_are_over)
-{
-    static const expected_row alone[] = {
-        {"inner", 0, 10, -1, 0, 0},  {"outer", 100, 90, -1, 0, 0}, {"inner", 110, 10, 1, 0, 0},   {"label", 130, 30, 1, 0, 0},
-        {"inner", 140, 10, 3, 0, 0}, {"inner", 170, 10, 1, 0, 0},  {"longer", 185, 10, -1, 0, 0},
-    };
-    static const expected_row inside[] = {
-        {"inner", 0, 10, -1, 0, 0},  {"around", 50, 145, -1, 0, 0}, {"outer", 100, 90, 1, 0, 0}, {"inner", 110, 10, 2, 0, 0},
-        {"label", 130, 30, 2, 0, 0}, {"inner", 140, 10, 4, 0, 0},   {"inner", 170, 10, 2, 0, 0}, {"longer", 185, 10, 1, 0, 0},
-    };
-    for (int rooted = 0; rooted < 2; rooted++) {
-        set_up();
-        cprof_recording_session *session = start(1000, false, false);
-        call(inner); /* before: has nothing to do with the rest */
-        now = 1000 + 50;
-        cprof_span *around = rooted ? open_label("around") : NULL;
-        note_at(100, 5);
-        now = 1000 + 110;
-        call(inner);
-        now = 1000 + 130;
-        cprof_span *label = open_label("label");
-        now = 1000 + 140;
-        call(inner);
-        now = 1000 + 160;
-        close_span(label);
-        note_at(165, 4);
-        note_at(170, 6);
-        end_noted_at(180, 6, inner);
-        end_noted_at(181, 7, inner);
-        now = 1000 + 185;
-        cprof_span *longer = open_label("longer");
-        end_noted_at(190, 5, outer);
-        now = 1000 + 195;
-        close_span(longer);
-        if (around != NULL) {
-            close_span(around);
-        }
-        cprof_table *table = finish(session);
-        if (rooted) {
-            expect_rows(table, inside, COUNT_OF(inside));
-        } else {
-            expect_rows(table, alone, COUNT_OF(alone));
-        }
-        size_t noted = rooted ? 2 : 1;
-        CHECK(has_text(table, table->stage, noted, "train"));
-        CHECK_EQUAL(table->kind[noted], CPROF_KIND_NODE);
-    }
-}
-
-/* They may be in other chunks of the ring, and the oldest of them gone. */
+/* The children of a call that is told of when it is over may be in other chunks of the ring, and the oldest of them gone. */
 TEST(many_children_of_such_a_call)
 {
     enum { CALLS = 200 };
@@ -481,17 +472,18 @@ TEST(many_children_of_such_a_call)
         for (int newest = 0; newest < 2; newest++) {
             set_up();
             cprof_recording_session *session = start(capacities[i], newest, false);
-            note_at(0, 1);
+            cprof_recording_note(thread, 1);
             for (int j = 0; j < CALLS; j++) {
-                call(inner);
+                call(nodes[1]);
             }
-            end_noted_at(10 * CALLS, 1, outer);
+            now = 1000 + 10 * CALLS;
+            end_noted(1, nodes[0]);
             cprof_table *table = finish(session);
             bool kept = !newest || capacities[i] > CALLS;
             CHECK_EQUAL(table->count, capacities[i] < CALLS + 1 ? (int64_t)capacities[i] : CALLS + 1);
             size_t outers = 0;
             for (size_t row = 0; row < table->count; row++) {
-                bool is_outer = has_text(table, table->name, row, "outer");
+                bool is_outer = has_text(table, table->name, row, "a");
                 outers += is_outer;
                 CHECK_EQUAL(table->parent[row] >= 0, kept && !is_outer);
             }
@@ -504,39 +496,14 @@ TEST(such_calls_that_nobody_tells_of)
 {
     cprof_recording_session *session = start(100, false, false);
     for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
-        note_at((cprof_ticks)i, i);
+        cprof_recording_note(thread, i);
     }
     for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
-        end_noted_at(1000, i, inner);
-        end_noted_at(1000, i, inner);
+        end_noted(i, nodes[1]);
+        end_noted(i, nodes[1]);
     }
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, CPROF_THREAD_NOTES);
-}
-
-TEST(such_calls_and_pauses)
-{
-    note_at(0, 1); /* nothing is recorded yet */
-    cprof_recording_session *session = start(100, false, false);
-    end_noted_at(10, 1, inner);
-    note_at(100, 1);
-    note_at(101, 2);
-    now = 1000 + 110;
-    cprof_recording_pause(session);
-    end_noted_at(120, 2, inner);
-    note_at(130, 3);
-    cprof_recording_resume(session);
-    end_noted_at(140, 3, inner);
-    end_noted_at(150, 1, outer);
-    cprof_span *warm = open_label("warm up");
-    cprof_recording_mute(warm);
-    note_at(160, 4);
-    end_noted_at(170, 4, inner);
-    close_span(warm);
-    note_at(180, 5);
-    cprof_table *table = finish(session);
-    end_noted_at(190, 5, inner);
-    EXPECT_ROWS(table, {"outer", 0, 50, -1, 0, 0}, {"inner", 1, 9, 0, CPROF_ROW_CUT, 0});
 }
 
 TEST(steps)
@@ -571,12 +538,12 @@ TEST(beyond_times)
     };
     cprof_memory after = {900, 2500, 50, 30};
     for (int i = 0; i < 2; i++) {
-        cprof_span *span = open_node(outer);
+        cprof_span *span = open_node(nodes[0]);
         cprof_recording_end_detail(span, &after); /* it has none */
         cprof_recording_begin_detail(span, &detail);
         now += 10;
         if (i == 0) {
-            call(inner);
+            call(nodes[1]);
             cprof_recording_end_detail(span, &after);
             close_span(span);
         }
@@ -618,7 +585,7 @@ TEST(one_at_a_time)
     CHECK_EQUAL(cprof_registry_state(foreign) & CPROF_FLAG_ALL, 0);
     cprof_registry_configure(later, CPROF_FLAG_STATS, 0, false);
     CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS | CPROF_FLAG_TRACE);
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    drop(session);
     CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS);
     cprof_registry_destroy(later);
     cprof_registry_destroy(foreign);
@@ -633,79 +600,6 @@ TEST(one_at_a_time)
     CHECK_EQUAL(cprof_recording_label(1, key("", "x")), 0);
 }
 
-enum { LABELS = 2 };
-
-/* When labels end that were entered inside a node: before it, or after it was left in one of these ways. */
-typedef enum { INSIDE, FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_ANOTHER_NODE, ORDERS } order;
-
-static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
-{
-    if (how == AS_A_CALL_IN_STEPS) {
-        cprof_call_resumable_end(steps, thread, &chain, CPROF_OUTCOME_SUCCESS);
-        return;
-    }
-    cprof_span *over = how == UNDER_ANOTHER_NODE ? open_node(inner) : NULL;
-    close_span(node);
-    if (over != NULL) {
-        close_span(over);
-    }
-}
-
-/* Calls before, between and after labels that may outlive the node. */
-static void call_around_labels(order how, bool recorded)
-{
-    cprof_span *labels[LABELS] = {NULL};
-    cprof_resumable steps = {.span = NULL};
-    cprof_span *node = NULL;
-    cprof_span *around = open_node(outer);
-    if (how == AS_A_CALL_IN_STEPS) {
-        CHECK(cprof_call_resumable_begin(&steps, thread, &chain, outer, cprof_registry_state(registry), registry));
-    } else {
-        node = open_node(outer);
-    }
-    call(inner);
-    for (int i = 0; recorded && i < LABELS; i++) {
-        labels[i] = open_record(i == 0 ? "first" : "second");
-    }
-    call(inner);
-    if (how != INSIDE) {
-        leave_node(how, node, &steps);
-    }
-    for (int i = 0; i < LABELS; i++) {
-        call(inner);
-        if (recorded) {
-            close_span(labels[how == INSIDE || how == FIRST_IN_LAST_OUT ? LABELS - 1 - i : i]);
-        }
-    }
-    if (how == INSIDE) {
-        leave_node(how, node, &steps);
-    }
-    call(inner);
-    close_span(around);
-}
-
-TEST(statistics_are_the_same_beside_a_recording)
-{
-    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_figures figures[2];
-    uint64_t place;
-    for (int how = 0; how < ORDERS; how++) {
-        for (int recorded = 0; recorded < 2; recorded++) {
-            set_up();
-            cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
-            cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
-            call_around_labels(how, recorded);
-            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &place, NULL), CPROF_OK);
-            CHECK(session == NULL || cprof_recording_finish(session, NULL, true) == CPROF_OK);
-            CHECK_EQUAL(figures[recorded].count, 2);
-            CHECK_EQUAL(figures[recorded].self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
-            CHECK_EQUAL(figures[recorded].nested_ns, figures[0].nested_ns);
-            CHECK(figures[recorded].max_ms == figures[0].max_ms);
-        }
-        CHECK(how != INSIDE || figures[0].nested_ns == 90);
-    }
-}
-
 /* Labels and texts that were asked for in one recording mean nothing in the next. */
 TEST(texts_of_an_earlier_recording)
 {
@@ -716,21 +610,21 @@ TEST(texts_of_an_earlier_recording)
         label = cprof_recording_label(serial, (cprof_names){{"", 0}, {(const char *)&i, sizeof i}});
     }
     struct cprof_recording_detail detail = {.serial = serial, .shapes = label, .types = label, .stack = label};
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    drop(session);
     session = start(100, false, true);
-    cprof_span *closed = open_record("closed");
+    cprof_span *closed = open_label("closed");
     cprof_recording_set_label(closed, serial, label);
-    cprof_span *node = open_node(outer);
+    cprof_span *node = open_node(nodes[0]);
     cprof_recording_begin_detail(node, &detail);
     close_span(node);
     close_span(closed);
-    cprof_span *open = open_record("open");
+    cprof_span *open = open_label("open");
     cprof_recording_set_label(open, serial, label);
     cprof_table *table = finish(session);
     close_span(open);
     CHECK_EQUAL(table->count, 1);
     CHECK_EQUAL(table->dropped, 2);
-    CHECK(has_text(table, table->name, 0, "outer"));
+    CHECK(has_text(table, table->name, 0, "a"));
     CHECK(table->shapes == NULL && table->types == NULL && table->stack == NULL);
 }
 
@@ -739,7 +633,7 @@ TEST(memory_at_an_end_that_nobody_saw)
 {
     cprof_recording_session *session = start(100, false, true);
     struct cprof_recording_detail detail = {.memory = {1000, 2000, 10, 20}};
-    cprof_span *span = open_node(outer);
+    cprof_span *span = open_node(nodes[0]);
     cprof_recording_begin_detail(span, &detail);
     close_span(span);
     cprof_table *table = finish(session);
@@ -748,30 +642,13 @@ TEST(memory_at_an_end_that_nobody_saw)
     CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
 }
 
-TEST(what_is_muted)
-{
-    CHECK(!cprof_recording_is_muted(NULL));
-    cprof_recording_session *session = start(100, false, false);
-    cprof_span *warm = open_record("warm up");
-    CHECK(!cprof_recording_is_muted(chain.top));
-    cprof_recording_mute(warm);
-    cprof_span *marker = cprof_call_open(thread, &chain, NULL, 0, NULL, NULL);
-    CHECK(cprof_recording_is_muted(warm) && cprof_recording_is_muted(marker));
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
-    session = start(100, false, false); /* to the next recording it is nothing */
-    CHECK(!cprof_recording_is_muted(marker));
-    close_span(marker);
-    close_span(warm);
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
-}
-
 /* A thread for which there is no memory loses its spans, which are counted. */
 TEST(spans_that_cannot_take_part)
 {
     cprof_recording_session *session = start(100, false, false);
     for (uint64_t nth = 1; nth <= 2; nth++) { /* the list of threads; the ring */
         fake_alloc_fail(nth);
-        call(inner);
+        call(nodes[1]);
         CHECK(fake_alloc_has_failed());
         fake_alloc_fail(0);
     }
@@ -780,9 +657,9 @@ TEST(spans_that_cannot_take_part)
     fake_alloc_fail(0);
     while (thread->trace.number < 16) { /* until that list is full */
         thread->trace.serial = 0;
-        call(inner);
+        call(nodes[1]);
     }
-    cprof_span *open = open_node(outer);
+    cprof_span *open = open_node(nodes[0]);
     thread->trace.serial = 0; /* as if another thread closed it */
     fake_alloc_fail(1);
     close_span(open);
@@ -804,7 +681,7 @@ TEST(every_allocation_may_fail)
         fake_alloc_fail(nth);
         if (cprof_recording_start(&options, &session) == CPROF_OK) {
             for (int i = 0; i < 200; i++) {
-                cprof_span *span = open_node(i % 2 == 0 ? outer : inner);
+                cprof_span *span = open_node(i % 2 == 0 ? nodes[0] : nodes[1]);
                 cprof_recording_begin_detail(span, &detail);
                 close_span(span);
             }
@@ -829,7 +706,7 @@ TEST(every_allocation_may_fail)
 TEST(a_child_has_no_part_in_it)
 {
     cprof_recording_session *session = start(100, false, false);
-    cprof_span *span = open_node(outer);
+    cprof_span *span = open_node(nodes[0]);
     IN_CHILD
     {
         CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
@@ -838,7 +715,7 @@ TEST(a_child_has_no_part_in_it)
         cprof_table *nothing = finish(session);
         CHECK_EQUAL(nothing->count, 0);
         cprof_recording_session *own = start(100, false, false);
-        call(inner);
+        call(nodes[1]);
         cprof_table *table = finish(own);
         CHECK_EQUAL(table->count, 1);
         CHECK_EQUAL(table->tracks[0].pid, getpid());
@@ -868,8 +745,8 @@ TEST(labels_have_a_limit)
     CHECK_EQUAL(cprof_recording_text(serial, cprof_name_of("17")), 18);
     CHECK_EQUAL(cprof_recording_text(serial, cprof_name_of("[[2, 3]]")), 0); /* it is JSON, and what stands for others is not */
     CHECK_EQUAL(cprof_recording_text(serial + 1, cprof_name_of("17")), 0);
-    call(outer);
-    cprof_span *open = open_node(inner);
+    call(nodes[0]);
+    cprof_span *open = open_node(nodes[1]);
     cprof_table *table = finish(session);
     close_span(open);
     CHECK_EQUAL(table->count, 2);
@@ -894,7 +771,7 @@ TEST(labels_have_so_many_bytes)
     CHECK_EQUAL(cprof_recording_label(serial, key("", "long")), ALL + 1);
     CHECK_EQUAL(cprof_recording_label(serial, key("", "longer")), ALL + 1);
     CHECK_EQUAL(cprof_recording_text(serial, (cprof_name){name, LABEL}), ALL - 1);
-    call(outer);
+    call(nodes[0]);
     cprof_table *table = finish(session);
     CHECK(table->count == 1 && has_text(table, table->name, 0, "__overflow__"));
     free(name);
@@ -904,12 +781,12 @@ TEST(labels_have_so_many_bytes)
 TEST(a_fork_while_others_write)
 {
     cprof_recording_session *session = start(100, false, true);
-    call(inner);
+    call(nodes[1]);
     atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
     IN_CHILD
     {
         uint64_t live = fake_alloc_live();
-        CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+        drop(session);
         CHECK_EQUAL(live - fake_alloc_live(), 5); /* session, threads, three of the labels; not the ring, nor what it has */
         _exit(0);
     }
@@ -928,7 +805,7 @@ static void nest(cprof_thread *self, cprof_chain *own)
     cprof_span *spans[DEPTH];
     bool recorded[DEPTH];
     for (int i = 0; i < DEPTH; i++) {
-        spans[i] = cprof_call_open(self, own, i % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
+        spans[i] = cprof_call_open(self, own, i % 2 == 0 ? nodes[0] : nodes[1], cprof_registry_state(registry), NULL, own);
         CHECK(spans[i] != NULL);
         recorded[i] = spans[i]->trace != 0;
     }
@@ -962,7 +839,7 @@ static void check_well_formed(const cprof_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
         CHECK(table->span[i] != 0 && table->end_ns[i] >= table->start_ns[i]);
-        CHECK(has_text(table, table->name, i, "outer") || has_text(table, table->name, i, "inner"));
+        CHECK(has_text(table, table->name, i, "a") || has_text(table, table->name, i, "b"));
         int32_t parent = table->parent[i];
         if (parent >= 0) {
             CHECK_EQUAL(AT(table, parent_span, i), table->span[parent]);
@@ -1022,18 +899,18 @@ TEST(ends_while_threads_go_on)
 TEST(a_thread_that_stopped_while_writing)
 {
     cprof_recording_session *session = start(100, false, false);
-    call(inner);
-    call(inner);
+    call(nodes[1]);
+    call(nodes[1]);
     atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 0);
     CHECK_EQUAL(table->dropped, 2);
     session = start(100, false, false);
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    drop(session);
     uint64_t live = fake_alloc_live();
     atomic_store(&thread->trace_mark, 0);
     session = start(100, false, false);
-    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    drop(session);
     CHECK(fake_alloc_live() < live); /* what was left to it is free */
 }
 
@@ -1052,7 +929,7 @@ WRAP_REAL(long, syscall, long number, long command, long flags, long cpu)
 static void record_one_call(void)
 {
     cprof_recording_session *session = start(100, false, false);
-    call(inner);
+    call(nodes[1]);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
 }
@@ -1067,7 +944,7 @@ TEST(without_membarrier)
     membarrier_error = 0;
     cprof_recording_session *session = start(100, false, false);
     atomic_store(&cprof_recording.fenced, false);
-    call(inner);
+    call(nodes[1]);
     membarrier_error = EPERM;
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
@@ -1079,7 +956,7 @@ TEST(without_membarrier)
 static void *call_once(void *number)
 {
     cprof_chain own = {.top = NULL};
-    cprof_span *span = cprof_call_open(cprof_thread_get(), &own, inner, cprof_registry_state(registry), NULL, number);
+    cprof_span *span = cprof_call_open(cprof_thread_get(), &own, nodes[1], cprof_registry_state(registry), NULL, number);
     CHECK(span != NULL);
     cprof_call_close(cprof_thread_get(), &own, span, CPROF_OUTCOME_SUCCESS, false);
     return NULL;
