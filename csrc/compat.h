@@ -126,6 +126,14 @@ static inline void ext_compat_restore_error(ext_compat_error error)
     PyErr_Restore(error.type, error.value, error.traceback);
 }
 
+/* Executes a statement, which uses no objects, with the GIL released. */
+#define EXT_WITHOUT_GIL(...)   \
+    do {                       \
+        Py_BEGIN_ALLOW_THREADS \
+        __VA_ARGS__;           \
+        Py_END_ALLOW_THREADS   \
+    } while (0)
+
 /* A function of other than two arguments, for a PyMethodDef whose flags say so. */
 #define EXT_METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

@@ -2,14 +2,14 @@
 
 static const char capsule_name[] = "cprofiling._core.watch";
 
-/* Called with the dead reference; `self` is the capsule that holds `data`, and in its context the function to call. Without
- * one, the watch was ended in the meantime: others may keep a reference, and call it, although we have let it go. */
-static PyObject *call_watcher(PyObject *self, PyObject *reference)
+/* Called with the dead reference; `self` is the capsule that has the entry as its context. Without one, the watch was ended in
+ * the meantime: others may keep a reference, and call it, although we have let it go. */
+static PyObject *call_watcher(PyObject *self, PyObject *Py_UNUSED(reference))
 {
-    (void)reference;
-    void *died = PyCapsule_GetContext(self);
-    if (died != NULL) {
-        ((void (*)(void *))died)(PyCapsule_GetPointer(self, capsule_name));
+    ext_weak *entry = PyCapsule_GetContext(self);
+    if (entry != NULL) {
+        (void)ext_ptrmap_take(entry->map, entry->object);
+        entry->drop(entry);
     }
     Py_RETURN_NONE;
 }
@@ -27,25 +27,25 @@ static PyObject *make_watch(PyObject *object, PyObject *capsule)
     return watch;
 }
 
-bool ext_weak_watch(PyObject *object, void (*died)(void *data), void *data, PyObject **watch)
+bool ext_weak_watch(ext_weak *entry, ext_ptrmap *map, PyObject *object, void (*drop)(void *entry))
 {
-    *watch = NULL;
+    *entry = (ext_weak){map, object, drop, NULL};
     if (!ext_compat_can_be_referenced(object)) {
         return true;
     }
-    PyObject *capsule = PyCapsule_New(data, capsule_name, NULL);
-    *watch = capsule != NULL ? make_watch(object, capsule) : NULL;
-    if (*watch != NULL) {
-        (void)PyCapsule_SetContext(capsule, (void *)died); /* fails for no capsule only */
+    PyObject *capsule = PyCapsule_New(entry, capsule_name, NULL);
+    entry->watch = capsule != NULL ? make_watch(object, capsule) : NULL;
+    if (entry->watch != NULL) {
+        (void)PyCapsule_SetContext(capsule, entry); /* fails for no capsule only */
     }
     Py_XDECREF(capsule);
-    return *watch != NULL;
+    return entry->watch != NULL;
 }
 
-void ext_weak_forget(PyObject **watch)
+void ext_weak_forget(ext_weak *entry)
 {
-    if (*watch != NULL) {
-        (void)PyCapsule_SetContext(PyTuple_GET_ITEM(*watch, 1), NULL);
-        Py_CLEAR(*watch);
+    if (entry->watch != NULL) {
+        (void)PyCapsule_SetContext(PyTuple_GET_ITEM(entry->watch, 1), NULL);
+        Py_CLEAR(entry->watch);
     }
 }

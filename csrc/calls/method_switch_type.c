@@ -12,26 +12,17 @@ typedef struct {
 } method_switch;
 
 typedef struct {
-    method_switch *owner; /* borrowed */
-    PyObject *instance;   /* borrowed, never followed */
-    PyObject *watch;      /* drops the entry when the instance dies; owned */
-    PyObject *wrapper;    /* owned */
-    bool binds;           /* the wrapper is called with the instance first */
+    ext_weak weak;     /* of the instance */
+    PyObject *wrapper; /* owned */
+    bool binds;        /* the wrapper is called with the instance first */
 } switch_entry;
 
 static void free_entry(void *data)
 {
     switch_entry *entry = data;
-    ext_weak_forget(&entry->watch);
+    ext_weak_forget(&entry->weak);
     Py_CLEAR(entry->wrapper);
     PyMem_Free(entry);
-}
-
-static void instance_died(void *data)
-{
-    switch_entry *entry = data;
-    (void)ext_ptrmap_take(&entry->owner->instances, entry->instance);
-    free_entry(entry);
 }
 
 static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -87,12 +78,10 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
         PyErr_NoMemory();
         return false;
     }
-    entry->owner = self;
-    entry->instance = instance;
     entry->wrapper = Py_NewRef(wrapper);
     entry->binds = binds;
-    bool watched = ext_weak_watch(instance, instance_died, entry, &entry->watch);
-    if (watched && entry->watch == NULL) {
+    bool watched = ext_weak_watch(&entry->weak, &self->instances, instance, free_entry);
+    if (watched && entry->weak.watch == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
     } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {
         return true;

@@ -6,17 +6,15 @@
 
 /* Owned by the node's table; goes when the instance does. */
 typedef struct {
+    ext_weak weak;
     ext_key key;
-    PyObject *watch;    /* drops this when the instance dies; owned */
-    PyObject *instance; /* borrowed, never followed */
-    ext_node *node;
 } ext_instance_key;
 
 static void free_instance_key(void *data)
 {
     ext_instance_key *instance = data;
     ext_key_clear(&instance->key);
-    ext_weak_forget(&instance->watch);
+    ext_weak_forget(&instance->weak);
     PyMem_Free(instance);
 }
 
@@ -170,13 +168,6 @@ static PyObject *ask_for_name(ext_node *node, PyObject *first)
     return name;
 }
 
-static void instance_died(void *data)
-{
-    ext_instance_key *instance = data;
-    (void)ext_ptrmap_take(&instance->node->instance_keys, instance->instance);
-    free_instance_key(instance);
-}
-
 /* Remembers the name of an instance. NULL without an exception when the instance cannot be told again, or with one. */
 static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
 {
@@ -186,9 +177,7 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
         return NULL;
     }
     instance->key.name = Py_NewRef(name);
-    instance->node = node;
-    instance->instance = first;
-    if (!ext_weak_watch(first, instance_died, instance, &instance->watch) || instance->watch == NULL ||
+    if (!ext_weak_watch(&instance->weak, &node->instance_keys, first, free_instance_key) || instance->weak.watch == NULL ||
         !ext_ptrmap_add(&node->instance_keys, first, instance)) {
         free_instance_key(instance);
         return NULL;

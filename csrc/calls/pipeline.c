@@ -1,12 +1,10 @@
 #include "csrc/calls/pipeline.h"
 
-#include "csrc/weak.h"
-
 static void free_pair(void *data)
 {
     ext_pipeline *pair = data;
     if (pair != NULL) {
-        ext_weak_forget(&pair->watch);
+        ext_weak_forget(&pair->weak);
         Py_CLEAR(pair->profiler);
         PyMem_Free(pair);
     }
@@ -20,12 +18,6 @@ void ext_pipeline_forget(ext_state *state, PyObject *pipeline)
 void ext_pipeline_clear(ext_state *state)
 {
     ext_ptrmap_clear(&state->pipelines, free_pair);
-}
-
-static void pipeline_died(void *data)
-{
-    ext_pipeline *pair = data;
-    ext_pipeline_forget(pair->state, pair->instance);
 }
 
 static ext_profiler *make_profiler(ext_state *state)
@@ -59,10 +51,8 @@ static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
         PyErr_NoMemory();
         return NULL;
     }
-    pair->state = state;
-    pair->instance = pipeline;
     pair->profiler = make_profiler(state);
-    if (pair->profiler == NULL || !ext_weak_watch(pipeline, pipeline_died, pair, &pair->watch)) {
+    if (pair->profiler == NULL || !ext_weak_watch(&pair->weak, &state->pipelines, pipeline, free_pair)) {
         free_pair(pair);
         return NULL;
     }

@@ -7,12 +7,11 @@
 #define EXT_PIPELINE_H
 
 #include "csrc/profiler.h"
+#include "csrc/weak.h"
 
 typedef struct {
+    ext_weak weak;          /* of the pipeline */
     ext_profiler *profiler; /* owned */
-    PyObject *watch;        /* ends the pair when the pipeline dies; NULL when the class takes no weak references. Owned */
-    PyObject *instance;     /* the pipeline: borrowed, never followed */
-    ext_state *state;
 } ext_pipeline;
 
 /* Whether `object` is a pipeline; *profiler is its Profiler, borrowed, or NULL as long as it was never asked for. */

@@ -9,11 +9,9 @@
 /* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have
  * not returned keep the context. */
 typedef struct ext_parked {
-    cprof_chain chain; /* first: it is found by that, too */
-    PyObject *watch;   /* of the context; owned */
-    PyObject *context; /* borrowed, never followed */
-    PyObject *held;    /* the context; owned, or NULL */
-    ext_view *view;
+    ext_weak weak; /* of the context */
+    cprof_chain chain;
+    PyObject *held; /* the context; owned, or NULL */
 } ext_parked;
 
 void ext_view_drop_spans(cprof_span **top, cprof_span *base)
@@ -43,7 +41,7 @@ static void free_parked(void *data)
     if (parked != NULL) {
         PyObject *held = parked->held;
         drop_chain(&parked->chain);
-        ext_weak_forget(&parked->watch);
+        ext_weak_forget(&parked->weak);
         PyMem_Free(parked);
         Py_XDECREF(held);
     }
@@ -51,9 +49,7 @@ static void free_parked(void *data)
 
 static void context_died(void *data)
 {
-    ext_parked *parked = data;
-    (void)ext_ptrmap_take(&parked->view->parked, parked->context);
-    free_parked(parked);
+    free_parked(data);
     cprof_probe_settle();
 }
 
@@ -171,8 +167,7 @@ static bool make_known(ext_view *view)
         return false;
     }
     PyObject *task = Py_NewRef(view->task);
-    *parked = (ext_parked){.context = task, .view = view};
-    bool made = ext_weak_watch(task, context_died, parked, &parked->watch);
+    bool made = ext_weak_watch(&parked->weak, &view->parked, task, context_died);
     if (made && view->known == NULL && view->task == task) {
         view->known = parked;
     } else {
@@ -371,8 +366,8 @@ void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
     if (chain == &view->chain || cprof_chain_busy(chain)) {
         return;
     }
-    ext_parked *parked = (ext_parked *)chain;
-    (void)ext_ptrmap_take(&view->parked, parked->context);
+    ext_parked *parked = (ext_parked *)((char *)chain - offsetof(ext_parked, chain));
+    (void)ext_ptrmap_take(&view->parked, parked->weak.object);
     free_parked(parked);
 }
 

@@ -14,9 +14,7 @@
 bool ext_probe_see_cuda(ext_profiler *profiler)
 {
     if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
-        Py_BEGIN_ALLOW_THREADS
-        profiler->has_cuda = cprof_wait_probe();
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL(profiler->has_cuda = cprof_wait_probe());
         if (!profiler->has_cuda) {
             cprof_probe_begin_rest(&profiler->cuda_rest);
         }
@@ -38,9 +36,7 @@ static void announce_launches(ext_profiler *profiler)
 
 static void release_launches(void)
 {
-    Py_BEGIN_ALLOW_THREADS
-    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(cprof_cupti_stop(CPROF_CUPTI_COUNTS));
 }
 
 /* Others may come here meanwhile: they leave the start to this thread, and only say what they want. */
@@ -284,9 +280,7 @@ static bool ask_for_place_after(ext_state *state, const ending *call, const ext_
 static cprof_probe_memory whole_device(void)
 {
     cprof_probe_memory memory;
-    Py_BEGIN_ALLOW_THREADS
-    memory = cprof_probe_device_memory();
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(memory = cprof_probe_device_memory());
     return memory;
 }
 
@@ -369,9 +363,7 @@ cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint6
         ext_shape_look(state, probe, args + own, count - own);
     }
     if (cprof_probe_is_for_capture(probe)) {
-        Py_BEGIN_ALLOW_THREADS
-        cprof_probe_begin_capture(probe);
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL(cprof_probe_begin_capture(probe));
     }
     if (profiler->seeks_cuda && ext_probe_see_cuda(profiler)) {
         ext_probe_want_launches(profiler, true);
@@ -416,9 +408,7 @@ static void ask_after(ext_state *state, const ending *call, ext_profiler *profil
 static void end_capture(ext_state *state, const ending *call)
 {
     if (call->probe->captures) {
-        Py_BEGIN_ALLOW_THREADS
-        cprof_probe_end_capture(call->probe);
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL(cprof_probe_end_capture(call->probe));
     }
     if (state->capturing && !cprof_capture_is_set()) {
         state->capturing = false;

@@ -11,11 +11,9 @@ enum { MOST_DIMENSIONS = 64, MOST_DTYPES = 128, DTYPE_CHARACTERS = 64, END = siz
 typedef enum { IS_NOTHING, IS_TENSOR, IS_TUPLE, IS_LIST, IS_DICT, IS_RECORD } shape_kind;
 
 typedef struct {
+    ext_weak weak;
     shape_kind kind;
-    PyObject *fields;   /* of a dataclass: a tuple of their names; owned */
-    PyObject *watch;    /* drops this when the type dies; owned */
-    PyTypeObject *type; /* borrowed, never followed */
-    ext_state *state;
+    PyObject *fields; /* of a dataclass: a tuple of their names; owned */
 } shape_type;
 
 typedef struct {
@@ -47,16 +45,9 @@ static PyObject *ask(PyObject *object, PyObject *name)
 static void free_type(void *data)
 {
     shape_type *known = data;
-    ext_weak_forget(&known->watch);
+    ext_weak_forget(&known->weak);
     Py_CLEAR(known->fields);
     PyMem_Free(known);
-}
-
-static void type_died(void *data)
-{
-    shape_type *known = data;
-    (void)ext_ptrmap_take(&known->state->shape_types, known->type);
-    free_type(known);
 }
 
 /* An attribute of the class itself, whatever its metaclass may say. */
@@ -115,9 +106,10 @@ static void remember_type(ext_state *state, PyTypeObject *type, shape_kind kind,
         Py_XDECREF(fields);
         return;
     }
-    *known = (shape_type){kind, fields, NULL, type, state};
+    *known = (shape_type){.kind = kind, .fields = fields};
     bool is_static = !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE);
-    bool is_watched = !is_static && ext_weak_watch((PyObject *)type, type_died, known, &known->watch) && known->watch != NULL;
+    bool is_watched = !is_static && ext_weak_watch(&known->weak, &state->shape_types, (PyObject *)type, free_type) &&
+                      known->weak.watch != NULL;
     bool is_new = state->serial != 0 && ext_ptrmap_get(&state->shape_types, type) == NULL; /* others may have run */
     if (!is_new || !(is_static || is_watched) || !ext_ptrmap_add(&state->shape_types, type, known)) {
         ext_state_forget_error();

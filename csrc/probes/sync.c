@@ -25,9 +25,7 @@ static int cuda_device(ext_state *state, PyObject *const *args, size_t nargs, Py
     if (state->device_finder == NULL) {
         return EXT_SYNC_NONE;
     }
-    Py_BEGIN_ALLOW_THREADS
-    in_use = cprof_wait_probe();
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(in_use = cprof_wait_probe());
     if (!in_use) {
         return EXT_SYNC_NONE;
     }
@@ -93,9 +91,7 @@ static bool wait_for_cuda(ext_state *state, int device)
     }
     uint64_t stream = stream_of(state, device);
     int outcome;
-    Py_BEGIN_ALLOW_THREADS
-    outcome = cprof_wait_synchronize(device, stream);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(outcome = cprof_wait_synchronize(device, stream));
     return outcome == CPROF_GPU_WAITED;
 }
 

@@ -8,26 +8,20 @@
 static PyObject *start_trace(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     bool is_on;
-    Py_BEGIN_ALLOW_THREADS
-    is_on = cprof_cupti_start(CPROF_CUPTI_TRACE);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(is_on = cprof_cupti_start(CPROF_CUPTI_TRACE));
     return PyBool_FromLong(is_on);
 }
 
 static PyObject *stop_trace(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    Py_BEGIN_ALLOW_THREADS
-    cprof_cupti_stop(CPROF_CUPTI_TRACE);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(cprof_cupti_stop(CPROF_CUPTI_TRACE));
     Py_RETURN_NONE;
 }
 
 static cprof_status collect(cprof_table *table)
 {
     cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_cupti_collect(table);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_cupti_collect(table));
     return status;
 }
 
@@ -70,9 +64,7 @@ static PyObject *set_folders(PyObject *Py_UNUSED(module), PyObject *folders)
         }
     }
     bool is_set;
-    Py_BEGIN_ALLOW_THREADS
-    is_set = cprof_cupti_set_folders(paths, count);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(is_set = cprof_cupti_set_folders(paths, count));
     return is_set ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 

@@ -62,9 +62,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     options.synchronizes = synchronizes;
     options.details = describer != Py_None || memory || device_memory != Py_None;
     cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_recording_start(&options, &self->session);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_recording_start(&options, &self->session));
     if (status != CPROF_OK) {
         Py_DECREF(self);
         return refuse_start(status, capacity);

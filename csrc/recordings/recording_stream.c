@@ -161,9 +161,7 @@ static PyObject *make_capsule(const ext_recording *self, const cprof_arrow_extra
 {
     cprof_arrow_stream stream;
     cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_arrow_table_open(self->table, extras, &stream);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_arrow_table_open(self->table, extras, &stream));
     if (status == CPROF_OUT_OF_RANGE) {
         PyErr_SetString(PyExc_ValueError, "spans must be numbers of rows, or -1");
         return NULL;

@@ -76,9 +76,7 @@ static PyObject *recording_finish(PyObject *object, PyObject *Py_UNUSED(unused))
     }
     cprof_status status;
     self->phase = EXT_RECORDING_BUSY;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_table_finish(self->table);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_table_finish(self->table));
     self->phase = status == CPROF_OK ? EXT_RECORDING_FINISHED : EXT_RECORDING_OPEN;
     if (status != CPROF_OK) {
         return ext_convert_status(status, "finishing a recording");

@@ -43,9 +43,7 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     plan.errors = &state->internal_errors;
     cprof_live *live = NULL;
     int error;
-    Py_BEGIN_ALLOW_THREADS
-    error = cprof_live_open(&plan, &live);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(error = cprof_live_open(&plan, &live));
     self->live = live;
     if (error != 0) {
         Py_DECREF(self);
@@ -130,9 +128,7 @@ static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
     self->live = NULL;
     if (live != NULL) {
         cprof_live_state state;
-        Py_BEGIN_ALLOW_THREADS
-        cprof_live_stop(live, &state);
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL(cprof_live_stop(live, &state));
         cprof_live_close(live);
         self->heard = state;
     }
@@ -146,9 +142,7 @@ static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
     if (live != NULL) {
         cprof_live_state state;
         cprof_live_hold(live); /* with the GIL: it is not closed from here on */
-        Py_BEGIN_ALLOW_THREADS
-        cprof_live_commit(live, &state);
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL(cprof_live_commit(live, &state));
         self->heard = state;
     }
     return state_of(self);

@@ -152,9 +152,7 @@ static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
     bool gathered = false;
     if (asked->flags != 0 && !asked->resets && asked->skips != skips) {
         cprof_generation epoch;
-        Py_BEGIN_ALLOW_THREADS(void)
-        cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
-        Py_END_ALLOW_THREADS
+        EXT_WITHOUT_GIL((void)cprof_registry_visit(self->registry, end_visit, &gathered, &epoch));
     }
     if (!gathered) {
         return true;
@@ -221,9 +219,8 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (asked.flags & CPROF_FLAG_LAUNCHES) != 0);
     uint64_t generation = generation_of(self);
-    Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
-    cprof_registry_configure(self->registry, asked.flags, asked.skips, asked.resets);
-    Py_END_ALLOW_THREADS
+    /* A reader may have to be waited for. */
+    EXT_WITHOUT_GIL(cprof_registry_configure(self->registry, asked.flags, asked.skips, asked.resets));
     if (generation_of(self) != generation) {
         Py_CLEAR(self->device_note); /* of calls that were discarded */
     }
@@ -240,9 +237,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
 static PyObject *profiler_reset_profiling(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
-    Py_BEGIN_ALLOW_THREADS
-    cprof_registry_reset(self->registry);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(cprof_registry_reset(self->registry));
     Py_CLEAR(self->device_note);
     self->stages_before = self->state->stage_entries;
     Py_RETURN_NONE;

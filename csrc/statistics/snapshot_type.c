@@ -66,9 +66,7 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
     };
     cprof_snapshot *snapshot;
     cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot));
     PyMem_Free(names);
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
 }
@@ -131,9 +129,7 @@ static PyObject *merge(PyObject *type, const cprof_snapshot *const *snapshots, s
     cprof_snapshot *merged = NULL;
     cprof_snapshot_clash clash;
     cprof_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_snapshot_merge(snapshots, count, &merged, &clash);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_snapshot_merge(snapshots, count, &merged, &clash));
     return status == CPROF_OK ? wrap(type, merged) : refuse_merge(status, &clash);
 }
 
@@ -197,9 +193,7 @@ static PyObject *decode(PyObject *type, ext_state *state, PyObject *bytes)
     cprof_status status;
     const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(bytes);
     size_t size = (size_t)PyBytes_GET_SIZE(bytes);
-    Py_BEGIN_ALLOW_THREADS
-    status = cprof_snapshot_decode(data, size, &snapshot, &fault);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(status = cprof_snapshot_decode(data, size, &snapshot, &fault));
     if (status == CPROF_BAD_FORMAT) {
         PyErr_SetString(state->format_error, fault.text);
         return NULL;

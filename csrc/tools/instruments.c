@@ -16,9 +16,7 @@ static PyObject *ask(teller tell)
 {
     char text[TEXT_SIZE];
     bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = tell(text, sizeof text);
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(any = tell(text, sizeof text));
     return any ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : Py_NewRef(Py_None);
 }
 
@@ -44,18 +42,14 @@ static PyObject *instruments_gpu_time_reason(PyObject *Py_UNUSED(module), PyObje
 static PyObject *instruments_nvtx_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     bool is_heard;
-    Py_BEGIN_ALLOW_THREADS
-    is_heard = cprof_nvtx_is_heard();
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL(is_heard = cprof_nvtx_is_heard());
     return Py_BuildValue("(Nz)", PyBool_FromLong(is_heard), cprof_nvtx_reason());
 }
 
 /* From now on calls of all Profilers look whether they are meant. */
 static void open_gate(ext_state *state)
 {
-    Py_BEGIN_ALLOW_THREADS(void)
-    cprof_nvtx_is_heard(); /* the first time a tool may be loaded */
-    Py_END_ALLOW_THREADS
+    EXT_WITHOUT_GIL((void)cprof_nvtx_is_heard()); /* the first time a tool may be loaded */
     state->capturing = true;
     ext_state_set_gate(state);
     cprof_registry_capture_owner(state->serial, CPROF_FLAG_CAPTURE | CPROF_FLAG_NVTX);
