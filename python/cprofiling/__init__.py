@@ -34,7 +34,8 @@ from cprofiling._core import FormatError, record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
 from cprofiling.devices.nsight.report import analyze_ncu_report
-from cprofiling.nodes.decorators import instrument, profile_node
+from cprofiling.nodes.decorators import profile_node
+from cprofiling.nodes.instrumentation import instrument
 from cprofiling.nodes.profiler import (
     PipelineProfiling,
     Profiler,

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_value
 from cprofiling.integrations.handle import Profiled
-from cprofiling.nodes.decorators import NodeSite, profile_node, surround
+from cprofiling.nodes.decorators import NodeSite, profile_node
+from cprofiling.nodes.instrumentation import surround
 
 if TYPE_CHECKING:
     from typing import Any
 
     from cprofiling import _core
-    from cprofiling.nodes.decorators import Instrumentation, StageName
+    from cprofiling.nodes.decorators import StageName
+    from cprofiling.nodes.instrumentation import Instrumentation
 
 __all__ = ["Profiled", "profile_pipeline"]
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
 from cprofiling.integrations.handle import Profiled
-from cprofiling.nodes.decorators import NodeSite, surround
+from cprofiling.nodes.decorators import NodeSite
+from cprofiling.nodes.instrumentation import surround
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from sklearn.pipeline import Pipeline
 
-    from cprofiling.nodes.decorators import Instrumentation
+    from cprofiling.nodes.instrumentation import Instrumentation
 
 __all__ = ["Profiled", "profile_pipeline"]
 

@@ -14,8 +14,6 @@ from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes.decorators import (
     awaiting,
-    bind_class,
-    bind_pipeline,
     cloudpickle_rule,
     first_parameter,
     kind_of,
@@ -23,11 +21,12 @@ from cprofiling.nodes.decorators import (
     stand_in,
     wrap_as_record,
 )
-from cprofiling.nodes.decorators import instrument as _instrument
 from cprofiling.nodes.decorators import profile_node as _profile_node
 from cprofiling.nodes.graph import checked_edges
 from cprofiling.nodes.in_stage import wrap_in_stage
 from cprofiling.nodes.input_shapes import shapes_from
+from cprofiling.nodes.instrumentation import bind_class, bind_pipeline
+from cprofiling.nodes.instrumentation import instrument as _instrument
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
 from cprofiling.nodes.resource_columns import summary_text
 from cprofiling.nodes.snapshot import Snapshot
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
     from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.decorators import F, Instrumentation, NodeName, NodeSite, StageName
+    from cprofiling.nodes.decorators import F, NodeName, NodeSite, StageName
+    from cprofiling.nodes.instrumentation import Instrumentation
 
 
 class _NodeMaker:
