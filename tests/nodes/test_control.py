@@ -303,7 +303,7 @@ class NoTruth:
         raise ZeroDivisionError("own")
 
 
-@pytest.mark.parametrize("parameter", ["enabled", "synchronize_cuda", "reset"])
+@pytest.mark.parametrize("parameter", ["enabled", "synchronize_cuda", "reset", "by_shape"])
 @pytest.mark.parametrize("value", [None, "yes", "", b"", [], {}, object(), NoTruth()])
 def test_switches_that_are_none_are_refused_and_change_nothing(control: Any, parameter: str, value: Any) -> None:
     control.set_profiling(True, skip_first_n=1)
@@ -412,23 +412,17 @@ def p() -> cp.Profiler:
     return profiler
 
 
-@pytest.mark.parametrize("taker", NAME_TAKERS)
-def test_names_that_are_no_str_are_type_errors(p: cp.Profiler, taker: str) -> None:
-    parameter = "node_name" if taker == "record" else "name"
-    for value in OBJECTS if taker == "record" else [value for value in OBJECTS if not callable(value)]:
-        error = refused(p, NAME_TAKERS[taker], value)
-        assert type(error) is TypeError
-        assert str(error).startswith(f"{parameter} must be ")
-        assert type(value).__name__ in str(error)
-
-
-@pytest.mark.parametrize("taker", STAGE_TAKERS)
-def test_stages_that_are_none_are_type_errors(p: cp.Profiler, taker: str) -> None:
-    for value in OBJECTS:
-        error = refused(p, STAGE_TAKERS[taker], value)
-        assert type(error) is TypeError
-        assert str(error).startswith("stage must be ")
-        assert type(value).__name__ in str(error)
+@pytest.mark.parametrize("kind", ["name", "stage"])
+def test_names_and_stages_that_are_no_str_are_type_errors(p: cp.Profiler, kind: str) -> None:
+    for taker, take in (NAME_TAKERS if kind == "name" else STAGE_TAKERS).items():
+        is_record = (kind, taker) == ("name", "record")
+        for value in OBJECTS:
+            if kind == "name" and callable(value) and not is_record:
+                continue
+            error = refused(p, take, value)
+            assert type(error) is TypeError
+            assert str(error).startswith(f"{'node_name' if is_record else kind} must be ")
+            assert type(value).__name__ in str(error)
 
 
 @pytest.mark.parametrize("kind", ["name", "stage"])
