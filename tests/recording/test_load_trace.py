@@ -383,9 +383,7 @@ def in_two_members(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, padded, in_two_members])
-@pytest.mark.parametrize("piece", [2, 3, 700, 1 << 18])
-def test_compressed_or_not(pack: Any, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_PIECE", piece)
+def test_compressed_or_not(pack: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace of any name"
     path.write_bytes(pack(b"\xef\xbb\xbf" + TEXT))
     expected = names_in(loaded(TEXT, tmp_path))
@@ -498,7 +496,6 @@ def test_a_bar_on_a_terminal(pack: Any, tmp_path: Path, monkeypatch: pytest.Monk
     cp.load_trace(path)
     assert terminal.getvalue() == ""  # small files are read before anyone looks
     monkeypatch.setattr(reader, "_SHOWN_FROM", 1)
-    monkeypatch.setattr(reader, "_PIECE", 100)
     cp.load_trace(path)
     shown = [int(percent) for percent in re.findall(r"\rreading [# ]{25} +(\d+) %", terminal.getvalue())]
     assert shown == sorted(set(shown))

@@ -27,14 +27,15 @@ from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
-from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators.trace import MARK, RunTrace, may_be_damaged, mended, true_names
+from cprofiling.recording.traces.reader import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
     from cprofiling import _core
+    from cprofiling.recording.result import Recording
 
 # What torch.autograd.profiler._is_profiler_enabled is while we record: as true as the True that all others set.
 _OURS = 1
@@ -398,9 +399,9 @@ class _Run:
             self._profile.export_chrome_trace(path)
             with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as trace:
                 try:
-                    return _loaded(trace.read)
+                    return loaded(trace.read)
                 except FormatError:
-                    return _loaded(io.BytesIO(mended(trace[:])).read)
+                    return loaded(io.BytesIO(mended(trace[:])).read)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -448,10 +449,3 @@ def _step_tracker(torch: Any) -> Any:
 
 def _is_main_thread() -> bool:
     return get_native_id() == os.getpid()
-
-
-def _loaded(read: Callable[[int], bytes]) -> Recording:
-    recording = Recording.empty()
-    recording._load(read, 0)
-    recording._finish()
-    return recording

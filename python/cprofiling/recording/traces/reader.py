@@ -25,6 +25,11 @@ _BOMB_RATIO = 300  # traces shrink to a thirtieth at most; text of one letter, t
 _BOMB_ALLOWANCE = 64 << 20
 _NO_EVENTS = "there are no traceEvents"  # as cprofiling/files/chrome_read.c says it
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
+_PROBLEMS = {  # left out or mended
+    "ignored": "events of kinds that a recording does not have were left out",
+    "unmatched": "begins or ends of events were left out, as the other half is missing",
+    "negative": "durations below 0 count as 0",
+}
 
 
 class NoTraceError(FormatError):
@@ -71,14 +76,21 @@ def load_moved(
             raise _named(error, name, file_name, source.head) from None
         finally:
             source.close()
-    _warn_of_missing(name, report)
+    problems = [f"{report[key]} {text}" for key, text in _PROBLEMS.items() if report[key]]
+    if problems:
+        warn(f"{name}: {'; '.join(problems)}")
     return recording, report["greatest_id"]
 
 
 def load_again(trace: bytes) -> Recording:
     """Read a trace that a recording was pickled as."""
+    return loaded(io.BytesIO(trace).read)
+
+
+def loaded(read: Callable[[int], bytes]) -> Recording:
+    """Return the recording of a trace that a function reads in pieces."""
     recording = Recording.empty()
-    recording._load(io.BytesIO(trace).read, 0)
+    recording._load(read, 0)
     recording._finish()
     return recording
 
@@ -94,38 +106,27 @@ def _named(error: FormatError, name: str, file_name: str, head: bytes) -> Format
     return FormatError(f"{name}: {error}{hint}")
 
 
-def _warn_of_missing(name: str, report: dict[str, int]) -> None:
-    """Warn of parts of the file left out or mended."""
-    ignored, unmatched, negative = report["ignored"], report["unmatched"], report["negative"]
-    parts = [
-        f"{ignored} events of kinds that a recording does not have were left out" if ignored else "",
-        f"{unmatched} begins or ends of events were left out, as the other half is missing" if unmatched else "",
-        f"{negative} durations below 0 count as 0" if negative else "",
-    ]
-    if any(parts):
-        warn(f"{name}: {'; '.join(filter(None, parts))}")
-
-
 class _Source:
-    """The uncompressed text of a file, in pieces.
+    """The uncompressed text of a file, in pieces, with a bar on stderr for a large file on a terminal.
 
     Attributes:
         head: The beginning of the text.
     """
 
     def __init__(self, file: IO[bytes], size: int, look: Callable[[bytes], object] | None) -> None:
-        self._file = file
-        self._look = look
-        self._progress = _Progress(size)
-        self._first = file.read(_PIECE)
-        self.head = b""
-        self._taken = len(self._first)
-        self._read = _Unpacker(self.take).read if self._first.startswith(file_kinds.GZIP_MAGIC) else self.take
+        self._file, self._size, self._look = file, size, look
+        self._first = file.read(len(file_kinds.GZIP_MAGIC))
+        self._read = self._unpack if self._first == file_kinds.GZIP_MAGIC else self._take
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        self._rest = self.head = b""
+        self._packed = self._unpacked = 0  # bytes so far
+        self._shown = -1
+        self._has_bar = size >= _SHOWN_FROM and sys.stderr is not None and sys.stderr.isatty()
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes of text, empty at the end.
 
-        Raises FormatError as ``_Unpacker.read``.
+        Raises FormatError for a compressed file that is damaged, cut or too large.
         """
         piece = self._read(size)
         if self._look is not None:
@@ -133,75 +134,40 @@ class _Source:
         self.head = self.head or piece[: file_kinds.HEAD]
         return piece
 
-    def take(self, size: int) -> bytes:
-        """Return up to ``size`` raw bytes, empty at the end."""
-        if self._first:
-            piece, self._first = self._first[:size], self._first[size:]
-            return piece
-        piece = self._file.read(size)
-        self._taken += len(piece)
-        self._progress.show(self._taken)
-        return piece
-
     def close(self) -> None:
         """End the progress bar."""
-        self._progress.close()
+        if self._shown >= 0:
+            sys.stderr.write("\n")
 
-
-class _Unpacker:
-    def __init__(self, take: Callable[[int], bytes]) -> None:
-        self._take = take
-        self._stream = zlib.decompressobj(_GZIP_WINDOW)
-        self._rest = b""
-        self._packed = self._unpacked = 0
-
-    def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes, empty at the end.
-
-        Raises FormatError for a file that is damaged, cut or too large.
-        """
+    def _unpack(self, size: int) -> bytes:
         while True:
-            piece = self._rest
-            if not piece:
-                piece = self._take(_PIECE)
-                self._packed += len(piece)
+            piece = self._rest or self._take(_PIECE)
             if self._stream.eof:
                 if not piece.rstrip(b"\0"):  # some tools pad
                     return b""
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)  # a file may consist of several streams
             elif not piece:
                 raise FormatError(f"the compressed data ends in the middle, after {self._packed} bytes")
-            text = self._unpack(piece, size)
+            try:
+                text = self._stream.decompress(piece, size)
+            except zlib.error as error:
+                raise FormatError(f"the compressed data is damaged before byte {self._packed}: {error}") from None
+            self._rest = self._stream.unused_data or self._stream.unconsumed_tail
+            self._unpacked += len(text)
+            if self._unpacked > self._packed * _BOMB_RATIO + _BOMB_ALLOWANCE:
+                raise FormatError(
+                    f"{self._packed} compressed bytes unpack to more than {self._unpacked}: that is no trace"
+                )
             if text:
                 return text
 
-    def _unpack(self, piece: bytes, size: int) -> bytes:
-        try:
-            text = self._stream.decompress(piece, size)
-        except zlib.error as error:
-            raise FormatError(f"the compressed data is damaged before byte {self._packed}: {error}") from None
-        self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-        self._unpacked += len(text)
-        if self._unpacked > self._packed * _BOMB_RATIO + _BOMB_ALLOWANCE:
-            raise FormatError(f"{self._packed} compressed bytes unpack to more than {self._unpacked}: that is no trace")
-        return text
-
-
-class _Progress:
-    """A bar on stderr, where that is a terminal and the file is large."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._shown = -1
-        self._is_wanted = size >= _SHOWN_FROM and sys.stderr is not None and sys.stderr.isatty()
-
-    def show(self, done: int) -> None:
-        percent = min(100, done * 100 // self._size) if self._is_wanted else self._shown
+    def _take(self, size: int) -> bytes:
+        """Return up to ``size`` bytes of the file, empty at the end."""
+        piece, self._first = self._first + self._file.read(size - len(self._first)), b""
+        self._packed += len(piece)
+        percent = min(100, self._packed * 100 // self._size) if self._has_bar else self._shown
         if percent != self._shown:
             self._shown = percent
             sys.stderr.write(f"\rreading {'#' * (percent // 4):25} {percent:3} %")
             sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._shown >= 0:
-            sys.stderr.write("\n")
+        return piece
