@@ -419,43 +419,117 @@ __attribute__((constructor)) static void start(void)
     reset_lock_held();
 }
 
-/* The controls that only read or set a field. */
-#define READ(type, control, value)   \
-    EXPORT type fake_##control(void) \
-    {                                \
-        lock_fake();                 \
-        type found = (value);        \
-        unlock_fake();               \
-        return found;                \
+/* A control that answers, and one that acts, both under the lock. */
+#define ANSWER(type, control, parameters, value) \
+    EXPORT type fake_##control parameters        \
+    {                                            \
+        lock_fake();                             \
+        type found = (value);                    \
+        unlock_fake();                           \
+        return found;                            \
     }
-#define SET(type, control, field, value)              \
-    EXPORT void fake_##control(type given)            \
+#define ACT(control, parameters, ...)                 \
+    EXPORT void fake_##control parameters             \
     {                                                 \
         lock_fake();                                  \
-        fake.field = (value);                         \
+        __VA_ARGS__;                                  \
         (void)pthread_cond_broadcast(&fake.released); \
         unlock_fake();                                \
     }
-READ(int64_t, open_pushes, fake.open_pushes)
-READ(int64_t, open_events, fake.open_events)
-READ(int64_t, now, fake.now)
-READ(int, held, fake.held)
-READ(uint64_t, total_calls, fake.total_calls)
-READ(uint64_t, violations, fake.violation_count)
-SET(int, set_initialized, initialized, given != 0)
-SET(int64_t, set_event_limit, event_limit, given)
-SET(int, answer_for_foreign_streams, answers_for_foreign_streams, given != 0)
-SET(int, break_driver, sticky_code, given)
-SET(int, hold, hold, given != 0)
-SET(int, hold_records, hold_records, given != 0)
 
-EXPORT void fake_reset(void)
+static const fake_context *current_or_none(void)
 {
-    lock_fake();
-    require(fake.held == 0, "reset while a thread waits");
-    reset_lock_held();
-    unlock_fake();
+    static const fake_context none = {.device = -1};
+    const fake_context *context = current_context();
+    return context == NULL ? &none : context;
 }
+
+static int capture_mode(void)
+{
+    forget_old_stack();
+    return stack.capture_mode;
+}
+
+static fake_stream *stream_in_capture(uint64_t handle)
+{
+    fake_stream *stream = need_stream(handle);
+    require(stream->capture != CAPTURE_NONE, "the stream is not being captured");
+    return stream;
+}
+
+static int end_capture(fake_stream *stream)
+{
+    bool is_good = stream->capture == CAPTURE_ACTIVE;
+    stream->capture = CAPTURE_NONE;
+    return is_good;
+}
+
+static uint64_t new_stream(fake_context *context, bool non_blocking)
+{
+    require(context->alive, "a stream needs an active device");
+    require(fake.stream_count < FAKE_CUDA_MAX_STREAMS, "too many streams");
+    fake_stream *stream = &fake.streams[fake.stream_count++];
+    *stream = (fake_stream){.context = context, .non_blocking = non_blocking};
+    return (uint64_t)(uintptr_t)stream;
+}
+
+static fake_context *own_context(int device)
+{
+    require(is_device(device), "no such device");
+    return &fake.own[device];
+}
+
+/* FUNCTION_COUNT when there is none of that name. */
+static function_index find_function(const char *name)
+{
+    int index = 0;
+    while (index < FUNCTION_COUNT && strcmp(function_names[index], name) != 0) {
+        index++;
+    }
+    return (function_index)index;
+}
+
+ANSWER(int64_t, open_pushes, (void), fake.open_pushes)
+ANSWER(int64_t, open_events, (void), fake.open_events)
+ANSWER(int64_t, now, (void), fake.now)
+ANSWER(int, held, (void), fake.held)
+ANSWER(uint64_t, total_calls, (void), fake.total_calls)
+ANSWER(uint64_t, violations, (void), fake.violation_count)
+ANSWER(int, references, (int device), primary_context(device)->references)
+ANSWER(int, current_device, (void), current_or_none()->device)
+ANSWER(int, capture_mode, (void), capture_mode())
+ANSWER(int, end_capture, (uint64_t stream), end_capture(stream_in_capture(stream)))
+ANSWER(uint64_t, new_stream, (int device, int non_blocking), new_stream(primary_context(device), non_blocking != 0))
+ANSWER(int, profiler_log, (uint64_t index),
+       index < fake.profiler_calls && index < PROFILER_LOG_CAPACITY ? fake.profiler_log[index] : -1)
+ANSWER(const char *, log, (uint64_t index),
+       index < fake.total_calls && index < LOG_CAPACITY ? function_names[fake.log[index]] : NULL)
+ANSWER(const char *, violation, (uint64_t index),
+       index < fake.violation_count && index < VIOLATION_CAPACITY ? fake.violations[index] : NULL)
+
+ACT(reset, (void), require(fake.held == 0, "reset while a thread waits"); reset_lock_held())
+ACT(set_initialized, (int initialized), fake.initialized = initialized != 0)
+ACT(set_event_limit, (int64_t limit), fake.event_limit = limit)
+ACT(answer_for_foreign_streams, (int answers), fake.answers_for_foreign_streams = answers != 0)
+ACT(break_driver, (int code), fake.sticky_code = code)
+ACT(break_context, (int device, int code), primary_context(device)->sticky_code = code)
+ACT(hold, (int hold), fake.hold = hold != 0)
+ACT(hold_records, (int hold), fake.hold_records = hold != 0)
+ACT(bind, (int device), replace_current(device == -1 ? NULL : primary_context(device)))
+ACT(bind_own, (int device), replace_current(own_context(device)))
+ACT(destroy_own, (int device), destroy_context(own_context(device)))
+ACT(create_own, (int device), require(!own_context(device)->alive, "there is such a context"); enliven(own_context(device)))
+ACT(destroy_stream, (uint64_t stream), need_stream(stream)->context = NULL)
+ACT(begin_capture, (uint64_t stream),
+    require(need_stream(stream)->capture == CAPTURE_NONE, "the stream is being captured already");
+    need_stream(stream)->capture = CAPTURE_ACTIVE)
+ACT(invalidate_capture, (uint64_t stream), stream_in_capture(stream)->capture = CAPTURE_INVALIDATED)
+ACT(next_elapsed, (const char *ms), fake.is_time_odd = true; fake.odd_ms = strtof(ms, NULL))
+ACT(advance, (int64_t ns), require(ns >= 0, "the clock does not run backwards"); fake.now += ns)
+ACT(set_device_count, (int count), require(count >= 1 && count <= FAKE_CUDA_MAX_DEVICES, "number of devices out of range");
+    fake.device_count = count)
+ACT(set_memory, (int device, int64_t free_bytes, int64_t total_bytes), require(is_device(device), "no such device");
+    fake.free_bytes[device] = free_bytes; fake.total_bytes[device] = total_bytes)
 
 EXPORT int fake_is_old_driver(void)
 {
@@ -464,14 +538,6 @@ EXPORT int fake_is_old_driver(void)
 #else
     return 0;
 #endif
-}
-
-EXPORT void fake_set_device_count(int count)
-{
-    require(count >= 1 && count <= FAKE_CUDA_MAX_DEVICES, "number of devices out of range");
-    lock_fake();
-    fake.device_count = count;
-    unlock_fake();
 }
 
 EXPORT void fake_activate(int device)
@@ -494,49 +560,6 @@ EXPORT void fake_device_reset(int device)
     unlock_fake();
 }
 
-EXPORT int fake_references(int device)
-{
-    lock_fake();
-    int references = primary_context(device)->references;
-    unlock_fake();
-    return references;
-}
-
-EXPORT void fake_bind(int device)
-{
-    lock_fake();
-    replace_current(device == -1 ? NULL : primary_context(device));
-    unlock_fake();
-}
-
-EXPORT void fake_bind_own(int device)
-{
-    lock_fake();
-    require(is_device(device), "no such device");
-    replace_current(&fake.own[device]);
-    unlock_fake();
-}
-
-EXPORT int fake_current_device(void)
-{
-    lock_fake();
-    const fake_context *context = current_context();
-    unlock_fake();
-    return context == NULL ? -1 : context->device;
-}
-
-EXPORT uint64_t fake_new_stream(int device, int non_blocking)
-{
-    lock_fake();
-    fake_context *context = primary_context(device);
-    require(context->alive, "a stream needs an active device");
-    require(fake.stream_count < FAKE_CUDA_MAX_STREAMS, "too many streams");
-    fake_stream *stream = &fake.streams[fake.stream_count++];
-    *stream = (fake_stream){.context = context, .non_blocking = non_blocking != 0};
-    unlock_fake();
-    return (uint64_t)(uintptr_t)stream;
-}
-
 EXPORT void fake_launch(uint64_t stream, int64_t ns)
 {
     lock_fake();
@@ -554,117 +577,6 @@ EXPORT void fake_launch_default(int device, int64_t ns)
     unlock_fake();
 }
 
-EXPORT void fake_destroy_stream(uint64_t stream)
-{
-    lock_fake();
-    need_stream(stream)->context = NULL;
-    unlock_fake();
-}
-
-EXPORT void fake_destroy_own(int device)
-{
-    lock_fake();
-    require(is_device(device), "no such device");
-    destroy_context(&fake.own[device]);
-    unlock_fake();
-}
-
-EXPORT void fake_create_own(int device)
-{
-    lock_fake();
-    require(is_device(device) && !fake.own[device].alive, "there is such a context");
-    enliven(&fake.own[device]);
-    unlock_fake();
-}
-
-EXPORT void fake_break_context(int device, int code)
-{
-    lock_fake();
-    primary_context(device)->sticky_code = code;
-    unlock_fake();
-}
-
-EXPORT void fake_next_elapsed(const char *ms)
-{
-    lock_fake();
-    fake.is_time_odd = true;
-    fake.odd_ms = strtof(ms, NULL);
-    unlock_fake();
-}
-
-EXPORT void fake_set_memory(int device, int64_t free_bytes, int64_t total_bytes)
-{
-    lock_fake();
-    require(is_device(device), "no such device");
-    fake.free_bytes[device] = free_bytes;
-    fake.total_bytes[device] = total_bytes;
-    unlock_fake();
-}
-
-EXPORT int fake_profiler_log(uint64_t index)
-{
-    lock_fake();
-    int what = index < fake.profiler_calls && index < PROFILER_LOG_CAPACITY ? fake.profiler_log[index] : -1;
-    unlock_fake();
-    return what;
-}
-
-EXPORT int fake_capture_mode(void)
-{
-    lock_fake();
-    forget_old_stack();
-    int mode = stack.capture_mode;
-    unlock_fake();
-    return mode;
-}
-
-EXPORT void fake_begin_capture(uint64_t stream)
-{
-    lock_fake();
-    fake_stream *target = need_stream(stream);
-    require(target->capture == CAPTURE_NONE, "the stream is being captured already");
-    target->capture = CAPTURE_ACTIVE;
-    unlock_fake();
-}
-
-EXPORT int fake_end_capture(uint64_t stream)
-{
-    lock_fake();
-    fake_stream *target = need_stream(stream);
-    require(target->capture != CAPTURE_NONE, "the stream is not being captured");
-    bool good = target->capture == CAPTURE_ACTIVE;
-    target->capture = CAPTURE_NONE;
-    unlock_fake();
-    return good;
-}
-
-EXPORT void fake_invalidate_capture(uint64_t stream)
-{
-    lock_fake();
-    fake_stream *target = need_stream(stream);
-    require(target->capture != CAPTURE_NONE, "the stream is not being captured");
-    target->capture = CAPTURE_INVALIDATED;
-    unlock_fake();
-}
-
-EXPORT void fake_advance(int64_t ns)
-{
-    require(ns >= 0, "the clock does not run backwards");
-    lock_fake();
-    fake.now += ns;
-    unlock_fake();
-}
-
-/* FUNCTION_COUNT when there is none of that name. */
-static function_index find_function(const char *name)
-{
-    int index = 0;
-    while (index < FUNCTION_COUNT && strcmp(function_names[index], name) != 0) {
-        index++;
-    }
-    return (function_index)index;
-}
-
 EXPORT void fake_fail(const char *function, int code, uint64_t nth)
 {
     function_index index = find_function(function);
@@ -679,30 +591,10 @@ EXPORT void fake_fail(const char *function, int code, uint64_t nth)
 EXPORT uint64_t fake_calls(const char *function)
 {
     function_index index = find_function(function);
-    if (index == FUNCTION_COUNT) {
-        return UINT64_MAX;
-    }
     lock_fake();
-    uint64_t calls = fake.functions[index].calls;
+    uint64_t calls = index == FUNCTION_COUNT ? UINT64_MAX : fake.functions[index].calls;
     unlock_fake();
     return calls;
-}
-
-EXPORT const char *fake_log(uint64_t index)
-{
-    lock_fake();
-    bool logged = index < fake.total_calls && index < LOG_CAPACITY;
-    const char *name = logged ? function_names[fake.log[index]] : NULL;
-    unlock_fake();
-    return name;
-}
-
-EXPORT const char *fake_violation(uint64_t index)
-{
-    lock_fake();
-    const char *text = index < fake.violation_count && index < VIOLATION_CAPACITY ? fake.violations[index] : NULL;
-    unlock_fake();
-    return text;
 }
 
 /* The driver. */
@@ -748,6 +640,15 @@ static int end(int code)
     return code;
 }
 
+/* Ends the function where a step of it answers an error. */
+#define TRY(step)                     \
+    do {                              \
+        int answer = (step);          \
+        if (answer != CUDA_SUCCESS) { \
+            return end(answer);       \
+        }                             \
+    } while (0)
+
 EXPORT int cuInit(unsigned flags)
 {
     int code = begin(FUNCTION_cuInit);
@@ -765,194 +666,148 @@ EXPORT int cuGetErrorName(int error, const char **name)
         {2, "CUDA_ERROR_OUT_OF_MEMORY"},     {34, "CUDA_ERROR_STUB_LIBRARY"},   {400, "CUDA_ERROR_INVALID_HANDLE"},
         {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {719, "CUDA_ERROR_LAUNCH_FAILED"}, {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
     };
-    int code = begin(FUNCTION_cuGetErrorName);
     *name = NULL;
-    for (size_t i = 0; code == CUDA_SUCCESS && i < sizeof errors / sizeof errors[0]; i++) {
+    TRY(begin(FUNCTION_cuGetErrorName));
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         if (errors[i].code == error) {
             *name = errors[i].name;
         }
     }
-    return end(code == CUDA_SUCCESS && *name == NULL ? CUDA_ERROR_INVALID_VALUE : code);
+    return end(*name == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
 }
 
 EXPORT int cuDeviceGet(int *device, int ordinal)
 {
-    int code = begin_on_device(FUNCTION_cuDeviceGet);
-    if (code == CUDA_SUCCESS && !is_device(ordinal)) {
-        code = CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (code == CUDA_SUCCESS) {
-        *device = ordinal;
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuDeviceGet));
+    TRY(is_device(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
+    *device = ordinal;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuCtxGetDevice(int *device)
 {
     fake_context *context = NULL;
-    int code = begin_in_context(FUNCTION_cuCtxGetDevice, &context);
-    if (code == CUDA_SUCCESS) {
-        *device = context->device;
-    }
-    return end(code);
+    TRY(begin_in_context(FUNCTION_cuCtxGetDevice, &context));
+    *device = context->device;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuCtxPushCurrent_v2(fake_context *context)
 {
-    int code = begin_on_device(FUNCTION_cuCtxPushCurrent);
-    if (code == CUDA_SUCCESS) {
-        forget_old_stack();
-        require(stack.depth < STACK_CAPACITY, "too many contexts pushed");
-        stack.contexts[stack.depth++] = context;
-        fake.open_pushes++;
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuCtxPushCurrent));
+    forget_old_stack();
+    require(stack.depth < STACK_CAPACITY, "too many contexts pushed");
+    stack.contexts[stack.depth++] = context;
+    fake.open_pushes++;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuCtxPopCurrent_v2(fake_context **context)
 {
-    int code = begin_on_device(FUNCTION_cuCtxPopCurrent);
-    if (code == CUDA_SUCCESS && current_context() == NULL) {
+    TRY(begin_on_device(FUNCTION_cuCtxPopCurrent));
+    if (current_context() == NULL) {
         violate(FUNCTION_cuCtxPopCurrent, "no context to pop");
-        code = CUDA_ERROR_INVALID_CONTEXT;
+        return end(CUDA_ERROR_INVALID_CONTEXT);
     }
-    if (code == CUDA_SUCCESS) {
-        *context = stack.contexts[--stack.depth];
-        fake.open_pushes--;
-    }
-    return end(code);
+    *context = stack.contexts[--stack.depth];
+    fake.open_pushes--;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuCtxSynchronize(void)
 {
     fake_context *context = NULL;
-    int code = begin_in_context(FUNCTION_cuCtxSynchronize, &context);
-    if (code == CUDA_SUCCESS && spoil_captures(context)) {
+    TRY(begin_in_context(FUNCTION_cuCtxSynchronize, &context));
+    if (spoil_captures(context)) {
         violate(FUNCTION_cuCtxSynchronize, "invalidated a capture");
-        code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return end(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    if (code == CUDA_SUCCESS) {
-        wait_for_work(context);
-    }
-    return end(code);
+    wait_for_work(context);
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
-    int code = begin_on_device(FUNCTION_cuDevicePrimaryCtxGetState);
-    if (code == CUDA_SUCCESS) {
-        *flags = 0;
-        *active = primary_context(device)->alive;
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuDevicePrimaryCtxGetState));
+    *flags = 0;
+    *active = primary_context(device)->alive;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxRetain(fake_context **context, int device)
 {
-    int code = begin_on_device(FUNCTION_cuDevicePrimaryCtxRetain);
-    if (code == CUDA_SUCCESS) {
-        *context = primary_context(device);
-        if (!(*context)->alive) {
-            violate(FUNCTION_cuDevicePrimaryCtxRetain, "made a context");
-        }
-        if ((*context)->references++ == 0) {
-            enliven(*context);
-        }
+    TRY(begin_on_device(FUNCTION_cuDevicePrimaryCtxRetain));
+    *context = primary_context(device);
+    if (!(*context)->alive) {
+        violate(FUNCTION_cuDevicePrimaryCtxRetain, "made a context");
     }
-    return end(code);
+    if ((*context)->references++ == 0) {
+        enliven(*context);
+    }
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 {
-    int code = begin_on_device(FUNCTION_cuDevicePrimaryCtxRelease);
+    TRY(begin_on_device(FUNCTION_cuDevicePrimaryCtxRelease));
     fake_context *context = primary_context(device);
-    if (code == CUDA_SUCCESS && context->references == 0) {
+    if (context->references == 0) {
         violate(FUNCTION_cuDevicePrimaryCtxRelease, "no reference to release");
-        code = CUDA_ERROR_INVALID_CONTEXT;
+        return end(CUDA_ERROR_INVALID_CONTEXT);
     }
-    if (code == CUDA_SUCCESS && --context->references == 0) {
+    if (--context->references == 0) {
         destroy_context(context);
     }
-    return end(code);
-}
-
-static int capture_of_legacy_stream(int *status)
-{
-    fake_context *context = NULL;
-    int code = need_current_context(&context);
-    if (code == CUDA_SUCCESS && blocking_capture_in(context)) {
-        *status = CAPTURE_NONE; /* unspecified by contract: a reader must not trust it */
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-    *status = CAPTURE_NONE;
-    return code;
+    return end(CUDA_SUCCESS);
 }
 
 /* A stream is known in its own context only, unless fake_answer_for_foreign_streams() says so: drivers may do either. */
-static int capture_of_stream(uint64_t handle, int *status)
+EXPORT int cuStreamIsCapturing(void *handle, int *status)
 {
     fake_context *context = NULL;
-    int code = need_current_context(&context);
-    const fake_stream *stream = find_stream(handle);
-    if (code == CUDA_SUCCESS && stream == NULL) {
+    TRY(begin_on_device(FUNCTION_cuStreamIsCapturing));
+    if ((uintptr_t)handle <= 1) {
+        *status = CAPTURE_NONE; /* where a capture runs it is unspecified: a reader must not trust it */
+        TRY(need_current_context(&context));
+        return end(blocking_capture_in(context) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS);
+    }
+    TRY(need_current_context(&context));
+    const fake_stream *stream = find_stream((uintptr_t)handle);
+    if (stream == NULL) {
         violate(FUNCTION_cuStreamIsCapturing, "no such stream");
+        return end(CUDA_ERROR_INVALID_HANDLE);
     }
-    if (code == CUDA_SUCCESS && (stream == NULL || (stream->context != context && !fake.answers_for_foreign_streams))) {
-        code = CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (code == CUDA_SUCCESS) {
-        *status = (int)stream->capture;
-    }
-    return code;
-}
-
-EXPORT int cuStreamIsCapturing(void *stream, int *status)
-{
-    uint64_t handle = (uint64_t)(uintptr_t)stream;
-    int code = begin_on_device(FUNCTION_cuStreamIsCapturing);
-    if (code == CUDA_SUCCESS) {
-        code = handle <= 1 ? capture_of_legacy_stream(status) : capture_of_stream(handle, status);
-    }
-    return end(code);
+    TRY(stream->context == context || fake.answers_for_foreign_streams ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+    *status = (int)stream->capture;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuCtxGetCurrent(fake_context **context)
 {
-    int code = begin_on_device(FUNCTION_cuCtxGetCurrent);
-    if (code == CUDA_SUCCESS) {
-        *context = current_context();
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuCtxGetCurrent));
+    *context = current_context();
+    return end(CUDA_SUCCESS);
 }
 
 #ifndef FAKE_CUDA_OLD_DRIVER
 /* The given context, as ids are of other contexts than the current one, too. */
 EXPORT int cuCtxGetId(fake_context *context, unsigned long long *id)
 {
-    int code = begin_on_device(FUNCTION_cuCtxGetId);
-    if (code == CUDA_SUCCESS && !context->alive) {
-        code = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    if (code == CUDA_SUCCESS) {
-        *id = context->id;
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuCtxGetId));
+    TRY(context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    *id = context->id;
+    return end(CUDA_SUCCESS);
 }
 #endif
 
 EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 {
-    int code = begin_on_device(FUNCTION_cuThreadExchangeStreamCaptureMode);
-    if (code == CUDA_SUCCESS && (*mode < MODE_GLOBAL || *mode > MODE_RELAXED)) {
-        code = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (code == CUDA_SUCCESS) {
-        forget_old_stack();
-        int before = stack.capture_mode;
-        stack.capture_mode = *mode;
-        *mode = before;
-    }
-    return end(code);
+    TRY(begin_on_device(FUNCTION_cuThreadExchangeStreamCaptureMode));
+    TRY(*mode < MODE_GLOBAL || *mode > MODE_RELAXED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+    int before = capture_mode();
+    stack.capture_mode = *mode;
+    *mode = before;
+    return end(CUDA_SUCCESS);
 }
 
 static fake_event *new_event(fake_context *context)
@@ -972,90 +827,65 @@ static fake_event *new_event(fake_context *context)
 EXPORT int cuEventCreate(fake_event **event, unsigned flags)
 {
     fake_context *context = NULL;
-    int code = begin_on_device(FUNCTION_cuEventCreate);
-    if (code == CUDA_SUCCESS && flags != 0) {
+    TRY(begin_on_device(FUNCTION_cuEventCreate));
+    if (flags != 0) {
         violate(FUNCTION_cuEventCreate, "an event without times, or of another kind");
     }
-    if (code == CUDA_SUCCESS) {
-        code = need_current_context(&context);
-    }
-    if (code == CUDA_SUCCESS && fake.open_events >= fake.event_limit) {
-        code = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (code == CUDA_SUCCESS) {
-        *event = new_event(context);
-    }
-    return end(code);
+    TRY(need_current_context(&context));
+    TRY(fake.open_events >= fake.event_limit ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+    *event = new_event(context);
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuEventDestroy_v2(fake_event *handle)
 {
-    int code = begin_on_device(FUNCTION_cuEventDestroy);
+    TRY(begin_on_device(FUNCTION_cuEventDestroy));
     fake_event *event = find_event(FUNCTION_cuEventDestroy, handle);
-    if (code == CUDA_SUCCESS) {
-        code = event_fault(event);
-    }
-    if (code == CUDA_SUCCESS) {
-        event->is_open = false;
-        fake.closed_events++;
-        fake.open_events--;
-    }
-    return end(code);
+    TRY(event_fault(event));
+    event->is_open = false;
+    fake.closed_events++;
+    fake.open_events--;
+    return end(CUDA_SUCCESS);
 }
 
-static int record_in_stream(fake_event *event, const fake_stream *stream)
-{
-    bool is_captured = stream != NULL ? stream->capture != CAPTURE_NONE : blocking_capture_in(event->context);
-    if (is_captured) {
-        violate(FUNCTION_cuEventRecord, "into a capture");
-    }
-    event->is_captured = is_captured;
-    event->is_recorded = true;
-    event->stamp = free_from(event->context, stream);
-    return is_captured && stream == NULL ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
-}
-
-static int record(fake_event *event, uint64_t handle)
-{
-    int code = event_fault(event);
-    fake_context *context = NULL;
-    const fake_stream *stream = NULL;
-    if (code == CUDA_SUCCESS && handle <= 1) {
-        code = need_current_context(&context);
-    } else if (code == CUDA_SUCCESS) {
-        stream = find_stream(handle);
-        context = stream != NULL ? stream->context : NULL;
-    }
-    if (code == CUDA_SUCCESS && context != event->context) {
-        code = CUDA_ERROR_INVALID_HANDLE;
-    }
-    return code == CUDA_SUCCESS ? record_in_stream(event, stream) : code;
-}
-
-EXPORT int cuEventRecord(fake_event *handle, void *stream)
+EXPORT int cuEventRecord(fake_event *handle, void *stream_handle)
 {
     int code = begin_on_device(FUNCTION_cuEventRecord);
     fake_event *event = find_event(FUNCTION_cuEventRecord, handle);
-    fake.held += fake.hold_records;
     bool was_held = fake.hold_records;
+    fake.held += was_held;
     while (fake.hold_records) {
         (void)pthread_cond_wait(&fake.released, &fake.lock);
     }
     fake.held -= was_held;
-    return end(code == CUDA_SUCCESS ? record(event, (uint64_t)(uintptr_t)stream) : code);
+    TRY(code);
+    TRY(event_fault(event));
+    fake_context *context = NULL;
+    const fake_stream *stream = NULL;
+    if ((uintptr_t)stream_handle <= 1) {
+        TRY(need_current_context(&context));
+    } else {
+        stream = find_stream((uintptr_t)stream_handle);
+        context = stream != NULL ? stream->context : NULL;
+    }
+    TRY(context != event->context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS);
+    event->is_captured = stream != NULL ? stream->capture != CAPTURE_NONE : blocking_capture_in(context);
+    event->is_recorded = true;
+    event->stamp = free_from(context, stream);
+    if (event->is_captured) {
+        violate(FUNCTION_cuEventRecord, "into a capture");
+    }
+    return end(event->is_captured && stream == NULL ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS);
 }
 
 /* Queries are banned while a stream that could have been asked is being captured, and, for threads of any mode but the relaxed
  * one, while any is. */
 static int banned_by_capture(function_index function, const fake_context *context)
 {
-    forget_old_stack();
     bool is_visible = blocking_capture_in(context);
-    if (is_visible || stack.capture_mode != MODE_RELAXED) {
-        if (spoil_captures(context)) {
-            violate(function, "invalidated a capture");
-            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
+    if ((is_visible || capture_mode() != MODE_RELAXED) && spoil_captures(context)) {
+        violate(function, "invalidated a capture");
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     return CUDA_SUCCESS;
 }
@@ -1070,69 +900,48 @@ static int query(const fake_event *event)
 
 EXPORT int cuEventQuery(fake_event *handle)
 {
-    int code = begin_on_device(FUNCTION_cuEventQuery);
+    TRY(begin_on_device(FUNCTION_cuEventQuery));
     const fake_event *event = find_event(FUNCTION_cuEventQuery, handle);
-    if (code == CUDA_SUCCESS) {
-        code = event_fault(event);
-    }
-    if (code == CUDA_SUCCESS) {
-        code = banned_by_capture(FUNCTION_cuEventQuery, event->context);
-    }
-    return end(code == CUDA_SUCCESS ? query(event) : code);
-}
-
-static int elapsed(float *ms, const fake_event *first, const fake_event *last)
-{
-    if (first->context != last->context || !first->is_recorded || !last->is_recorded) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    int code = query(first) != CUDA_SUCCESS ? query(first) : query(last);
-    if (code == CUDA_SUCCESS) {
-        *ms = fake.is_time_odd ? fake.odd_ms : (float)((double)(last->stamp - first->stamp) / 1e6);
-        fake.is_time_odd = false;
-    }
-    return code;
+    TRY(event_fault(event));
+    TRY(banned_by_capture(FUNCTION_cuEventQuery, event->context));
+    return end(query(event));
 }
 
 EXPORT int cuEventElapsedTime(float *ms, fake_event *first_handle, fake_event *last_handle)
 {
-    int code = begin_on_device(FUNCTION_cuEventElapsedTime);
+    TRY(begin_on_device(FUNCTION_cuEventElapsedTime));
     const fake_event *first = find_event(FUNCTION_cuEventElapsedTime, first_handle);
     const fake_event *last = find_event(FUNCTION_cuEventElapsedTime, last_handle);
-    if (code == CUDA_SUCCESS) {
-        code = event_fault(first);
-    }
-    if (code == CUDA_SUCCESS) {
-        code = event_fault(last);
-    }
-    return end(code == CUDA_SUCCESS ? elapsed(ms, first, last) : code);
+    TRY(event_fault(first));
+    TRY(event_fault(last));
+    bool is_pair = first->context == last->context && first->is_recorded && last->is_recorded;
+    TRY(is_pair ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+    TRY(query(first));
+    TRY(query(last));
+    *ms = fake.is_time_odd ? fake.odd_ms : (float)((double)(last->stamp - first->stamp) / 1e6);
+    fake.is_time_odd = false;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     fake_context *context = NULL;
-    int code = begin_in_context(FUNCTION_cuMemGetInfo, &context);
-    if (code == CUDA_SUCCESS) {
-        code = banned_by_capture(FUNCTION_cuMemGetInfo, context);
-    }
-    if (code == CUDA_SUCCESS) {
-        *free_bytes = (size_t)fake.free_bytes[context->device];
-        *total_bytes = (size_t)fake.total_bytes[context->device];
-    }
-    return end(code);
+    TRY(begin_in_context(FUNCTION_cuMemGetInfo, &context));
+    TRY(banned_by_capture(FUNCTION_cuMemGetInfo, context));
+    *free_bytes = (size_t)fake.free_bytes[context->device];
+    *total_bytes = (size_t)fake.total_bytes[context->device];
+    return end(CUDA_SUCCESS);
 }
 
 static int control_profiler(function_index function, int what)
 {
     fake_context *context = NULL;
-    int code = begin_in_context(function, &context);
-    if (code == CUDA_SUCCESS) {
-        if (fake.profiler_calls < PROFILER_LOG_CAPACITY) {
-            fake.profiler_log[fake.profiler_calls] = what;
-        }
-        fake.profiler_calls++;
+    TRY(begin_in_context(function, &context));
+    if (fake.profiler_calls < PROFILER_LOG_CAPACITY) {
+        fake.profiler_log[fake.profiler_calls] = what;
     }
-    return end(code);
+    fake.profiler_calls++;
+    return end(CUDA_SUCCESS);
 }
 
 EXPORT int cuProfilerStart(void)
@@ -1146,17 +955,12 @@ EXPORT int cuProfilerStop(void)
 }
 
 /* The first versions of these functions, which a real driver still exports for old programs. */
-static int outdated(function_index function)
-{
-    lock_fake();
-    violate(function, "an outdated version");
-    return end(CUDA_ERROR_INVALID_VALUE);
-}
-
-#define OUTDATED(function)                    \
-    EXPORT int function(void)                 \
-    {                                         \
-        return outdated(FUNCTION_##function); \
+#define OUTDATED(function)                                   \
+    EXPORT int function(void)                                \
+    {                                                        \
+        lock_fake();                                         \
+        violate(FUNCTION_##function, "an outdated version"); \
+        return end(CUDA_ERROR_INVALID_VALUE);                \
     }
 OUTDATED(cuCtxPushCurrent)
 OUTDATED(cuCtxPopCurrent)
@@ -1172,15 +976,15 @@ EXPORT int cuGetProcAddress_v2(const char *name, void **address, int version, ui
         FAKE_CUDA_FUNCTIONS(FUNCTION_ADDRESS)
 #undef FUNCTION_ADDRESS
     };
-    int code = begin(FUNCTION_cuGetProcAddress);
     (void)flags;
     *address = NULL;
     *status = SYMBOL_NOT_FOUND;
+    TRY(begin(FUNCTION_cuGetProcAddress));
     function_index index = find_function(name);
-    if (code == CUDA_SUCCESS && version >= 12000 && index < FUNCTION_cuGetProcAddress) {
+    if (version >= 12000 && index < FUNCTION_cuGetProcAddress) {
         *address = addresses[index];
         *status = SYMBOL_FOUND;
     }
-    return end(code);
+    return end(CUDA_SUCCESS);
 }
 #endif
