@@ -467,19 +467,23 @@ EXPORT void fake_cupti_fail(const char *function, int code, uint64_t nth)
     (void)pthread_mutex_unlock(&lock);
 }
 
-#define SETTER(name, type, field)             \
-    EXPORT void fake_cupti_##name(type value) \
-    {                                         \
-        (void)pthread_mutex_lock(&lock);      \
-        fake.field = value;                   \
-        (void)pthread_mutex_unlock(&lock);    \
+#define ACT(name, parameters, ...)           \
+    EXPORT void fake_cupti_##name parameters \
+    {                                        \
+        (void)pthread_mutex_lock(&lock);     \
+        __VA_ARGS__;                         \
+        (void)pthread_mutex_unlock(&lock);   \
     }
 
-SETTER(break, int, broken)
-SETTER(set_version, uint64_t, version)
-SETTER(hold, int, is_held)
-SETTER(use_thread, int, uses_thread)
-SETTER(drop, uint64_t, dropped)
+ACT(break, (int code), fake.broken = code)
+ACT(set_version, (uint64_t version), fake.version = version)
+ACT(hold, (int held), fake.is_held = held)
+ACT(use_thread, (int other), fake.uses_thread = other)
+ACT(drop, (uint64_t count), fake.dropped = count)
+ACT(set_time, (int64_t ns), fake.is_virtual = true; fake.now = ns)
+ACT(advance, (int64_t ns), fake.now += ns)
+ACT(set_clock, (int64_t offset, int64_t numerator, int64_t denominator), fake.offset = offset; fake.numerator = numerator;
+    fake.denominator = denominator)
 
 #define GETTER(name, type, parameters, value) \
     EXPORT type fake_cupti_##name parameters  \
@@ -500,30 +504,6 @@ GETTER(open_buffers, int64_t, (void), fake.open_buffers)
 GETTER(total_calls, uint64_t, (void), fake.total)
 GETTER(violations, uint64_t, (void), fake.violations)
 GETTER(violation, const char *, (void), fake.violation)
-
-EXPORT void fake_cupti_set_time(int64_t ns)
-{
-    (void)pthread_mutex_lock(&lock);
-    fake.is_virtual = true;
-    fake.now = ns;
-    (void)pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cupti_advance(int64_t ns)
-{
-    (void)pthread_mutex_lock(&lock);
-    fake.now += ns;
-    (void)pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cupti_set_clock(int64_t offset, int64_t numerator, int64_t denominator)
-{
-    (void)pthread_mutex_lock(&lock);
-    fake.offset = offset;
-    fake.numerator = numerator;
-    fake.denominator = denominator;
-    (void)pthread_mutex_unlock(&lock);
-}
 
 static int tell(int domain, int number, int64_t correlation, int site)
 {
@@ -603,112 +583,83 @@ static void add_kernel_lock_held(const char *name, uint64_t start, uint64_t end_
     add_lock_held(made, KIND_KERNEL);
 }
 
+/* A copy or a filling: how many bytes, and by which call, whose number is at a place of the kind's own. */
+static work *new_transfer_lock_held(int kind, uint64_t bytes, uint64_t start, uint64_t end_stamp, size_t at,
+                                    int64_t correlation)
+{
+    work *made = new_work_lock_held(kind, start, end_stamp);
+    put_64(made, 8, bytes);
+    put_32(made, 40, STREAM);
+    put_32(made, at, correlation);
+    return made;
+}
+
 static void add_copy_lock_held(int direction, int from, int to, uint64_t bytes, uint64_t start, uint64_t end_stamp,
                                int64_t correlation)
 {
-    work *made = new_work_lock_held(KIND_MEMCPY, start, end_stamp);
+    work *made = new_transfer_lock_held(KIND_MEMCPY, bytes, start, end_stamp, 44, correlation);
     made->bytes[4] = (uint8_t)direction;
     made->bytes[5] = (uint8_t)from;
     made->bytes[6] = (uint8_t)to;
-    put_64(made, 8, bytes);
-    put_32(made, 40, STREAM);
-    put_32(made, 44, correlation);
     add_lock_held(made, KIND_MEMCPY);
 }
 
-EXPORT void fake_cupti_kernel(const char *name, uint64_t start, uint64_t end, int device, int stream, int64_t correlation)
+static void add_peer_copy_lock_held(uint64_t bytes, uint64_t start, uint64_t end_stamp, int64_t correlation)
 {
-    (void)pthread_mutex_lock(&lock);
-    add_kernel_lock_held(name, start, end, device, stream, correlation);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cupti_copy(int direction, int from, int to, uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation)
-{
-    (void)pthread_mutex_lock(&lock);
-    add_copy_lock_held(direction, from, to, bytes, start, end, correlation);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-EXPORT void fake_cupti_peer_copy(uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation)
-{
-    (void)pthread_mutex_lock(&lock);
-    work *made = new_work_lock_held(KIND_PEER, start, end);
+    work *made = new_transfer_lock_held(KIND_PEER, bytes, start, end_stamp, 60, correlation);
     made->bytes[4] = 10;
     made->bytes[5] = made->bytes[6] = 3;
-    put_64(made, 8, bytes);
-    put_32(made, 40, STREAM);
     put_32(made, 44, 9); /* where other copies have their correlation, these have a device */
-    put_32(made, 60, correlation);
     add_lock_held(made, KIND_PEER);
-    (void)pthread_mutex_unlock(&lock);
 }
 
-EXPORT void fake_cupti_fill(int memory, uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation)
+static void add_filling_lock_held(int memory, uint64_t bytes, uint64_t start, uint64_t end_stamp, int64_t correlation)
 {
-    (void)pthread_mutex_lock(&lock);
-    work *made = new_work_lock_held(KIND_MEMSET, start, end);
-    put_64(made, 8, bytes);
-    put_32(made, 40, STREAM);
-    put_32(made, 44, correlation);
+    work *made = new_transfer_lock_held(KIND_MEMSET, bytes, start, end_stamp, 44, correlation);
     made->bytes[50] = (uint8_t)memory;
     add_lock_held(made, KIND_MEMSET);
-    (void)pthread_mutex_unlock(&lock);
 }
 
-EXPORT void fake_cupti_strange_record(void)
-{
-    (void)pthread_mutex_lock(&lock);
-    add_lock_held(new_work_lock_held(KIND_STRANGE, 0, 0), KIND_STRANGE);
-    (void)pthread_mutex_unlock(&lock);
-}
+ACT(kernel, (const char *name, uint64_t start, uint64_t end, int device, int stream, int64_t correlation),
+    add_kernel_lock_held(name, start, end, device, stream, correlation))
+ACT(copy, (int direction, int from, int to, uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation),
+    add_copy_lock_held(direction, from, to, bytes, start, end, correlation))
+ACT(peer_copy, (uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation),
+    add_peer_copy_lock_held(bytes, start, end, correlation))
+ACT(fill, (int memory, uint64_t bytes, uint64_t start, uint64_t end, int64_t correlation),
+    add_filling_lock_held(memory, bytes, start, end, correlation))
+ACT(strange_record, (void), add_lock_held(new_work_lock_held(KIND_STRANGE, 0, 0), KIND_STRANGE))
 
-/* When work of some ns on the one stream begins; the stream is busy up to its end then. */
-static uint64_t begin_work_lock_held(int64_t ns, uint64_t *end_stamp)
-{
-    uint64_t present = stamp_lock_held(now_lock_held());
-    uint64_t start = fake.busy_until > present ? fake.busy_until : present;
-    *end_stamp = start + (uint64_t)((__int128)ns * fake.numerator / fake.denominator);
-    fake.busy_until = *end_stamp;
-    return start;
-}
-
-static int64_t enter_both(int runtime_number, int driver_number)
+/* A call of the runtime, and the driver's inside it, that gives work of some ns to the one stream: a kernel of a name, or
+ * (NULL) a copy of some bytes. */
+static int64_t call(int runtime_number, int driver_number, const char *kernel, uint64_t bytes, int64_t ns)
 {
     int64_t correlation = fake_cupti_correlation();
     (void)fake_cupti_enter(RUNTIME, runtime_number, correlation);
     (void)fake_cupti_enter(DRIVER, driver_number, correlation);
-    return correlation;
-}
-
-static void leave_both(int runtime_number, int driver_number, int64_t correlation)
-{
+    (void)pthread_mutex_lock(&lock);
+    uint64_t present = stamp_lock_held(now_lock_held());
+    uint64_t start = fake.busy_until > present ? fake.busy_until : present;
+    fake.busy_until = start + (uint64_t)((__int128)ns * fake.numerator / fake.denominator);
+    if (kernel != NULL) {
+        add_kernel_lock_held(kernel, start, fake.busy_until, 0, STREAM, correlation);
+    } else {
+        add_copy_lock_held(1, 2, 3, bytes, start, fake.busy_until, correlation);
+    }
+    (void)pthread_mutex_unlock(&lock);
     (void)fake_cupti_leave(DRIVER, driver_number, correlation);
     (void)fake_cupti_leave(RUNTIME, runtime_number, correlation);
+    return correlation;
 }
 
 EXPORT int64_t fake_cupti_launch(const char *name, int64_t ns)
 {
-    int64_t correlation = enter_both(LAUNCH_RUNTIME, LAUNCH_DRIVER);
-    (void)pthread_mutex_lock(&lock);
-    uint64_t last;
-    uint64_t start = begin_work_lock_held(ns, &last);
-    add_kernel_lock_held(name, start, last, 0, STREAM, correlation);
-    (void)pthread_mutex_unlock(&lock);
-    leave_both(LAUNCH_RUNTIME, LAUNCH_DRIVER, correlation);
-    return correlation;
+    return call(LAUNCH_RUNTIME, LAUNCH_DRIVER, name, 0, ns);
 }
 
 EXPORT int64_t fake_cupti_upload(uint64_t bytes, int64_t ns)
 {
-    int64_t correlation = enter_both(UPLOAD_RUNTIME, UPLOAD_DRIVER);
-    (void)pthread_mutex_lock(&lock);
-    uint64_t last;
-    uint64_t start = begin_work_lock_held(ns, &last);
-    add_copy_lock_held(1, 2, 3, bytes, start, last, correlation);
-    (void)pthread_mutex_unlock(&lock);
-    leave_both(UPLOAD_RUNTIME, UPLOAD_DRIVER, correlation);
-    return correlation;
+    return call(UPLOAD_RUNTIME, UPLOAD_DRIVER, NULL, bytes, ns);
 }
 
 EXPORT uint64_t fake_cupti_calls(const char *function)
