@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text import shown_text, shown_value
-from cprofiling.commands.parsing import CommandError, checked, not_empty, whole_number
+from cprofiling._internal.text import shown_value
+from cprofiling.commands.parsing import CommandError, attempt, checked, not_empty, whole_number
 from cprofiling.testing.counting.functions import checked_patterns
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def run(options: argparse.Namespace) -> str:
     with contextlib.suppress(FileNotFoundError):  # it was removed
         sys.path.insert(0, os.getcwd())
     with contextlib.redirect_stdout(sys.stderr):  # what the pipeline prints is no result
-        make = _attempt("--factory", factory_of, options.factory)
+        make = attempt("--factory", factory_of, options.factory)
         rows: list[Row] = []
         reasons: dict[str | None, None] = {}
         for depth in options.depths:
             for fused in (True, False):
-                row, reason = _attempt("the pipeline", _counted, make, depth, fused, options)
+                row, reason = attempt("the pipeline", _counted, make, depth, fused, options)
                 rows.append(row)
                 reasons[reason] = None
     if options.json:
@@ -130,29 +130,10 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
     calls = count_calls(*options.native) if options.native else None
     with contextlib.ExitStack() as stack:
         if calls is not None:
-            _attempt("--native", calls.__enter__)
+            attempt("--native", calls.__enter__)
             stack.push(calls)
         stack.enter_context(dispatches)
         pipeline()
     native = None if calls is None else calls.native_calls
     row = Row(depth, fused, native, dispatches.operator_calls, dispatches.cuda_launches)
     return row, dispatches.cuda_launches_reason
-
-
-def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Run the user's code, turning any exception into a line with its place."""
-    try:
-        return action(*arguments)
-    except CommandError:
-        raise
-    except (Exception, SystemExit) as error:
-        import traceback  # only now: programs that `run` runs are shown differently where it is loaded
-
-        frames = traceback.extract_tb(error.__traceback__)
-        ours = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-        places = [
-            f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not each.filename.startswith(ours)
-        ]
-        place = f" ({places[-1]})" if places else ""
-        lines = str(error).splitlines() or [""]
-        raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error

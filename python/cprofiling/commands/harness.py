@@ -6,20 +6,18 @@ import argparse
 import logging
 import os
 import sys
-import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import CommandError, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, attempt, not_empty, whole_number
 from cprofiling.layers.harness.run_stage import step_of
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.layers.signatures import is_tensor
 
 if TYPE_CHECKING:
-    from typing import Any
 
     from cprofiling.layers.signatures import StageIOSignature
 
@@ -101,13 +99,13 @@ def run(options: argparse.Namespace) -> str:
         log.logger.setLevel(logging.INFO)
     with suppress(FileNotFoundError):  # it was removed
         sys.path.insert(0, os.getcwd())
-    stage = _attempt("--factory", call_factory, options.factory)
-    _attempt("the stage", step_of, stage, options.entry)
-    _attempt("--output-dir", folder_for, options.output_dir)
+    stage = attempt("--factory", call_factory, options.factory)
+    attempt("the stage", step_of, stage, options.entry)
+    attempt("--output-dir", folder_for, options.output_dir)
     config = HarnessConfig(options.warmup, options.profile_steps, options.output_dir)
     harness = StageBenchHarness(options.stage, signatures[options.stage], stage, config, entry=options.entry)
-    _attempt("the inputs", harness.setup)
-    result = _attempt("the stage", harness.profile)
+    attempt("the inputs", harness.setup)
+    result = attempt("the stage", harness.profile)
     breakdown = result["kernel_breakdown"]
     times = ", ".join(f"{each:.3f}" for each in result["timing_ms"][:_ROWS])
     more = "" if len(result["timing_ms"]) <= _ROWS else ", ..."
@@ -126,17 +124,6 @@ def _loaded(path: str) -> dict[str, StageIOSignature]:
         raise CommandError(f"cannot read {_shown(path)}: {error.strerror}") from None
     except ValueError as error:
         raise CommandError(_shown(str(error))) from None
-
-
-def _attempt(what: str, action: Any, *arguments: Any) -> Any:
-    """Run the user's code, turning any exception into a line with its place."""
-    try:
-        return action(*arguments)
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-        lines = str(error).splitlines() or [""]
-        raise CommandError(_shown(f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
 
 
 def _shown(text: str) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import INT64_MAX, CommandError, checked, fail, not_empty, whole_number
+from cprofiling.commands.parsing import INT64_MAX, CommandError, checked, fail, not_empty, split_program, whole_number
 from cprofiling.devices.nsight import tools
 from cprofiling.devices.nsight.report import analyze_ncu_report
 
-split = tools.split
+_WITH_VALUE = ("--node", "--skip", "--count", "--set", "--output", "--analyze")
+split = partial(split_program, with_value=_WITH_VALUE)
 _SET = "basic"
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.commands.ncu import add_window, check_window, deep_dived
+from cprofiling.commands.ncu import add_window, check_window, deep_dived, split  # noqa: F401 main takes it
 from cprofiling.commands.parsing import not_empty
 from cprofiling.devices.nsight import tools
-
-split = tools.split
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

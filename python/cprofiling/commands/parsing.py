@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text import shown_lines
+from cprofiling._internal.text import shown_lines, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,6 +85,45 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
+def split_program(
+    arguments: Sequence[str], with_value: Sequence[str], *, modules: bool = False
+) -> tuple[list[str], list[str]]:
+    """Split a command's arguments from the program and its arguments.
+
+    The program is behind the first ``--``, or begins with the first argument that is no option and no option's value.
+
+    with_value: options of the command that take a value. modules: whether ``-m`` begins a program, too.
+    """
+    place = 0
+    while place < len(arguments) and arguments[place].startswith("-"):
+        argument = arguments[place]
+        if argument == "--":
+            return list(arguments[:place]), list(arguments[place + 1 :])
+        if modules and argument.startswith("-m"):
+            break
+        place += 2 if argument in with_value else 1
+    return list(arguments[:place]), list(arguments[place:])
+
+
+def attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
+    """Run the user's code, turning any exception into a line with its place."""
+    try:
+        return action(*arguments)
+    except CommandError:
+        raise
+    except (Exception, SystemExit) as error:
+        import traceback  # only now: programs that `run` runs are shown differently where it is loaded
+
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+        places = [
+            f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not each.filename.startswith(ours)
+        ]
+        place = f" ({places[-1]})" if places else ""
+        lines = str(error).splitlines() or [""]
+        raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
 
 
 def write(text: str) -> None:

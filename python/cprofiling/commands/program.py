@@ -69,24 +69,6 @@ class CannotRunError(Exception):
         self.status = status
 
 
-def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command's arguments from the program and its arguments.
-
-    The program is ``-m`` with a module, or a script.
-
-    with_value: options of the command that take a value.
-    """
-    place = 0
-    while place < len(arguments) and arguments[place].startswith("-"):
-        argument = arguments[place]
-        if argument == "--":
-            return list(arguments[:place]), list(arguments[place + 1 :])
-        if argument.startswith("-m"):
-            break
-        place += 2 if argument in with_value else 1
-    return list(arguments[:place]), list(arguments[place:])
-
-
 def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str]) -> Launch:
     """Prepare to run and record a program, and return the Launch to raise.
 

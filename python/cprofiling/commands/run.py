@@ -7,10 +7,10 @@ from functools import partial
 from typing import NoReturn
 
 from cprofiling.commands import program
-from cprofiling.commands.parsing import CommandError, checked
+from cprofiling.commands.parsing import CommandError, checked, split_program
 from cprofiling.nodes.from_patterns.patterns import Pattern
 
-split = partial(program.split, with_value=("-o", "--output", "-n", "--node"))
+split = partial(split_program, with_value=("-o", "--output", "-n", "--node"), modules=True)
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

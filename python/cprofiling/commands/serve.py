@@ -14,7 +14,7 @@ from cprofiling._internal.messages import say
 from cprofiling._internal.text import shown_value
 from cprofiling.commands import program
 from cprofiling.commands.control import TOKEN_VARIABLE, add_token, import_grpc, token
-from cprofiling.commands.parsing import CommandError, not_empty
+from cprofiling.commands.parsing import CommandError, not_empty, split_program
 from cprofiling.commands.run import add_nodes
 from cprofiling.nodes import profiler
 from cprofiling.nodes.from_patterns import source
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 NAMED = "nodes"  # that the command line names
 _WITH_VALUE = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
-split = partial(program.split, with_value=_WITH_VALUE)
+split = partial(split_program, with_value=_WITH_VALUE, modules=True)
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

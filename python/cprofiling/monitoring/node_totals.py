@@ -34,7 +34,7 @@ COUNTERS = {
     "errors": "Calls that an exception left.",
     "cancelled": "Calls that asyncio.CancelledError left.",
     "skipped": "First calls that were left out of the samples.",
-    "dropped": "Calls still open when their statistics were discarded.",
+    "dropped": "Calls that a reset discarded while they ran.",
 }
 _NS_PER_S = 1e9
 _NOT_EXPORTABLE = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
@@ -51,7 +51,7 @@ class NodeTotals:
         errors: Calls that an exception left, but for those that were
         cancelled: by ``asyncio.CancelledError``.
         skipped: First calls left out of the samples.
-        dropped: Calls still open when their statistics were discarded.
+        dropped: Calls that a reset discarded while they ran.
         gpu_count: Samples with a GPU time; 0 where none was asked for, or none is known.
         gpu_total_ms: The sum of these times.
         gpu_times: As ``times``.

@@ -58,7 +58,7 @@ class PrometheusCollector:
     * ``cprofiling_node_errors_total``: those that an exception left, but for
     * ``cprofiling_node_cancelled_total``: those that ``asyncio.CancelledError`` left
     * ``cprofiling_node_skipped_total``: those that ``skip_first_n`` left out
-    * ``cprofiling_node_dropped_total``: those whose statistics were discarded before they ended
+    * ``cprofiling_node_dropped_total``: those that a reset discarded while they ran
     * ``cprofiling_node_memory_peak_bytes``, a gauge, by ``memory``, which is ``device`` or ``host``: where it is known
 
     Those of Profilers:

@@ -44,7 +44,7 @@ FIGURES = {
         Column("error_count", "Errors", "count", "calls that an exception left"),
         Column("cancelled_count", "Cancelled", "count", "calls that were cancelled"),
         Column("skipped_count", "Skipped", "count", "first calls left out of the samples"),
-        Column("dropped_count", "Dropped", "count", "calls whose statistics were discarded meanwhile"),
+        Column("dropped_count", "Dropped", "count", "calls that a reset discarded while they ran"),
         Column("gpu_count", "GPU count", "count", "samples with a GPU time"),
         Column("gpu_mean_ms", "GPU mean", "ms", "mean time on the device's stream, gaps in its queue included"),
         Column("gpu_p50_ms", "GPU p50", "ms", "50th percentile of the GPU times"),

@@ -29,7 +29,6 @@ USUAL_PLACES = {
 }  # fmt: skip
 _PACKAGES = {"ncu": ("Nsight Compute", "nsight-compute"), "nsys": ("Nsight Systems", "nsight-systems")}
 _SPECIAL = re.compile(r"[\\/\[\]+*@,]")  # what means something in ncu's filter of NVTX ranges
-_WITH_VALUE = ("--node", "--skip", "--count", "--set", "--output", "--analyze")
 _EXPRESSION = "regex:"
 
 
@@ -158,16 +157,3 @@ def execute(name: str, environment: Mapping[str, str], command: Sequence[str]) -
         os.execvpe(tool, [tool, *command[1:]], {**os.environ, **environment})  # noqa: S606 no shell is wanted
     except (OSError, ValueError) as error:
         raise ToolError(f"cannot run {name}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of a command into its own, and the program with its.
-
-    The program is behind the first ``--``, or begins with the first argument that is no option and no option's value.
-    """
-    place = 0
-    while place < len(arguments) and arguments[place].startswith("-"):
-        if arguments[place] == "--":
-            return list(arguments[:place]), list(arguments[place + 1 :])
-        place += 2 if arguments[place] in _WITH_VALUE else 1
-    return list(arguments[:place]), list(arguments[place:])

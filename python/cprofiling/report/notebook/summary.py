@@ -43,7 +43,7 @@ _EVENTS = {
     "error_count": ("Errors", "calls that an exception left"),
     "cancelled_count": ("Cancelled", "calls that were cancelled"),
     "skipped_count": ("Skipped", "first calls left out of the samples"),
-    "dropped_count": ("Dropped", "calls that were running when the statistics were discarded"),
+    "dropped_count": ("Dropped", "calls that a reset discarded while they ran"),
 }
 
 
