@@ -18,7 +18,6 @@ from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarne
 from cprofiling.layers.signatures import is_tensor
 
 if TYPE_CHECKING:
-
     from cprofiling.layers.signatures import StageIOSignature
 
 _ROWS = 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from cprofiling._internal.tables import Section
@@ -26,16 +27,10 @@ _LEAST_CHANGE = 0.0005
 
 
 class Heading(NamedTuple):
-    """A column.
+    """A column, under the title of a group with its neighbours if it has one.
 
-    Attributes:
-        title: What stands above it.
-        kind: ``time`` (in ms); ``change`` or ``growth``: by which share it is more, where more is worse of a change;
-            ``chart``; or a unit of a section's column.
-        tip: What it means.
-        extra: Whether it is shown only when somebody asks for all figures.
-        group: What stands above it and its neighbours.
-        is_bad: Whether it counts what should not be.
+    kind: ``time`` (in ms), ``change`` or ``growth`` (a share, where more of a ``change`` is worse), ``chart``, or the
+    unit of a section's column. extra: shown among all figures only. is_bad: it counts faults.
     """
 
     title: str
@@ -44,14 +39,6 @@ class Heading(NamedTuple):
     extra: bool = False
     group: str = ""
     is_bad: bool = False
-
-
-class Group(NamedTuple):
-    """Columns under a common title, and the place of the first."""
-
-    title: str
-    first: int
-    headings: list[Heading]
 
 
 class Cell(NamedTuple):
@@ -75,41 +62,24 @@ class Chart(NamedTuple):
 
 @dataclass
 class Table:
-    """A table.
-
-    Attributes:
-        name: Its id in the page.
-        caption: What it shows.
-        headings: The columns.
-        rows: The cells.
-        values: The same for the page's script: numbers (times in ms), texts, None where there is nothing to sort by.
-        distributions: For each row its histograms.
-        sorted_by: The place of the column by which it is sorted, descending; -1: by none.
-        notes: What is said below it.
-        reasons: Why figures are missing: those with a number.
-        marked: Of these numbers, those in a column that is there from the start.
-    """
+    """A table, with ``name`` as its id in the page."""
 
     name: str
     caption: str
     headings: list[Heading]
     rows: list[list[Cell]] = field(default_factory=list)
-    values: list[list[str | float | None]] = field(default_factory=list)
-    distributions: list[list[Bins]] = field(default_factory=list)
-    sorted_by: int = -1
+    values: list[list[str | float | None]] = field(default_factory=list)  # the sort keys of the rows, times in ms
+    distributions: list[list[Bins]] = field(default_factory=list)  # of each row
+    sorted_by: int = -1  # the column by which the rows descend, or -1
     notes: list[str] = field(default_factory=list)
-    reasons: dict[str, int] = field(default_factory=dict)
-    marked: set[int] = field(default_factory=set)
+    reasons: dict[str, int] = field(default_factory=dict)  # why figures are missing, numbered
+    marked: set[int] = field(default_factory=set)  # the numbers that columns have without ``extra``
 
     @property
-    def groups(self) -> list[Group]:
-        """The columns, those that stand side by side under one title together."""
-        found: list[Group] = []
-        for at, heading in enumerate(self.headings):
-            if not found or found[-1].title != heading.group:
-                found.append(Group(heading.group, at, []))
-            found[-1].headings.append(heading)
-        return found
+    def groups(self) -> list[tuple[str, list[tuple[int, Heading]]]]:
+        """The columns with their places, neighbours of one group together."""
+        found = groupby(enumerate(self.headings), lambda placed: placed[1].group)
+        return [(title, list(placed)) for title, placed in found]
 
     def add(
         self, values: Sequence[Any], reasons: Mapping[int, str] | None = None, charts: Mapping[int, Chart] | None = None
@@ -123,7 +93,10 @@ class Table:
             if at in charts:
                 cells.append(Cell(chart=charts[at]))
             elif value is None:
-                cells.append(self._unknown(reasons.get(at, UNKNOWN)))
+                reason = shown_text("reason", reasons.get(at, UNKNOWN))
+                if reason not in self.reasons and len(self.reasons) < _MOST_MARKED:
+                    self.reasons[reason] = len(self.reasons) + 1
+                cells.append(Cell("\N{EN DASH}", reason=reason, note=self.reasons.get(reason, 0)))
                 if not heading.extra:
                     self.marked.add(cells[-1].note)
             else:
@@ -131,22 +104,15 @@ class Table:
         self.rows.append(cells)
         self.values.append([_sortable(value) for value in values])
 
-    def _unknown(self, reason: str) -> Cell:
-        text = shown_text("reason", reason)
-        number = self.reasons.get(text, 0)
-        if not number and len(self.reasons) < _MOST_MARKED:
-            number = self.reasons[text] = len(self.reasons) + 1
-        return Cell("\N{EN DASH}", reason=text, note=number)
-
 
 def shown(value: Any, kind: str) -> Cell:
     """Return a value as people read it; more is worse of a ``change``."""
     if kind in ("change", "growth"):
         if abs(value) < _LEAST_CHANGE:
             return Cell("0.0", "%")
-        arrow, tone = (
-            ("\N{BLACK UP-POINTING TRIANGLE}", "worse") if value > 0 else ("\N{BLACK DOWN-POINTING TRIANGLE}", "better")
-        )
+        is_more = value > 0
+        arrow = "\N{BLACK UP-POINTING TRIANGLE}" if is_more else "\N{BLACK DOWN-POINTING TRIANGLE}"
+        tone = "worse" if is_more else "better"
         text = f"{arrow} {100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
         return Cell(text, "%", tone=tone if kind == "change" else "")
     text = tables.shown(value, "ms" if kind == "time" else cast("Unit", kind))
@@ -175,14 +141,8 @@ _EXTRA = {
 }  # fmt: skip
 _BAD = ("error_count", "cancelled_count", "dropped_count")
 _FIELDS = {
-    column.name: Heading(
-        column.title,
-        "time" if column.unit == "ms" else column.unit,
-        column.tip,
-        extra=column.name in _EXTRA,
-        is_bad=column.name in _BAD,
-    )
-    for column in tables.FIGURES.values()
+    name: Heading(title, "time" if unit == "ms" else unit, tip, extra=name in _EXTRA, is_bad=name in _BAD)
+    for name, title, unit, tip in map(astuple, tables.FIGURES.values())
 }
 # 0.0 where there is no sample
 _TEN = ("share", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
@@ -292,7 +252,6 @@ def _in_words(node: Node | None) -> str:
 
 _COMPARED = ("mean_ms", "p50_ms", "p99_ms", "self_total_ms", "count", "error_count")
 _NO_CHANGE = ("same", "unclear")
-_SIDES = ("other", "this", "change")
 _MISSING = "it takes both runs to have it"
 _FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
 _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in which run it is")
@@ -310,10 +269,14 @@ def comparison_table(document: Document, against: Document) -> Table:
     headings = [_NODE, _STAGE, *([_VERDICT] if verdicts else []), _CHART]
     first = len(headings)
     for heading in map(_FIELDS.__getitem__, compared):
-        kinds = (heading.kind, heading.kind, "change" if heading.kind == "time" else "growth")
+        kinds = {
+            "other": heading.kind,
+            "this": heading.kind,
+            "change": "change" if heading.kind == "time" else "growth",
+        }
         headings += [
             Heading(side.capitalize(), kind, f"{heading.tip}: {side}", group=heading.title)
-            for side, kind in zip(_SIDES, kinds, strict=True)
+            for side, kind in kinds.items()
         ]
     table = Table("comparison", "Nodes of both runs", headings)
     axis = axis_of((*ours.values(), *theirs.values()))
@@ -359,14 +322,8 @@ def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
 
 def section_table(name: str, section: Section) -> Table:
     """Return a section as a table, all times in ms."""
-    headings = [
-        Heading(
-            shown_text("title", column.title),
-            "time" if column.unit in _TIMES else column.unit,
-            shown_text("tip", column.tip),
-        )
-        for column in section.columns
-    ]
+    kinds = ["time" if column.unit in _TIMES else column.unit for column in section.columns]
+    headings = [Heading(column.title, kind, column.tip) for column, kind in zip(section.columns, kinds, strict=True)]
     table = Table(name, section.title, headings)
     factors = [_TIMES.get(column.unit) for column in section.columns]
     for row in section.rows:
