@@ -1,8 +1,7 @@
 """Recordings as DataFrames, statistics for Prometheus and OpenTelemetry."""
 
 from cprofiling._internal.faces import adopt
-from cprofiling.monitoring.open_telemetry import OpenTelemetryMetrics
-from cprofiling.monitoring.open_telemetry_spans import export_spans, open_telemetry_spans
+from cprofiling.monitoring.open_telemetry import OpenTelemetryMetrics, export_spans, open_telemetry_spans
 from cprofiling.monitoring.prometheus import PrometheusCollector
 from cprofiling.recording.dataframe import (
     FRAME_COLUMNS,

@@ -40,12 +40,12 @@ def gives_none(depth, fused):
 
 @pytest.fixture(autouse=True)
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.testing.counting import operators
+    from cprofiling.testing.counting import dispatches
 
     (tmp_path / "count_pipelines.py").write_text(PIPELINES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
-    monkeypatch.setattr(operators, "find_spec", lambda name: None)
+    monkeypatch.setattr(dispatches, "find_spec", lambda name: None)
 
 
 def count(*arguments: str) -> int:

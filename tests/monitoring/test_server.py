@@ -30,7 +30,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
 from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
-from cprofiling.monitoring.server import sessions as server_sessions  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 from grpc_clients import sessions_of, stub_of, watch  # noqa: E402
@@ -260,7 +259,7 @@ def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, fo
 
 def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(server_sessions, "threading", types.SimpleNamespace(Thread=NoThread))
+        patched.setattr(service, "threading", types.SimpleNamespace(Thread=NoThread))
         for _ in range(20):  # more than may wait at once
             assert refusal(lambda: call_with(server, "ResetProfiling", session_id="foreign")) == (
                 STATUS.RESOURCE_EXHAUSTED, "there is no thread to be had: can't start new thread",
@@ -668,7 +667,7 @@ class Interrupted(threading.Event):
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(profiler: cp.Profiler) -> None:
-    made = serving.Server(server_sessions.Sessions({"p": profiler}), "127.0.0.1:0", None, None)
+    made = serving.Server(service.Sessions({"p": profiler}), "127.0.0.1:0", None, None)
     made._is_ready = Interrupted()
     before = list(serving._running)
     with pytest.raises(KeyboardInterrupt):

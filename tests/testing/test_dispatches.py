@@ -24,9 +24,9 @@ THREADS = 8
 
 
 def test_without_pytorch_there_are_no_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.testing.counting import operators
+    from cprofiling.testing.counting import dispatches
 
-    monkeypatch.setattr(operators, "find_spec", lambda name: None)
+    monkeypatch.setattr(dispatches, "find_spec", lambda name: None)
     with count_dispatches() as d:
         pass
     assert (d.operators, d.operator_calls, d.by_node) == ({}, 0, {})
@@ -47,7 +47,7 @@ def test_a_count_that_could_not_begin_can_begin_again(monkeypatch: pytest.Monkey
 
     d = count_dispatches()
     with monkeypatch.context() as patch:
-        patch.setattr(dispatches, "counting_operators", lambda tally: 1 // 0)
+        patch.setattr(dispatches, "_counting_operators", lambda tally: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             d.__enter__()
     assert not d.is_on
@@ -220,8 +220,8 @@ import ctypes, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 from fakes.cuda_process import use_torch
 from cprofiling import _core
-from cprofiling.counting import count_dispatches; from cprofiling.testing.counting import operators
-operators.find_spec = lambda name: None  # the torch of this process is a fake
+from cprofiling.counting import count_dispatches; from cprofiling.testing.counting import dispatches
+dispatches.find_spec = lambda name: None  # the torch of this process is a fake
 cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
 cupti.fake_cupti_launch.argtypes = [ctypes.c_char_p, ctypes.c_int64]
 use_torch()

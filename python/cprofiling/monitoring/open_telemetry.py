@@ -1,15 +1,21 @@
-"""OpenTelemetry instruments that read statistics at each collection."""
+"""Statistics and recordings for OpenTelemetry.
+
+Its instruments read statistics at each collection. Recordings become spans with their own ids.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from cprofiling._internal import arguments
 from cprofiling._internal.optional import imported, own_version
+from cprofiling._internal.row_kinds import CUT, NODE, OUTCOMES, UNFINISHED
+from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
@@ -18,17 +24,24 @@ from cprofiling.monitoring.node_totals import (
     Reader,
     bounds_of,
     edges_s,
+    exportable,
 )
 from cprofiling.nodes.buckets import LAST
+from cprofiling.recording.columns import Recording, column, has, thread_number
+from cprofiling.recording.result import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from opentelemetry.metrics import Histogram, MeterProvider, Observation
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
 
     from cprofiling.monitoring.node_totals import Key, Sources
     from cprofiling.nodes.snapshot import Snapshot
+    from cprofiling.recording.profile import profile
 
 _FIRST = "calls"
 _HISTOGRAMS = {
@@ -38,6 +51,12 @@ _HISTOGRAMS = {
 _ALL_BUCKETS = tuple(range(1, LAST + 1))  # each of them is a group
 _MS_PER_S = 1e3
 _NOTICEABLE = 1e-9  # of a sum: what rounding leaves is less
+_BATCH = 512  # spans that an exporter is given at a time, as the SDK does
+_ERROR = OUTCOMES.index("error")
+_COLUMNS = (
+    "kind", "name", "stage", "track", "span", "parent_span", "trace_high", "trace_low", "start_ns", "end_ns", "outcome",
+    "flags",
+)  # fmt: skip
 
 
 class OpenTelemetryMetrics:
@@ -91,7 +110,8 @@ class OpenTelemetryMetrics:
         _, advice = bounds_of("boundaries", boundaries)
         self._max_nodes = arguments.index_between("max_nodes", max_nodes, 1)
         self._max_samples = arguments.index_between("max_samples", max_samples, 1)
-        self._pipelines: dict[str | None, _Pipeline] = {}
+        self._nodes: dict[tuple[str | None, Key], _Node] = {}
+        self._generations: dict[str | None, set[tuple[bytes, int]]] = {}  # of each source's statistics
         self._process, self._lock = os.getpid(), threading.Lock()
         provider = meter_provider or metrics.get_meter_provider()
         with _making:
@@ -109,19 +129,28 @@ class OpenTelemetryMetrics:
         """Give no more samples, and no more counts. May be called again."""
         with _making:
             self._instruments.members = [each for each in self._instruments.members if each is not self]
-        self._pipelines = {}
-
-    def _nodes(self) -> list[_Node]:
-        return [node for pipeline in [*self._pipelines.values()] for node in [*pipeline.nodes.values()]]
+        self._nodes, self._generations = {}, {}
 
     def _read(self) -> None:
         if self._process != os.getpid():  # another thread of the parent may have had it when this child was forked
-            self._process, self._lock, self._pipelines = os.getpid(), threading.Lock(), {}
+            self._process, self._lock, self._nodes, self._generations = os.getpid(), threading.Lock(), {}, {}
         with self._lock:
-            for name, snapshot, nodes, _ in self._reader.read(_ALL_BUCKETS, self._max_nodes):
+            for name, snapshot, totals_by_node, _ in self._reader.read(_ALL_BUCKETS, self._max_nodes):
                 if snapshot is not None:
-                    self._pipelines.setdefault(name, _Pipeline(name)).update(snapshot, nodes)
+                    self._update(name, snapshot, totals_by_node)
             self._give()
+
+    def _update(self, name: str | None, snapshot: Snapshot, totals_by_node: dict[Key, NodeTotals]) -> None:
+        nodes, generations = self._nodes, set(snapshot._sources())
+        if not self._generations.get(name, set()) <= generations:  # its statistics were reset
+            for (source, _), node in nodes.items():
+                if source == name:
+                    node.begin_anew()
+        self._generations[name] = generations
+        for key, totals in totals_by_node.items():
+            if (name, key) not in nodes:
+                nodes[name, key] = _Node(key, name)
+            nodes[name, key].update(totals)
 
     def _give(self) -> None:
         """Give waiting samples, evenly per node if there are too many."""
@@ -131,7 +160,7 @@ class OpenTelemetryMetrics:
             left -= each.give(histogram, attributes, left // (len(series) - place))
 
     def _series(self) -> Iterator[tuple[_Series, Histogram, dict[str, str]]]:
-        for node in self._nodes():
+        for node in [*self._nodes.values()]:
             for each, histogram in zip(node.series, self._instruments.histograms, strict=True):
                 yield each, histogram, node.attributes
 
@@ -162,32 +191,12 @@ class _Instruments:
         members = self.members
         for member in members if counter == _FIRST else ():
             member._read()
-        nodes = [node for member in members for node in member._nodes()]
-        return [self._observation(getattr(node, counter), node.attributes) for node in nodes]
+        nodes = [node for member in members for node in [*member._nodes.values()]]
+        return [self._observation(node.counts[counter], node.attributes) for node in nodes]
 
 
 _instruments: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
 _making = threading.Lock()
-
-
-class _Pipeline:
-    """The nodes of one Profiler."""
-
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-        self._of: set[tuple[bytes, int]] = set()  # the Profilers, and the generations of their statistics
-        self.nodes: dict[Key, _Node] = {}
-
-    def update(self, snapshot: Snapshot, nodes: dict[Key, NodeTotals]) -> None:
-        of = set(snapshot._sources())
-        if not self._of <= of:
-            for node in self.nodes.values():
-                node.begin_anew()
-        self._of = of
-        for key, totals in nodes.items():
-            if key not in self.nodes:
-                self.nodes[key] = _Node(key, self._name)
-            self.nodes[key].update(totals)
 
 
 class _Node:
@@ -198,7 +207,7 @@ class _Node:
         self.attributes = {"node": node, "stage": stage}
         if pipeline is not None:
             self.attributes["pipeline"] = pipeline
-        self.calls = self.errors = self.cancelled = self.skipped = self.dropped = 0
+        self.counts = dict.fromkeys(COUNTERS, 0)
         self.series = _Series(), _Series()  # times and GPU times
         self._seen = NodeTotals()
 
@@ -209,8 +218,7 @@ class _Node:
 
     def update(self, totals: NodeTotals) -> None:
         for counter in COUNTERS:
-            more = getattr(totals, counter) - getattr(self._seen, counter)
-            setattr(self, counter, getattr(self, counter) + max(more, 0))
+            self.counts[counter] += max(getattr(totals, counter) - getattr(self._seen, counter), 0)
         self._seen = totals
         for series, (_, count, total_ms, groups) in zip(self.series, totals.series, strict=True):
             series.update(count, total_ms, groups)
@@ -280,3 +288,112 @@ def _samples(count: int, total_s: float, groups: dict[int, int]) -> Iterator[tup
         yield values[longest] + rest, 1
         groups = {**groups, longest: groups[longest] - 1}
     yield from ((values[group], held) for group, held in groups.items() if held)
+
+
+# ---- Spans
+
+
+def open_telemetry_spans(recording: Recording | profile, *, resource: Resource | None = None) -> Iterator[ReadableSpan]:
+    """Yield a recording's spans, nodes, labelled blocks and others with ids.
+
+    They have the recording's trace, span and parent ids, times and names; attributes ``node`` (of nodes), ``stage``,
+    ``thread.id`` and ``thread.name``; and ``outcome`` unless a call simply ended: ``error``, ``cancelled``,
+    ``unfinished`` at the end of the recording, or ``cut`` by a pause. Errors have status ERROR; that of others is not
+    set. A lone surrogate becomes a backslash escape. Operators and device work have no ids, and are left out.
+
+    OpenTelemetry's API makes ids itself; spans of the past with given ids are the SDK's ``ReadableSpan``. So this needs
+    opentelemetry-sdk, which every exporter has.
+
+    recording: a Recording, or a ``profile`` that has one. Times of a loaded trace are those of the file. resource:
+    source of the spans; default: that of the global tracer provider, or of the environment.
+
+    Raises:
+        ImportError: opentelemetry-sdk is not installed.
+        TypeError: An argument is of another kind.
+        RuntimeError: The ``profile`` has no recording yet.
+    """
+    if not isinstance(recording, Reports):
+        raise TypeError(f"recording must be a Recording, or a profile that has one, got {shown_value(recording)}")
+    sdk = imported("opentelemetry.sdk.trace", install="opentelemetry-sdk")
+    if resource is None:
+        resource = getattr(sdk.trace_api.get_tracer_provider(), "resource", None) or sdk.Resource.create()
+    arguments.member("resource", resource, sdk.Resource)
+    return _spans(sdk, resource, recording._finished())
+
+
+def export_spans(
+    recording: Recording | profile, exporter: SpanExporter | SpanProcessor, *, resource: Resource | None = None
+) -> int:
+    """Export a recording's spans (``open_telemetry_spans``), and count them.
+
+    exporter: a ``SpanExporter``, called here with 512 spans at a time and left open; or a ``SpanProcessor`` such as the
+    program's, which exports on its own and may drop spans beyond its queue. recording, resource: see there.
+
+    Returns the number of spans taken.
+
+    Raises:
+        ImportError: opentelemetry-sdk is not installed.
+        TypeError: An argument is of another kind.
+        RuntimeError: The ``profile`` has no recording yet.
+    """
+    spans = open_telemetry_spans(recording, resource=resource)
+    on_end, export = getattr(exporter, "on_end", None), getattr(exporter, "export", None)
+    taken = 0
+    if callable(on_end):
+        for span in spans:
+            on_end(span)
+            taken += 1
+    elif callable(export):
+        while batch := tuple(islice(spans, _BATCH)):
+            taken += len(batch) if getattr(export(batch), "name", "") == "SUCCESS" else 0
+    else:
+        raise TypeError(f"exporter must be a SpanExporter or a SpanProcessor, got {shown_value(exporter)}")
+    return taken
+
+
+def _spans(sdk: Any, resource: Resource, recording: Recording) -> Iterator[ReadableSpan]:
+    """Yield the spans of a recording by their start."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    if not has(recording, "span"):
+        return
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    scope = InstrumentationScope("cprofiling", own_version())
+    none, error = trace.Status(), trace.Status(trace.StatusCode.ERROR)
+    texts = recording.strings
+    threads: list[dict[str, str | int]] = []
+    for track in recording.tracks:
+        number, thread = thread_number(track), track[6]
+        threads.append({"thread.id": number} if isinstance(number, int) else {})  # not a text that stands for one
+        if thread:
+            threads[-1]["thread.name"] = exportable(thread)
+    for kind, name, stage, track, span, parent, high, low, start, end, outcome, flags in zip(
+        *(column(recording, name) for name in _COLUMNS), strict=True
+    ):
+        if not span:
+            continue
+        attributes = dict(threads[track])
+        if kind == NODE:
+            attributes["node"] = exportable(texts[name])
+        if texts[stage]:
+            attributes["stage"] = exportable(texts[stage])
+        if flags & (UNFINISHED | CUT):
+            attributes["outcome"] = "unfinished" if flags & UNFINISHED else "cut"
+        elif outcome:
+            attributes["outcome"] = OUTCOMES[outcome]
+        context, above = (
+            trace.SpanContext(high << 64 | low, each, is_remote=False, trace_flags=sampled) if each else None
+            for each in (span, parent)
+        )
+        yield sdk.ReadableSpan(
+            exportable(texts[name]),
+            context,
+            above,
+            attributes=attributes,
+            status=error if outcome == _ERROR else none,
+            start_time=max(start, 0),  # since 1970, which is where OpenTelemetry begins
+            end_time=max(end, 0),
+            resource=resource,
+            instrumentation_scope=scope,
+        )

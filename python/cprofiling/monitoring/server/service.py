@@ -1,27 +1,167 @@
-"""Calls of ``cprofiling.v1.ProfilingService``.
+"""Sessions of a server, and the calls of ``cprofiling.v1.ProfilingService``.
 
-They run in the server's event loop, one after the other.
+Calls run in the server's event loop, one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
 
+from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.guard import send
-from cprofiling.monitoring.server.messages import Refusal, filled, stage_of, wire_text
-from cprofiling.monitoring.server.sessions import Session, Sessions
+from cprofiling.monitoring.server.messages import Refusal, described, filled, stage_of, wire_text
+from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 
 if TYPE_CHECKING:
     from typing import Any
 
 INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all
+_METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
+_LONGEST_ID = 256
+_MOST_SESSIONS = 1024
+_MOST_ASIDE = 8  # calls of others' methods that run at once, in all sessions
+
+
+class Session:
+    """One name and its target.
+
+    A Profiler of this package answers at once. Others' methods may wait, so each of their calls has a thread.
+    """
+
+    def __init__(self, name: str, target: Any) -> None:
+        """Take over a target, which has been checked."""
+        self.name = name
+        self.target = target
+        self._controls: Profiler | None = None  # which controls the target, unless that overrides it
+        if type(target) is Profiler:
+            self._controls = target
+        elif isinstance(target, PipelineProfiling):
+            names = (*_METHODS, "profiling_enabled", "profiler")
+            if all(getattr(type(target), each) is getattr(PipelineProfiling, each) for each in names):
+                self._controls = target.profiler
+
+    async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
+        """Return the target's result.
+
+        Raises Refusal if it fails, or too many wait.
+        """
+        if self._controls is not None:
+            outcome = _outcome(function, self._controls)
+        else:
+            outcome = await _aside(partial(_outcome, function, self.target), free)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
+
+
+def _outcome(function: Callable[[Any], Any], target: Any) -> Any:
+    """Return a function's result, or the Refusal for its exception."""
+    try:
+        return function(target)
+    except Refusal as refusal:
+        return refusal
+    except BaseException as error:  # noqa: BLE001
+        return Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
+
+
+async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
+    """Return a function's result from one of a bounded number of threads."""
+    if not free.acquire(blocking=False):
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def run() -> None:
+        outcome = function()
+        free.release()
+        with suppress(RuntimeError):  # the server has stopped meanwhile
+            loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(outcome))
+
+    try:
+        threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
+    except RuntimeError as error:
+        free.release()
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there is no thread to be had: {error}") from None
+    return await answer
+
+
+class Sessions:
+    """All sessions of a server by name, changed by any thread."""
+
+    def __init__(self, targets: Mapping[str, Any]) -> None:
+        """Add all.
+
+        Raises TypeError or ValueError for an invalid session or name.
+        """
+        if not isinstance(targets, Mapping):
+            raise TypeError(
+                f"sessions must be a mapping of names to pipelines or Profilers, got {shown_value(targets)}"
+            )
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self.free = threading.BoundedSemaphore(_MOST_ASIDE)
+        for name, target in targets.items():
+            self.add(name, target)
+
+    def add(self, name: str, target: Any) -> None:
+        """Add a session.
+
+        Raises TypeError or ValueError for a wrong or taken name, another target, or too many sessions.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
+        try:
+            size = len(name.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
+        if not 1 <= size <= _LONGEST_ID:
+            raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
+        has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
+        has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
+        if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
+            raise TypeError(
+                f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
+                f"profiling_enabled, got {shown_value(target)}"
+            )
+        session = Session(name, target)
+        with self._lock:
+            if name in self._sessions:
+                raise ValueError(f"there is a session {shown_value(name)} already")
+            if len(self._sessions) >= _MOST_SESSIONS:
+                raise ValueError(f"there are {_MOST_SESSIONS} sessions already, the most that a server has")
+            self._sessions = {**self._sessions, name: session}
+
+    def remove(self, name: str) -> None:
+        """Remove a session, leaving its Profiler's statistics.
+
+        Raises KeyError for an unknown name.
+        """
+        with self._lock:
+            left = dict(self._sessions)
+            del left[name]
+            self._sessions = left
+
+    def get(self, name: str) -> Session:
+        """Return a session. Refusal for an unknown one."""
+        session = self._sessions.get(name)
+        if session is None:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, f"there is no session {shown_value(name)}")
+        return session
+
+    def all(self) -> list[Session]:
+        """Return all, sorted by name."""
+        sessions = self._sessions  # which is replaced, never changed
+        return [sessions[name] for name in sorted(sessions)]
 
 
 class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):

@@ -32,8 +32,7 @@ from cprofiling.monitoring.server.addresses import (
 )
 from cprofiling.monitoring.server.guard import Guard, checked_token
 from cprofiling.monitoring.server.messages import MOST_BYTES
-from cprofiling.monitoring.server.service import ProfilingService
-from cprofiling.monitoring.server.sessions import Sessions
+from cprofiling.monitoring.server.service import ProfilingService, Sessions
 from cprofiling.recording.output_names import named
 
 if TYPE_CHECKING:
