@@ -22,7 +22,7 @@ from example_runs import counts_in, output_of
 
 torch: Any = pytest.importorskip("torch")
 
-from cprofiling.integrations import torch_hooks  # noqa: E402 it needs torch
+from cprofiling.integrations import torch as integration  # noqa: E402 it needs torch
 from cprofiling.integrations.torch import profile_modules  # noqa: E402 it needs torch, too
 
 # PyTorch and what it uses warn of deprecations of their own.
@@ -82,7 +82,7 @@ def net() -> Any:
 def nothing_stays_open() -> Any:
     """After each test no call is open."""
     yield
-    assert torch_hooks._here.calls == []
+    assert integration._here.calls == []
 
 
 def hooks_of(model: Any) -> int:
@@ -343,7 +343,7 @@ def test_an_interrupt_at_any_line_of_the_hooks(p: cp.Profiler) -> None:
     def interrupt_after(count: int) -> Any:
         def trace(frame: Any, event: str, argument: Any) -> Any:
             nonlocal lines
-            if frame.f_code.co_filename != torch_hooks.__file__:
+            if frame.f_code.co_filename != integration.__file__:
                 return None
             lines += event == "line"
             if lines == count:
@@ -366,7 +366,7 @@ def test_an_interrupt_at_any_line_of_the_hooks(p: cp.Profiler) -> None:
                     sys.settrace(before)
                 break
             model(X)
-            assert torch_hooks._here.calls == []
+            assert integration._here.calls == []
         return count
 
     # CPython 3.11 keeps an exception as handled when another comes as its handler begins.

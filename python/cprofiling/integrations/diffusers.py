@@ -45,7 +45,7 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
     """
     import torch
 
-    from cprofiling.integrations.torch_hooks import put_hooks
+    from cprofiling.integrations.torch import put_hooks
 
     components = getattr(pipeline, "components", None)
     if not isinstance(components, Mapping):
