@@ -49,13 +49,10 @@ def bytes_to(method: str, data: bytes, metadata: Any = None, timeout: float = 20
     """A call that sends bytes, and returns the status."""
 
     def call(channel: Any, _address: str) -> Any:
-        if method == "WatchProfiling" or method == HEALTH + "Watch":
-            made = channel.unary_stream(method if "/" in method else PREFIX + method)(
-                data, metadata=metadata, timeout=timeout
-            )
-            return status_of(lambda: next(made))
-        made = channel.unary_unary(method if "/" in method else PREFIX + method)
-        return status_of(lambda: made(data, metadata=metadata, timeout=timeout, **options))
+        path = method if "/" in method else PREFIX + method
+        if method in {"WatchProfiling", HEALTH + "Watch"}:
+            return status_of(lambda: next(channel.unary_stream(path)(data, metadata=metadata, timeout=timeout)))
+        return status_of(lambda: channel.unary_unary(path)(data, metadata=metadata, timeout=timeout, **options))
 
     return call
 
@@ -70,11 +67,9 @@ def status_of(call: Callable[[], Any]) -> Any:
 
 def many_to(method: str, requests: list[bytes]) -> Call:
     """A call to a method of one request that sends another number of them."""
-
-    def call(channel: Any, _address: str) -> Any:
-        return status_of(lambda: channel.stream_unary(PREFIX + method)(iter(requests), timeout=20))
-
-    return call
+    return lambda channel, _address: status_of(
+        lambda: channel.stream_unary(PREFIX + method)(iter(requests), timeout=20)
+    )
 
 
 def raw(data: bytes) -> Call:
@@ -108,10 +103,7 @@ def nested(depth: int) -> bytes:
 
 
 def reflection(data: list[bytes]) -> Call:
-    def call(channel: Any, _address: str) -> Any:
-        return status_of(lambda: list(channel.stream_stream(REFLECTION)(iter(data), timeout=20)))
-
-    return call
+    return lambda channel, _address: status_of(lambda: list(channel.stream_stream(REFLECTION)(iter(data), timeout=20)))
 
 
 KNOWN = {STATUS.OK, STATUS.INVALID_ARGUMENT, STATUS.NOT_FOUND}
@@ -122,11 +114,6 @@ MALFORMED = [b"\xff", b"\n\x05ab", b"\n\x02\xff\xfe", b"\x0b", nested(200), b"\x
 UNKNOWN_FIELDS = b"\xa0\x06\x01"
 NAMES = ["", "../p", "/etc/passwd", "p\0", "P", "p ", "%70", "'; DROP", "x" * 100_000, "🙂" * 1000, "\x1b[2J", "{p}"]
 IDS = [pb.GetProfilingSummaryRequest(session_id=name).SerializeToString() for name in NAMES]
-OUT_OF_RANGE: list[dict[str, Any]] = [
-    *({"interval_ms": value} for value in (-1, 0, 1, 2**31 - 1)),
-    *({"max_updates": value} for value in (-1, 0)),
-    *({"stage": value} for value in (-1, 5, 2**31 - 1)),
-]
 NO_CALLS = [
     *(PREFIX + name for name in ("Stop", "", "setprofiling", "SetProfiling/")),
     "/cprofiling.v2.ProfilingService/SetProfiling", "/", "/a/b/c", "/../../etc", HEALTH + "Nothing", "/x" * 500,
@@ -168,20 +155,6 @@ KINDS: dict[str, tuple[list[Call], set[Any]]] = {
     "other sessions": (
         [bytes_to(name, data) for name in ALL if name != "ListSessions" for data in IDS],
         {STATUS.NOT_FOUND, STATUS.RESOURCE_EXHAUSTED},  # the latter for the longest, of a stream
-    ),
-    "negative skips": (
-        [
-            bytes_to("SetProfiling", pb.SetProfilingRequest(session_id="p", skip_first_n=skip).SerializeToString())
-            for skip in (-1, -2, -1000, -(2**31))
-        ],
-        {STATUS.INVALID_ARGUMENT},
-    ),
-    "ranges": (
-        [
-            bytes_to("WatchProfiling", pb.WatchProfilingRequest(session_id="p", **fields).SerializeToString())
-            for fields in OUT_OF_RANGE
-        ],
-        {STATUS.INVALID_ARGUMENT},
     ),
     "no such call": ([bytes_to(path, b"") for path in NO_CALLS], {STATUS.UNIMPLEMENTED}),
     "no request": ([many_to(name, []) for name in ALL], {STATUS.INVALID_ARGUMENT}),
