@@ -1,6 +1,7 @@
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/base/bytes.h"
 #include "cprofiling/files/snapshot_merge.h"
 
 #include <math.h>
@@ -9,16 +10,21 @@
 
 enum { NOTE_BYTES = 2 }; /* and its text */
 
-void cprof_snapshot_destroy(cprof_snapshot *snapshot)
+static void release_keys(cprof_snapshot *snapshot)
 {
-    if (snapshot == NULL) {
-        return;
-    }
     for (size_t i = 0; i < snapshot->key_count; i++) {
         cprof_snapshot_key_destroy(snapshot->keys[i]);
     }
     cprof_alloc_release(snapshot->keys);
     cprof_alloc_release(snapshot->in_order);
+}
+
+void cprof_snapshot_destroy(cprof_snapshot *snapshot)
+{
+    if (snapshot == NULL) {
+        return;
+    }
+    release_keys(snapshot);
     cprof_alloc_release(snapshot->notes);
     cprof_alloc_release(snapshot->sources);
     cprof_alloc_release(snapshot);
@@ -70,66 +76,59 @@ cprof_status cprof_snapshot_put_in_order(cprof_snapshot *snapshot)
 cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at)
 {
     const uint8_t *note = snapshot->notes + *at;
-    size_t length = note[0] | (size_t)note[1] << 8;
+    size_t length = cprof_bytes_load(note, NOTE_BYTES);
     *at += NOTE_BYTES + length;
     return (cprof_name){(const char *)note + NOTE_BYTES, length};
 }
 
-/* Copies each of the notes once. They are sorted in their table. */
-static cprof_status set_notes(cprof_snapshot *snapshot, cprof_name *notes, size_t count)
+/* Copies each of the notes once, and gives their table back; NULL: there was no memory for it. */
+static cprof_status take_notes(cprof_snapshot *snapshot, cprof_name *notes, size_t count)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; notes != NULL && i < count; i++) {
         bytes += NOTE_BYTES + notes[i].length;
     }
-    snapshot->notes = cprof_snapshot_key_table(bytes, 1);
+    snapshot->notes = notes != NULL ? cprof_snapshot_key_table(bytes, 1) : NULL;
     if (snapshot->notes == NULL) {
+        cprof_alloc_release(notes);
         return CPROF_NO_MEMORY;
     }
     sort(notes, count, sizeof *notes, by_text);
     for (size_t i = 0; i < count; i++) {
         if (i == 0 || cprof_name_compare(notes[i - 1], notes[i]) != 0) {
             uint8_t *end = snapshot->notes + snapshot->note_bytes;
-            end[0] = (uint8_t)notes[i].length;
-            end[1] = (uint8_t)(notes[i].length >> 8);
+            cprof_bytes_store(end, notes[i].length, NOTE_BYTES);
             memcpy(end + NOTE_BYTES, notes[i].bytes, notes[i].length);
             snapshot->note_bytes += NOTE_BYTES + notes[i].length;
             snapshot->note_count++;
         }
     }
+    cprof_alloc_release(notes);
     return CPROF_OK;
 }
 
 typedef struct {
     cprof_snapshot *snapshot;
-    size_t capacity;
+    size_t capacity; /* of its keys */
     uint64_t taken_ns;
 } collector;
-
-static bool make_room(collector *all)
-{
-    cprof_snapshot *snapshot = all->snapshot;
-    cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
-    if (keys == NULL) {
-        return false;
-    }
-    snapshot->keys = keys;
-    return true;
-}
 
 static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
                             const uint64_t *counts)
 {
     collector *all = context;
+    cprof_snapshot *snapshot = all->snapshot;
     if (!cprof_name_is_legal(names.stage) || !cprof_name_is_legal(names.node)) {
         return CPROF_OUT_OF_RANGE;
     }
-    cprof_snapshot_key *key = make_room(all) ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
+    cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
+    snapshot->keys = keys != NULL ? keys : snapshot->keys;
+    cprof_snapshot_key *key = keys != NULL ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
     key->place = order;
-    all->snapshot->keys[all->snapshot->key_count++] = key;
+    keys[snapshot->key_count++] = key;
     return CPROF_OK;
 }
 
@@ -149,22 +148,6 @@ static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *regis
     for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
         snapshot->in_order[i]->place = i;
     }
-    return status;
-}
-
-static cprof_status collect_notes(cprof_snapshot *snapshot, const cprof_snapshot_remarks *remarks)
-{
-    cprof_name *notes = cprof_snapshot_key_table(remarks->note_count, sizeof *notes);
-    if (notes == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    cprof_status status = CPROF_OK;
-    for (size_t i = 0; i < remarks->note_count; i++) {
-        notes[i] = remarks->notes[i];
-        status = cprof_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
-    }
-    status = status == CPROF_OK ? set_notes(snapshot, notes, remarks->note_count) : status;
-    cprof_alloc_release(notes);
     return status;
 }
 
@@ -202,7 +185,14 @@ cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapsh
     }
     fresh->internal_errors = remarks->internal_errors;
     fresh->cost_ns = remarks->cost_ns;
-    cprof_status status = collect_notes(fresh, remarks);
+    cprof_status status = CPROF_OK;
+    cprof_name *notes = cprof_snapshot_key_table(remarks->note_count, sizeof *notes);
+    for (size_t i = 0; notes != NULL && i < remarks->note_count; i++) {
+        notes[i] = remarks->notes[i];
+        status = cprof_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
+    }
+    cprof_status taken = take_notes(fresh, notes, remarks->note_count);
+    status = status == CPROF_OK ? taken : status;
     status = status == CPROF_OK ? collect_keys(fresh, registry, remarks->taken_ns) : status;
     return deliver(status, fresh, snapshot);
 }
@@ -220,19 +210,6 @@ static int by_source(const void *left, const void *right)
     return order != 0 ? order : (a->snapshot > b->snapshot) - (a->snapshot < b->snapshot);
 }
 
-/* `origins` is sorted. */
-static cprof_status take_origins(cprof_snapshot *merged, const origin *origins, cprof_snapshot_clash *clash)
-{
-    for (size_t i = 0; i < merged->source_count; i++) {
-        if (i > 0 && cprof_snapshot_compare_sources(&origins[i - 1].source, &origins[i].source) == 0) {
-            *clash = (cprof_snapshot_clash){origins[i].source, origins[i - 1].snapshot, origins[i].snapshot};
-            return CPROF_DUPLICATE;
-        }
-        merged->sources[i] = origins[i].source;
-    }
-    return CPROF_OK;
-}
-
 static cprof_status merge_sources(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count,
                                   cprof_snapshot_clash *clash)
 {
@@ -247,29 +224,15 @@ static cprof_status merge_sources(cprof_snapshot *merged, const cprof_snapshot *
         }
     }
     sort(origins, at, sizeof *origins, by_source);
-    cprof_status status = take_origins(merged, origins, clash);
-    cprof_alloc_release(origins);
-    return status;
-}
-
-static cprof_status merge_notes(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < count; i++) {
-        total += snapshots[i]->note_count;
-    }
-    cprof_name *notes = cprof_snapshot_key_table(total, sizeof *notes);
-    if (notes == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    size_t at = 0;
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; k < snapshots[i]->note_bytes;) {
-            notes[at++] = cprof_snapshot_next_note(snapshots[i], &k);
+    cprof_status status = CPROF_OK;
+    for (size_t i = 0; status == CPROF_OK && i < at; i++) {
+        merged->sources[i] = origins[i].source;
+        if (i > 0 && cprof_snapshot_compare_sources(&origins[i - 1].source, &origins[i].source) == 0) {
+            *clash = (cprof_snapshot_clash){origins[i].source, origins[i - 1].snapshot, origins[i].snapshot};
+            status = CPROF_DUPLICATE;
         }
     }
-    cprof_status status = set_notes(merged, notes, total);
-    cprof_alloc_release(notes);
+    cprof_alloc_release(origins);
     return status;
 }
 
@@ -319,19 +282,29 @@ static cprof_status merge_keys(cprof_snapshot *merged, const cprof_snapshot *con
 
 static cprof_status merge_remarks(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
 {
-    bool fits = true;
+    size_t note_count = 0;
     merged->is_merged = true;
     merged->skip_least = UINT64_MAX;
     merged->cost_ns = snapshots[0]->cost_ns;
-    for (size_t i = 0; fits && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const cprof_snapshot *part = snapshots[i];
         merged->skip_least = part->skip_least < merged->skip_least ? part->skip_least : merged->skip_least;
         merged->skip_most = part->skip_most > merged->skip_most ? part->skip_most : merged->skip_most;
         merged->cost_ns = part->cost_ns > merged->cost_ns ? part->cost_ns : merged->cost_ns;
         merged->internal_errors += part->internal_errors; /* both are below 2^63 */
-        fits = merged->internal_errors < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
+        if (merged->internal_errors >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT) {
+            return CPROF_OUT_OF_RANGE;
+        }
+        note_count += part->note_count;
     }
-    return fits ? merge_notes(merged, snapshots, count) : CPROF_OUT_OF_RANGE;
+    cprof_name *notes = cprof_snapshot_key_table(note_count, sizeof *notes);
+    size_t taken = 0;
+    for (size_t i = 0; notes != NULL && i < count; i++) {
+        for (size_t at = 0; at < snapshots[i]->note_bytes;) {
+            notes[taken++] = cprof_snapshot_next_note(snapshots[i], &at);
+        }
+    }
+    return take_notes(merged, notes, note_count);
 }
 
 cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t count, cprof_snapshot **merged,
@@ -364,7 +337,6 @@ static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint
         figures.extra = &extra;
         cprof_buckets_spread(&key->extra->gpu_buckets, extra.gpu_counts);
     }
-    figures.shapes = key->shapes != NULL ? &key->shapes->view : NULL;
     if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
         cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
         figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
@@ -395,48 +367,40 @@ cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor 
     return status;
 }
 
-/* Has *parts be the keys sorted by names, of which those beyond the first `most` are `copies`, with names that they share. */
-static void share_names(const cprof_snapshot *snapshot, size_t most, bool keeps_stages, cprof_snapshot_key *copies,
-                        cprof_snapshot_key **parts)
-{
-    static const cprof_name overflow = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
-    for (size_t i = 0; i < snapshot->key_count; i++) {
-        parts[i] = snapshot->in_order[i];
-        if (i >= most) {
-            cprof_snapshot_key *copy = &copies[i - most];
-            *copy = *parts[i];
-            copy->names.node = overflow;
-            copy->names.stage = keeps_stages ? copy->names.stage : overflow;
-            parts[i] = copy;
-        }
-    }
-    sort(parts, snapshot->key_count, sizeof *parts, by_names);
-}
-
+/* Merges the keys behind the first `most` into one for each stage, or for all. */
 static cprof_status fold(cprof_snapshot *snapshot, size_t most, bool keeps_stages)
 {
-    cprof_snapshot *folded = snapshot_new(0);
-    cprof_snapshot_key *copies = cprof_snapshot_key_table(snapshot->key_count - most, sizeof *copies);
-    cprof_snapshot_key **parts = cprof_snapshot_key_table(snapshot->key_count, sizeof *parts);
+    static const cprof_name overflow = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
+    size_t count = snapshot->key_count;
+    cprof_snapshot folded = {.keys = cprof_snapshot_key_table(count, sizeof *folded.keys)};
+    cprof_snapshot_key *copies = cprof_snapshot_key_table(count - most, sizeof *copies); /* with the names that they share */
+    cprof_snapshot_key **parts = cprof_snapshot_key_table(count, sizeof *parts);
     cprof_status status = CPROF_NO_MEMORY;
-    if (folded != NULL && copies != NULL && parts != NULL) {
-        folded->keys = cprof_snapshot_key_table(snapshot->key_count, sizeof *folded->keys);
-        share_names(snapshot, most, keeps_stages, copies, parts);
-        status = folded->keys != NULL ? merge_runs(folded, parts, snapshot->key_count) : CPROF_NO_MEMORY;
-        status = status == CPROF_OK ? cprof_snapshot_put_in_order(folded) : status;
-    }
-    if (status == CPROF_OK) { /* they change places, and the old keys go */
-        cprof_snapshot before = *snapshot;
-        snapshot->keys = folded->keys;
-        snapshot->in_order = folded->in_order;
-        snapshot->key_count = folded->key_count;
-        folded->keys = before.keys;
-        folded->in_order = before.in_order;
-        folded->key_count = before.key_count;
+    if (folded.keys != NULL && copies != NULL && parts != NULL) {
+        for (size_t i = 0; i < count; i++) {
+            parts[i] = snapshot->in_order[i];
+            if (i >= most) {
+                cprof_snapshot_key *copy = &copies[i - most];
+                *copy = *parts[i];
+                copy->names.node = overflow;
+                copy->names.stage = keeps_stages ? copy->names.stage : overflow;
+                parts[i] = copy;
+            }
+        }
+        sort(parts, count, sizeof *parts, by_names);
+        status = merge_runs(&folded, parts, count);
+        status = status == CPROF_OK ? cprof_snapshot_put_in_order(&folded) : status;
     }
     cprof_alloc_release(copies);
     cprof_alloc_release(parts);
-    cprof_snapshot_destroy(folded);
+    cprof_snapshot gone = folded;
+    if (status == CPROF_OK) {
+        gone = *snapshot;
+        snapshot->keys = folded.keys;
+        snapshot->in_order = folded.in_order;
+        snapshot->key_count = folded.key_count;
+    }
+    release_keys(&gone);
     return status;
 }
 

@@ -18,8 +18,9 @@ enum {
     MAGIC_BYTES = 8,
     HEADER_BYTES = MAGIC_BYTES + 2 * 4 + 8 * 8,
     SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
-    NOTE_BYTES = 2,             /* and its text */
-    KEY_BYTES = 4 * 2 + 24 * 8, /* and its names, sums, buckets, and figures beyond times */
+    NOTE_BYTES = 2, /* and its text */
+    KEY_HEAD_BYTES = 4 * 2,
+    KEY_BYTES = KEY_HEAD_BYTES + 24 * 8, /* and its names, sums, buckets, and figures beyond times */
     BUCKET_BYTES = 2 + 8,
     EXTRA_HEAD_BYTES = 4 * 2,
     EXTRA_BYTES = EXTRA_HEAD_BYTES + (36 + CPROF_GPU_CAUSES + 3 * CPROF_COUNTER_COUNT) * 8, /* and its buckets */
@@ -38,7 +39,7 @@ typedef struct {
     cprof_snapshot_fault *fault;
 } stream;
 
-/* What stands before the sources. */
+/* The numbers before the sources. */
 typedef struct {
     uint64_t version;
     uint64_t flags;
@@ -47,32 +48,6 @@ typedef struct {
     uint64_t note_count;
     uint64_t key_count;
 } header;
-
-/* What stands before a key's names. */
-typedef struct {
-    uint64_t stage_length;
-    uint64_t node_length;
-    uint64_t filled;
-    uint64_t flags;
-    uint64_t place;
-    uint64_t last_taken_ns;
-    cprof_figures figures;
-} key_fields;
-
-/* What stands before a key's figures beyond times. */
-typedef struct {
-    uint64_t causes;
-    uint64_t counters;
-    uint64_t filled;
-    uint64_t asked;
-} resources_head;
-
-/* What stands before a key's signatures, for each of them. */
-typedef struct {
-    uint64_t length;
-    uint64_t filled;
-    cprof_shape_figures figures;
-} shape_head;
 
 /* ---- The layout, written down once for both directions: each function writes what it is given to where the stream stands, or
  * sets it to what is read there, and moves the stream on. The caller checks that enough bytes are left.
@@ -142,31 +117,21 @@ static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
          &head->source_count, &head->note_count, &head->key_count);
 }
 
-static void pass_source(stream *s, cprof_snapshot_source *source)
+/* Bytes as they are; reading may find them in place already. */
+static void pass_bytes(stream *s, void *bytes, size_t length)
 {
-    for (size_t i = 0; i < sizeof source->id; i++) {
-        uint64_t byte = source->id[i];
-        pass(s, &byte, 1);
-        if (s->out == NULL) {
-            source->id[i] = (uint8_t)byte;
-        }
+    if (s->out != NULL) {
+        memcpy(s->out + s->at, bytes, length);
+    } else {
+        memcpy(bytes, s->in + s->at, length);
     }
-    PASS(s, &source->generation);
+    s->at += length;
 }
 
-static void pass_key_fields(stream *s, key_fields *fields)
+static void pass_source(stream *s, cprof_snapshot_source *source)
 {
-    cprof_figures *figures = &fields->figures;
-    PASS_SMALL(s, &fields->stage_length, &fields->node_length, &fields->filled, &fields->flags);
-    PASS(s, &fields->place, &fields->last_taken_ns);
-    PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
-         &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
-         &figures->last_ms, &figures->first_ms, &figures->median_ms);
-    pass_wide(s, &figures->moments.total_ns);
-    pass_wide(s, &figures->moments.squares_ns2);
-    PASS(s, &figures->moments.squares_top);
-    pass_wide(s, &figures->nested_ns);
-    pass_wide(s, &figures->suspended_ns);
+    pass_bytes(s, source->id, sizeof source->id);
+    PASS(s, &source->generation);
 }
 
 static void pass_buckets(stream *s, const cprof_buckets *buckets)
@@ -181,18 +146,26 @@ static void pass_buckets(stream *s, const cprof_buckets *buckets)
     pass_run(s, buckets->counts, buckets->filled);
 }
 
-static void pass_sums_and_buckets(stream *s, cprof_snapshot_key *key)
+/* A key behind its head, but for the figures beyond times and by signature. */
+static void pass_key(stream *s, cprof_snapshot_key *key)
 {
+    cprof_figures *figures = &key->figures;
+    PASS(s, &key->place, &key->last_taken_ns);
+    PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
+         &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
+         &figures->last_ms, &figures->first_ms, &figures->median_ms);
+    pass_wide(s, &figures->moments.total_ns);
+    pass_wide(s, &figures->moments.squares_ns2);
+    PASS(s, &figures->moments.squares_top);
+    pass_wide(s, &figures->nested_ns);
+    pass_wide(s, &figures->suspended_ns);
+    pass_bytes(s, (char *)key->names.stage.bytes, key->names.stage.length);
+    pass_bytes(s, (char *)key->names.node.bytes, key->names.node.length);
     if (key->sums != NULL) {
         pass_run(s, key->sums->total, CPROF_SNAPSHOT_KEY_WORDS);
         pass_run(s, key->sums->squares, CPROF_SNAPSHOT_KEY_WORDS);
     }
     pass_buckets(s, &key->buckets);
-}
-
-static void pass_extra_head(stream *s, resources_head *head)
-{
-    PASS_SMALL(s, &head->causes, &head->counters, &head->filled, &head->asked);
 }
 
 static void pass_memory(stream *s, cprof_resources_memory *figures, cprof_snapshot_memory *memory)
@@ -202,9 +175,16 @@ static void pass_memory(stream *s, cprof_resources_memory *figures, cprof_snapsh
     PASS(s, &figures->peak);
 }
 
+/* The reader has seen the head: there is room for the buckets, and only `asked` is news. */
 static void pass_extra(stream *s, cprof_snapshot_resources *extra)
 {
     cprof_resources_figures *figures = &extra->figures;
+    uint64_t causes = CPROF_GPU_CAUSES, counters = CPROF_COUNTER_COUNT, filled = extra->gpu_buckets.filled;
+    uint64_t asked = figures->asked;
+    PASS_SMALL(s, &causes, &counters, &filled, &asked);
+    if (s->out == NULL) {
+        figures->asked = (unsigned)asked;
+    }
     PASS(s, &figures->gpu_count);
     pass_wide(s, &figures->gpu_ns);
     PASS(s, &figures->gpu_min_ns, &figures->gpu_max_ns, &figures->gpu_lost, &figures->queue_count);
@@ -226,118 +206,36 @@ static void pass_extra(stream *s, cprof_snapshot_resources *extra)
     pass_buckets(s, &extra->gpu_buckets);
 }
 
-static void pass_shape_head(stream *s, shape_head *head)
+/* The figures of a signature; the lengths of its text and its buckets are set, too. */
+static void pass_shape_head(stream *s, cprof_shape_copy *item)
 {
-    cprof_shape_figures *figures = &head->figures;
-    PASS_SMALL(s, &head->length, &head->filled);
+    cprof_shape_figures *figures = &item->figures;
+    uint64_t length = item->signature.length;
+    uint64_t filled = item->buckets.filled;
+    PASS_SMALL(s, &length, &filled);
     PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->lost, &figures->least_ns,
          &figures->most_ns);
     pass_wide(s, &figures->total_ns);
+    if (s->out == NULL) {
+        item->signature.length = length;
+        item->buckets.filled = filled;
+    }
 }
 
 /* ---- Writing, and reading what may come from anywhere */
 
-static void write_bytes(stream *s, const void *bytes, size_t length)
+static size_t key_size(const cprof_snapshot_key *key)
 {
-    memcpy(s->out + s->at, bytes, length);
-    s->at += length;
-}
-
-static size_t shapes_size(const cprof_snapshot_shapes *shapes)
-{
-    size_t size = COUNT_BYTES;
-    for (size_t i = 0; i < shapes->view.count; i++) {
+    const cprof_shapes_view *shapes = key->figures.shapes;
+    size_t size = KEY_BYTES + key->names.stage.length + key->names.node.length + key->buckets.filled * BUCKET_BYTES;
+    size += key->sums != NULL ? sizeof *key->sums : 0;
+    size += key->extra != NULL ? EXTRA_BYTES + key->extra->gpu_buckets.filled * BUCKET_BYTES : 0;
+    size += shapes != NULL ? COUNT_BYTES : 0;
+    for (size_t i = 0; shapes != NULL && i < shapes->count; i++) {
         const cprof_shape_copy *item = &shapes->items[i];
         size += SHAPE_BYTES + item->signature.length + item->buckets.filled * BUCKET_BYTES;
     }
     return size;
-}
-
-static void write_shapes(stream *s, const cprof_snapshot_shapes *shapes)
-{
-    uint64_t count = shapes->view.count;
-    pass(s, &count, COUNT_BYTES);
-    for (size_t i = 0; i < count; i++) {
-        const cprof_shape_copy *item = &shapes->items[i];
-        shape_head head = {item->signature.length, item->buckets.filled, item->figures};
-        pass_shape_head(s, &head);
-    }
-    for (size_t i = 0; i < count; i++) {
-        cprof_name signature = shapes->items[i].signature;
-        memcpy(s->out + s->at, signature.bytes, signature.length);
-        s->at += signature.length;
-    }
-    for (size_t i = 0; i < count; i++) {
-        pass_buckets(s, &shapes->items[i].buckets);
-    }
-}
-
-/* Whether the stream holds what the heads of `count` items, which it does hold, say. What they need room for. */
-static bool measure(const stream *s, size_t count, cprof_snapshot_shapes_room *room)
-{
-    stream ahead = *s;
-    *room = (cprof_snapshot_shapes_room){.count = count};
-    for (size_t i = 0; i < count; i++) {
-        shape_head head = {.length = 0};
-        pass_shape_head(&ahead, &head);
-        room->text += head.length;
-        room->filled += head.filled;
-    }
-    return room->text + room->filled * BUCKET_BYTES <= ahead.end - ahead.at;
-}
-
-static void read_items(stream *s, cprof_snapshot_shapes_builder *builder, size_t count)
-{
-    stream texts = *s;
-    texts.at += count * SHAPE_BYTES;
-    for (size_t i = 0; i < count; i++) {
-        shape_head head = {.length = 0};
-        pass_shape_head(s, &head);
-        cprof_shape_copy *item =
-            cprof_snapshot_shapes_begin_item(builder, (cprof_name){(const char *)texts.in + texts.at, head.length});
-        item->figures = head.figures;
-        item->buckets.filled = head.filled;
-        cprof_snapshot_shapes_finish_item(builder, item);
-        texts.at += head.length;
-    }
-    s->at = texts.at;
-    for (size_t i = 0; i < count; i++) {
-        pass_buckets(s, &builder->table->items[i].buckets);
-    }
-}
-
-static cprof_status read_table(stream *s, const cprof_figures *figures, cprof_snapshot_shapes **shapes, const char **reason)
-{
-    uint64_t count = 0;
-    cprof_snapshot_shapes_room room;
-    cprof_snapshot_shapes_builder builder;
-    if (s->end - s->at >= COUNT_BYTES) {
-        pass(s, &count, COUNT_BYTES);
-    }
-    if (count == 0 || count > (s->end - s->at) / SHAPE_BYTES || !measure(s, count, &room)) {
-        *reason = "a number of signatures that points behind the end, or is 0";
-        return CPROF_BAD_FORMAT;
-    }
-    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
-        return CPROF_NO_MEMORY;
-    }
-    read_items(s, &builder, count);
-    *reason = cprof_snapshot_shapes_fault(builder.table, figures);
-    if (*reason != NULL) {
-        cprof_alloc_release(builder.table);
-        return CPROF_BAD_FORMAT;
-    }
-    *shapes = builder.table;
-    return CPROF_OK;
-}
-
-static size_t key_size(const cprof_snapshot_key *key)
-{
-    size_t sum_bytes = key->sums != NULL ? sizeof *key->sums : 0;
-    size_t extra_bytes = key->extra != NULL ? EXTRA_BYTES + key->extra->gpu_buckets.filled * BUCKET_BYTES : 0;
-    size_t shape_bytes = key->shapes != NULL ? shapes_size(key->shapes) : 0;
-    return KEY_BYTES + key->names.stage.length + key->names.node.length + sum_bytes + key->buckets.filled * BUCKET_BYTES +
-           extra_bytes + shape_bytes;
 }
 
 size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
@@ -351,35 +249,35 @@ size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
 
 static void write_key(stream *s, cprof_snapshot_key *key)
 {
-    key_fields fields = {
-        .stage_length = key->names.stage.length,
-        .node_length = key->names.node.length,
-        .filled = key->buckets.filled,
-        .flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u) |
-                 (key->shapes != NULL ? FLAG_SHAPES : 0u),
-        .place = key->place,
-        .last_taken_ns = key->last_taken_ns,
-        .figures = key->figures,
-    };
-    pass_key_fields(s, &fields);
-    write_bytes(s, key->names.stage.bytes, key->names.stage.length);
-    write_bytes(s, key->names.node.bytes, key->names.node.length);
-    pass_sums_and_buckets(s, key);
+    const cprof_shapes_view *shapes = key->figures.shapes;
+    uint64_t filled = key->buckets.filled;
+    uint64_t flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u) |
+                     (shapes != NULL ? FLAG_SHAPES : 0u);
+    PASS_SMALL(s, &(uint64_t){key->names.stage.length}, &(uint64_t){key->names.node.length}, &filled, &flags);
+    pass_key(s, key);
     if (key->extra != NULL) {
-        resources_head head = {CPROF_GPU_CAUSES, CPROF_COUNTER_COUNT, key->extra->gpu_buckets.filled,
-                               key->extra->figures.asked};
-        pass_extra_head(s, &head);
         pass_extra(s, key->extra);
     }
-    if (key->shapes != NULL) {
-        write_shapes(s, key->shapes);
+    if (shapes != NULL) {
+        uint64_t count = shapes->count;
+        pass(s, &count, COUNT_BYTES);
+        for (size_t i = 0; i < count; i++) {
+            cprof_shape_copy head = shapes->items[i];
+            pass_shape_head(s, &head);
+        }
+        for (size_t i = 0; i < count; i++) {
+            pass_bytes(s, (char *)shapes->items[i].signature.bytes, shapes->items[i].signature.length);
+        }
+        for (size_t i = 0; i < count; i++) {
+            pass_buckets(s, &shapes->items[i].buckets);
+        }
     }
 }
 
 void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
 {
     stream s = {.out = bytes};
-    cprof_snapshot facts = *snapshot;
+    cprof_snapshot fields = *snapshot;
     header head = {
         .version = CPROF_SNAPSHOT_VERSION,
         .flags = snapshot->is_merged ? FLAG_MERGED : 0,
@@ -388,12 +286,12 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
         .note_count = snapshot->note_count,
         .key_count = snapshot->key_count,
     };
-    write_bytes(&s, magic, sizeof magic);
-    pass_header(&s, &head, &facts);
+    pass_bytes(&s, (char *)magic, sizeof magic);
+    pass_header(&s, &head, &fields);
     for (size_t i = 0; i < snapshot->source_count; i++) {
         pass_source(&s, &snapshot->sources[i]);
     }
-    write_bytes(&s, snapshot->notes, snapshot->note_bytes);
+    pass_bytes(&s, snapshot->notes, snapshot->note_bytes);
     for (size_t i = 0; i < snapshot->key_count; i++) {
         write_key(&s, snapshot->keys[i]);
     }
@@ -494,50 +392,35 @@ static cprof_status read_sources(stream *s, uint64_t count, cprof_snapshot *snap
     return CPROF_OK;
 }
 
-/* A name or note where the stream stands, which has been found to hold it. */
-static cprof_name take_name(stream *s, uint64_t length)
-{
-    cprof_name name = {(const char *)s->in + s->at, length};
-    s->at += length;
-    return name;
-}
-
-/* The note where the stream stands, which must come after the previous one. */
-static cprof_status read_note(stream *s, cprof_name *note)
-{
-    size_t begin = s->at;
-    uint64_t length = 0;
-    if (can_hold(s, 1, NOTE_BYTES)) {
-        pass(s, &length, NOTE_BYTES);
-    }
-    if (s->at == begin || !can_hold(s, length, 1)) {
-        return refuse(s, begin, BEHIND_THE_END);
-    }
-    cprof_name previous = *note;
-    *note = take_name(s, length);
-    if (!cprof_name_is_legal(*note)) {
-        return refuse(s, begin, "a note that is too long or no UTF-8");
-    }
-    return previous.bytes == NULL || cprof_name_compare(previous, *note) < 0 ? CPROF_OK
-                                                                             : refuse(s, begin, "notes that do not ascend");
-}
-
 static cprof_status read_notes(stream *s, uint64_t count, cprof_snapshot *snapshot)
 {
-    size_t begin = s->at;
+    size_t first = s->at;
     cprof_name note = {.bytes = NULL};
     for (uint64_t i = 0; i < count; i++) {
-        cprof_status status = read_note(s, &note);
-        if (status != CPROF_OK) {
-            return status;
+        size_t begin = s->at;
+        uint64_t length = 0;
+        if (can_hold(s, 1, NOTE_BYTES)) {
+            pass(s, &length, NOTE_BYTES);
+        }
+        if (s->at == begin || !can_hold(s, length, 1)) {
+            return refuse(s, begin, BEHIND_THE_END);
+        }
+        cprof_name previous = note;
+        note = (cprof_name){(const char *)s->in + s->at, length};
+        s->at += length;
+        if (!cprof_name_is_legal(note)) {
+            return refuse(s, begin, "a note that is too long or no UTF-8");
+        }
+        if (i > 0 && cprof_name_compare(previous, note) >= 0) {
+            return refuse(s, begin, "notes that do not ascend");
         }
     }
-    snapshot->notes = cprof_snapshot_key_table(s->at - begin, 1);
+    snapshot->notes = cprof_snapshot_key_table(s->at - first, 1);
     if (snapshot->notes == NULL) {
         return CPROF_NO_MEMORY;
     }
-    memcpy(snapshot->notes, s->in + begin, s->at - begin);
-    snapshot->note_bytes = s->at - begin;
+    memcpy(snapshot->notes, s->in + first, s->at - first);
+    snapshot->note_bytes = s->at - first;
     snapshot->note_count = count;
     return CPROF_OK;
 }
@@ -551,83 +434,116 @@ static const char *order_fault(const cprof_snapshot *snapshot, const cprof_snaps
     return order == 0 ? "the same key twice" : order > 0 ? "keys that do not ascend" : NULL;
 }
 
-/* The head of a key's figures beyond times, which begin at `begin`; the stream stays where it is. */
-static cprof_status look_at_extra(const stream *s, size_t begin, resources_head *head)
+/* Looks at the head of a key's figures beyond times, at `begin`, for the number of their buckets. */
+static cprof_status look_at_extra(const stream *s, size_t begin, size_t *filled)
 {
     stream ahead = *s;
+    uint64_t causes = 0, counters = 0, all = 0, asked = 0;
     ahead.at = begin;
     if (!can_hold(&ahead, 1, EXTRA_HEAD_BYTES)) {
         return refuse(s, begin, BEHIND_THE_END);
     }
-    pass_extra_head(&ahead, head);
-    if (head->causes != CPROF_GPU_CAUSES || head->counters != CPROF_COUNTER_COUNT) {
+    PASS_SMALL(&ahead, &causes, &counters, &all, &asked);
+    if (causes != CPROF_GPU_CAUSES || counters != CPROF_COUNTER_COUNT) {
         return refuse(s, begin, "another number of causes or counters");
     }
-    bool fits = can_hold(&ahead, EXTRA_BYTES - EXTRA_HEAD_BYTES + head->filled * BUCKET_BYTES, 1);
+    *filled = all;
+    bool fits = can_hold(&ahead, EXTRA_BYTES - EXTRA_HEAD_BYTES + all * BUCKET_BYTES, 1);
     return fits ? CPROF_OK : refuse(s, begin, BEHIND_THE_END);
+}
+
+static cprof_status read_shapes(stream *s, cprof_figures *figures)
+{
+    size_t begin = s->at;
+    uint64_t count = 0;
+    if (can_hold(s, 1, COUNT_BYTES)) {
+        pass(s, &count, COUNT_BYTES);
+    }
+    bool fits = count > 0 && can_hold(s, count, SHAPE_BYTES);
+    stream texts = *s;
+    size_t text = 0, filled = 0;
+    for (uint64_t i = 0; i < count && fits; i++) {
+        cprof_shape_copy head = {.buckets.filled = 0};
+        pass_shape_head(&texts, &head);
+        text += head.signature.length;
+        filled += head.buckets.filled;
+    }
+    if (!fits || !can_hold(&texts, text + filled * BUCKET_BYTES, 1)) {
+        return refuse(s, begin, "a number of signatures that points behind the end, or is 0");
+    }
+    cprof_snapshot_shapes_builder builder;
+    if (!cprof_snapshot_shapes_begin(&builder, count, filled, text)) {
+        return CPROF_NO_MEMORY;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        cprof_shape_copy head = {.buckets.filled = 0};
+        pass_shape_head(s, &head);
+        head.signature.bytes = (const char *)texts.in + texts.at;
+        texts.at += head.signature.length;
+        cprof_snapshot_shapes_add(&builder, head.signature, head.buckets.filled)->figures = head.figures;
+    }
+    s->at = texts.at;
+    for (uint64_t i = 0; i < count; i++) {
+        pass_buckets(s, &builder.items[i].buckets);
+    }
+    const char *reason = cprof_snapshot_shapes_fault(builder.view, figures);
+    figures->shapes = builder.view;
+    return reason == NULL ? CPROF_OK : refuse(s, begin, reason);
 }
 
 /* The rest of a key that begins at `begin`, into the room that has been made for it. */
 static cprof_status fill_key(stream *s, size_t begin, bool has_shapes, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
 {
-    pass_sums_and_buckets(s, key);
+    pass_key(s, key);
     const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
     reason = reason == NULL ? order_fault(snapshot, key) : reason;
     if (reason == NULL && key->extra != NULL) {
         begin = s->at;
-        s->at += EXTRA_HEAD_BYTES;
         pass_extra(s, key->extra);
         reason = cprof_snapshot_resources_fault(key->extra, snapshot->is_merged);
     }
-    cprof_status status = reason == NULL ? CPROF_OK : CPROF_BAD_FORMAT;
-    if (status == CPROF_OK && has_shapes) {
-        begin = s->at;
-        status = read_table(s, &key->figures, &key->shapes, &reason);
+    if (reason != NULL) {
+        return refuse(s, begin, reason);
     }
-    return status == CPROF_BAD_FORMAT ? refuse(s, begin, reason) : status;
+    return has_shapes ? read_shapes(s, &key->figures) : CPROF_OK;
 }
 
 static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
 {
     size_t begin = s->at;
-    key_fields fields = {.filled = 0};
-    resources_head extra = {.asked = 0};
+    cprof_name stage = {.length = 0}, node = {.length = 0};
+    uint64_t filled = 0, flags = 0;
     if (!can_hold(s, 1, KEY_BYTES)) {
         return refuse(s, begin, BEHIND_THE_END);
     }
-    pass_key_fields(s, &fields);
-    if ((fields.flags & ~(uint64_t)FLAGS) != 0) {
+    PASS_SMALL(s, &stage.length, &node.length, &filled, &flags);
+    if ((flags & ~(uint64_t)FLAGS) != 0) {
         return refuse(s, begin, "unknown flags");
     }
-    bool is_fractional = (fields.flags & FLAG_FRACTIONAL) != 0;
-    bool has_extra = (fields.flags & FLAG_EXTRA) != 0;
-    size_t rest = fields.stage_length + fields.node_length + (is_fractional ? sizeof(cprof_snapshot_sums) : 0) +
-                  fields.filled * BUCKET_BYTES;
-    if (!can_hold(s, rest, 1)) {
+    cprof_snapshot_room room = {
+        .filled = filled,
+        .is_fractional = (flags & FLAG_FRACTIONAL) != 0,
+        .has_extra = (flags & FLAG_EXTRA) != 0,
+    };
+    size_t size = KEY_BYTES - KEY_HEAD_BYTES + stage.length + node.length + filled * BUCKET_BYTES +
+                  (room.is_fractional ? sizeof(cprof_snapshot_sums) : 0);
+    if (!can_hold(s, size, 1)) {
         return refuse(s, begin, BEHIND_THE_END);
     }
-    cprof_status status = has_extra ? look_at_extra(s, s->at + rest, &extra) : CPROF_OK;
+    cprof_status status = room.has_extra ? look_at_extra(s, s->at + size, &room.gpu_filled) : CPROF_OK;
     if (status != CPROF_OK) {
         return status;
     }
-    cprof_name stage = take_name(s, fields.stage_length);
-    cprof_name node = take_name(s, fields.node_length);
+    stage.bytes = (const char *)s->in + begin + KEY_BYTES;
+    node.bytes = stage.bytes + stage.length;
     if (!cprof_name_is_legal(stage) || !cprof_name_is_legal(node)) {
         return refuse(s, begin, "a name that is too long or no UTF-8");
     }
-    cprof_snapshot_room room = {
-        .filled = fields.filled, .gpu_filled = extra.filled, .is_fractional = is_fractional, .has_extra = has_extra};
     cprof_snapshot_key *key = cprof_snapshot_key_new((cprof_names){stage, node}, &room);
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
-    key->figures = fields.figures;
-    key->place = fields.place;
-    key->last_taken_ns = fields.last_taken_ns;
-    if (has_extra) {
-        key->extra->figures.asked = (unsigned)extra.asked;
-    }
-    status = fill_key(s, begin, (fields.flags & FLAG_SHAPES) != 0, snapshot, key);
+    status = fill_key(s, begin, (flags & FLAG_SHAPES) != 0, snapshot, key);
     if (status != CPROF_OK) {
         cprof_snapshot_key_destroy(key);
         return status;

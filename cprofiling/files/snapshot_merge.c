@@ -6,117 +6,75 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    WORDS = CPROF_SNAPSHOT_KEY_WORDS,
+    POINT = 17 * 64,  /* bits of a fixed-point sum behind the point, of which doubles use 1,074; before it are 192 */
+    SAMPLE_BITS = 40, /* a fractional sample is below 2^40 ms, its square below 2^80 ms² */
+};
+
+/* Values of first_ms that are no durations. */
+#define FIRST_NONE (-1.0)
+#define FIRST_UNKNOWN (-2.0)
+
+#define MEDIAN_UNKNOWN CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN
+#define MAX_MS (0x1p63 / 1e6)
+#define COUNT_LIMIT CPROF_SNAPSHOT_KEY_COUNT_LIMIT
 #define LONGEST_NS ((uint64_t)INT64_MAX)
 #define PEAK_UNKNOWN (-1)
 
-static void clear_resources(cprof_snapshot_resources *extra)
+/* The counts that figures have, as the CPROF_RESOURCES_ bits of those that are not 0; *any is all of them, combined by "or":
+ * it tells whether each is below 2^63. */
+static unsigned known_of(const cprof_resources_figures *f, uint64_t *any)
 {
-    extra->figures = (cprof_resources_figures){.gpu_min_ns = UINT64_MAX};
-    extra->figures.device_memory.peak = extra->figures.host_memory.peak = PEAK_UNKNOWN;
-    extra->device_memory = extra->host_memory = (cprof_snapshot_memory){.taken_ns = 0};
-}
-
-static uint64_t any_launch(const cprof_launch_counts *launched)
-{
-    uint64_t any = 0;
-#define INCLUDE(name) any |= launched->name;
+    uint64_t gpu = f->gpu_count;
+    uint64_t launches = 0;
+    uint64_t counters = f->estimated;
+    uint64_t memory = f->device_memory.calls | f->host_memory.calls;
+    for (int i = 0; i < CPROF_GPU_CAUSES; i++) {
+        gpu |= f->missed[i];
+    }
+#define INCLUDE(name) launches |= f->launched.name;
     CPROF_LAUNCH_COUNTS(INCLUDE)
 #undef INCLUDE
-    return any;
-}
-
-static uint64_t any_miss(const cprof_resources_figures *f)
-{
-    uint64_t any = 0;
-    for (int i = 0; i < CPROF_GPU_CAUSES; i++) {
-        any |= f->missed[i];
-    }
-    return any;
-}
-
-static uint64_t any_counter(const cprof_resources_figures *f)
-{
-    uint64_t any = f->estimated;
     for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        any |= f->counted[i];
+        counters |= f->counted[i];
     }
-    return any;
+    *any = gpu | launches | counters | memory | f->waits;
+    return (gpu != 0 ? CPROF_RESOURCES_GPU : 0u) | (launches != 0 ? CPROF_RESOURCES_LAUNCHES : 0u) |
+           (counters != 0 ? CPROF_RESOURCES_COUNTERS : 0u) | (memory != 0 ? CPROF_RESOURCES_MEMORY : 0u) |
+           (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0u);
 }
 
-/* What there are figures of: CPROF_RESOURCES_ bits. */
-static unsigned known_of(const cprof_resources_figures *f)
+/* Takes the bytes at entry and exit that are later, or larger at equal times; without a call they are of the time 0. To be
+ * called before the figures are merged. */
+static void merge_memory(cprof_resources_memory *figures, cprof_snapshot_memory *memory, const cprof_resources_memory *more,
+                         const cprof_snapshot_memory *part)
 {
-    unsigned known = 0;
-    known |= f->gpu_count != 0 || any_miss(f) != 0 ? CPROF_RESOURCES_GPU : 0;
-    known |= any_launch(&f->launched) != 0 ? CPROF_RESOURCES_LAUNCHES : 0;
-    known |= any_counter(f) != 0 ? CPROF_RESOURCES_COUNTERS : 0;
-    known |= f->device_memory.calls != 0 || f->host_memory.calls != 0 ? CPROF_RESOURCES_MEMORY : 0;
-    return known | (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0);
-}
-
-/* Whether all counts are below 2^63, apart from the parts of gpu_count. */
-static bool resource_counts_fit(const cprof_resources_figures *f)
-{
-    uint64_t any = f->gpu_count | any_miss(f) | any_launch(&f->launched) | any_counter(f) | f->device_memory.calls |
-                   f->host_memory.calls | f->waits;
-    return any < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
-}
-
-static void set_memory(cprof_resources_memory *figures, cprof_snapshot_memory *memory, uint64_t taken_ns)
-{
-    if (figures->calls == 0) {
-        *figures = (cprof_resources_memory){.peak = PEAK_UNKNOWN};
+    if (more->calls == 0) {
         return;
     }
-    memory->taken_ns = taken_ns;
-    memory->change = figures->change;
-}
-
-void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns)
-{
-    clear_resources(extra);
-    extra->figures = *figures;
-    extra->figures.missed[CPROF_GPU_KNOWN] = 0;
-    extra->figures.asked |= known_of(&extra->figures);
-    set_memory(&extra->figures.device_memory, &extra->device_memory, taken_ns);
-    set_memory(&extra->figures.host_memory, &extra->host_memory, taken_ns);
-}
-
-/* Of equal times, the larger bytes. */
-static bool memory_is_later(const cprof_resources_memory *figures, uint64_t taken_ns, const cprof_resources_memory *other,
-                            uint64_t other_ns)
-{
-    if (taken_ns != other_ns) {
-        return taken_ns > other_ns;
-    }
-    return figures->exit != other->exit ? figures->exit > other->exit : figures->entry > other->entry;
-}
-
-/* To be called before the figures are merged: sets the bytes at entry and exit to the later ones. Without a call they are of
- * the time 0. */
-static void merge_memory(cprof_resources_memory *figures, cprof_snapshot_memory *memory,
-                         const cprof_resources_memory *part_figures, const cprof_snapshot_memory *part)
-{
-    if (part_figures->calls == 0) {
-        return;
-    }
-    if (memory_is_later(part_figures, part->taken_ns, figures, memory->taken_ns)) {
-        figures->entry = part_figures->entry;
-        figures->exit = part_figures->exit;
+    bool is_later = part->taken_ns != memory->taken_ns ? part->taken_ns > memory->taken_ns
+                    : more->exit != figures->exit      ? more->exit > figures->exit
+                                                       : more->entry > figures->entry;
+    if (is_later) {
+        figures->entry = more->entry;
+        figures->exit = more->exit;
         memory->taken_ns = part->taken_ns;
     }
     memory->change += part->change;
 }
 
-/* Adds what another key knew, but for its buckets. False when a count would reach 2^63. */
+/* Adds the figures of another key, but for their buckets. False: a count would reach 2^63. */
 static bool merge_resources(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part)
 {
     cprof_resources_figures *figures = &extra->figures;
     const cprof_resources_figures *more = &part->figures;
+    uint64_t any;
     merge_memory(&figures->device_memory, &extra->device_memory, &more->device_memory, &part->device_memory);
     merge_memory(&figures->host_memory, &extra->host_memory, &more->host_memory, &part->host_memory);
-    cprof_resources_merge(figures, more, false); /* the two kinds may be of different times */
-    return resource_counts_fit(figures);
+    cprof_resources_merge(figures, more, false); /* each kind of memory has its own time */
+    (void)known_of(figures, &any);
+    return any < COUNT_LIMIT;
 }
 
 static int64_t within_64_bits(cprof_i128 sum)
@@ -124,53 +82,9 @@ static int64_t within_64_bits(cprof_i128 sum)
     return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
 }
 
-void cprof_snapshot_resources_complete(cprof_snapshot_resources *extra)
-{
-    extra->figures.gpu_rows = cprof_buckets_rows(&extra->gpu_buckets);
-    extra->figures.device_memory.change = within_64_bits(extra->device_memory.change);
-    extra->figures.host_memory.change = within_64_bits(extra->host_memory.change);
-}
-
-static const char *resource_counts_fault(const cprof_resources_figures *f)
-{
-    if (!resource_counts_fit(f)) {
-        return "a count of 2^63 or more";
-    }
-    if (f->asked == 0 || (f->asked & ~(unsigned)CPROF_RESOURCES_ALL) != 0 || (known_of(f) & ~f->asked) != 0) {
-        return "figures that were not asked for";
-    }
-    if (f->missed[CPROF_GPU_KNOWN] != 0) {
-        return "GPU times that are known and missed";
-    }
-    bool is_part = f->gpu_lost <= f->gpu_count && f->queue_count <= f->gpu_count && f->multi_stream <= f->gpu_count;
-    return is_part ? NULL : "more samples in part than in all";
-}
-
-static const char *gpu_fault(const cprof_snapshot_resources *extra)
-{
-    const cprof_resources_figures *f = &extra->figures;
-    if (!cprof_buckets_sum_is_of(f->gpu_ns, f->gpu_count, f->gpu_min_ns, f->gpu_max_ns)) {
-        return "an impossible GPU time";
-    }
-    const char *reason = cprof_buckets_fault(&extra->gpu_buckets, f->gpu_count - f->gpu_lost);
-    if (reason == NULL && !cprof_buckets_are_of(&extra->gpu_buckets, f->gpu_min_ns, f->gpu_max_ns, f->gpu_lost)) {
-        reason = "a histogram of other GPU times";
-    }
-    return reason;
-}
-
-static const char *resource_sums_fault(const cprof_resources_figures *f)
-{
-    bool fits = f->queue_ns <= (cprof_u128)f->queue_count * LONGEST_NS && f->wait_ns <= (cprof_u128)f->waits * LONGEST_NS;
-    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        fits = fits && f->counters[i] <= (cprof_u128)f->counted[i] * UINT64_MAX;
-    }
-    return fits ? NULL : "an impossible sum";
-}
-
 static bool memory_is_possible(const cprof_resources_memory *f, const cprof_snapshot_memory *memory, bool is_merged)
 {
-    if (f->entry < 0 || f->exit < 0 || f->peak < PEAK_UNKNOWN || memory->taken_ns >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT) {
+    if (f->entry < 0 || f->exit < 0 || f->peak < PEAK_UNKNOWN || memory->taken_ns >= COUNT_LIMIT) {
         return false;
     }
     if (f->calls == 0) {
@@ -187,48 +101,71 @@ static bool memory_is_possible(const cprof_resources_memory *f, const cprof_snap
 const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra, bool is_merged)
 {
     const cprof_resources_figures *f = &extra->figures;
-    const char *reason = resource_counts_fault(f);
-    reason = reason == NULL ? gpu_fault(extra) : reason;
-    reason = reason == NULL ? resource_sums_fault(f) : reason;
-    if (reason == NULL && (!memory_is_possible(&f->device_memory, &extra->device_memory, is_merged) ||
-                           !memory_is_possible(&f->host_memory, &extra->host_memory, is_merged))) {
-        reason = "impossible bytes of memory";
+    uint64_t any;
+    unsigned known = known_of(f, &any);
+    if (any >= COUNT_LIMIT) {
+        return "a count of 2^63 or more";
     }
-    return reason;
+    if (f->asked == 0 || (f->asked & ~(unsigned)CPROF_RESOURCES_ALL) != 0 || (known & ~f->asked) != 0) {
+        return "figures that were not asked for";
+    }
+    if (f->missed[CPROF_GPU_KNOWN] != 0) {
+        return "GPU times that are known and missed";
+    }
+    if (f->gpu_lost > f->gpu_count || f->queue_count > f->gpu_count || f->multi_stream > f->gpu_count) {
+        return "more samples in part than in all";
+    }
+    if (!cprof_buckets_sum_is_of(f->gpu_ns, f->gpu_count, f->gpu_min_ns, f->gpu_max_ns)) {
+        return "an impossible GPU time";
+    }
+    const char *reason = cprof_buckets_fault(&extra->gpu_buckets, f->gpu_count - f->gpu_lost);
+    if (reason != NULL) {
+        return reason;
+    }
+    if (!cprof_buckets_are_of(&extra->gpu_buckets, f->gpu_min_ns, f->gpu_max_ns, f->gpu_lost)) {
+        return "a histogram of other GPU times";
+    }
+    bool fits = f->queue_ns <= (cprof_u128)f->queue_count * LONGEST_NS && f->wait_ns <= (cprof_u128)f->waits * LONGEST_NS;
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        fits = fits && f->counters[i] <= (cprof_u128)f->counted[i] * UINT64_MAX;
+    }
+    if (!fits) {
+        return "an impossible sum";
+    }
+    bool is_possible = memory_is_possible(&f->device_memory, &extra->device_memory, is_merged) &&
+                       memory_is_possible(&f->host_memory, &extra->host_memory, is_merged);
+    return is_possible ? NULL : "impossible bytes of memory";
 }
 
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room)
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t count, size_t filled, size_t text)
 {
-    size_t item_bytes = sizeof(cprof_snapshot_shapes) + room->count * sizeof(cprof_shape_copy);
-    size_t bucket_bytes = room->filled * (sizeof(uint64_t) + sizeof(uint16_t));
-    cprof_snapshot_shapes *table = cprof_alloc_zeroed(item_bytes + bucket_bytes + room->text);
-    if (table == NULL) {
+    size_t head_bytes = sizeof(cprof_shapes_view) + count * sizeof(cprof_shape_copy);
+    size_t bucket_bytes = filled * (sizeof(uint64_t) + sizeof(uint16_t));
+    cprof_shapes_view *view = cprof_alloc_zeroed(head_bytes + bucket_bytes + text);
+    if (view == NULL) {
         return false;
     }
-    table->view.items = table->items;
-    uint64_t *counts = (uint64_t *)((char *)table + item_bytes);
+    uint64_t *counts = (uint64_t *)((char *)view + head_bytes);
     *builder = (cprof_snapshot_shapes_builder){
-        .table = table,
-        .free = {counts, (uint16_t *)(counts + room->filled), 0},
+        .view = view,
+        .items = (cprof_shape_copy *)(view + 1),
+        .free = {counts, (uint16_t *)(counts + filled), 0},
         .text = (char *)counts + bucket_bytes,
     };
+    view->items = builder->items;
     return true;
 }
 
-cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature)
+cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes_builder *builder, cprof_name signature, size_t filled)
 {
-    cprof_shape_copy *item = &builder->table->items[builder->table->view.count++];
+    cprof_shape_copy *item = &builder->items[builder->view->count++];
     memcpy(builder->text, signature.bytes, signature.length);
     item->signature = (cprof_name){builder->text, signature.length};
-    item->buckets = builder->free;
+    item->buckets = (cprof_buckets){builder->free.counts, builder->free.indices, filled};
     builder->text += signature.length;
+    builder->free.counts += filled;
+    builder->free.indices += filled;
     return item;
-}
-
-void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item)
-{
-    builder->free.counts += item->buckets.filled;
-    builder->free.indices += item->buckets.filled;
 }
 
 static int by_signature(const void *left, const void *right)
@@ -237,91 +174,73 @@ static int by_signature(const void *left, const void *right)
                               (*(const cprof_shape_copy *const *)right)->signature);
 }
 
-/* Adds the figures of another; false when a count would reach 2^63. */
-static bool add_shape_figures(cprof_shape_figures *sum, const cprof_shape_figures *part)
-{
-    sum->count += part->count;
-    sum->error_count += part->error_count;
-    sum->cancelled_count += part->cancelled_count;
-    sum->lost += part->lost;
-    sum->least_ns = part->least_ns < sum->least_ns ? part->least_ns : sum->least_ns;
-    sum->most_ns = part->most_ns > sum->most_ns ? part->most_ns : sum->most_ns;
-    sum->total_ns += part->total_ns;
-    return (sum->count | sum->error_count | sum->cancelled_count) < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
-}
-
-/* Adds one item for all of the `count` that have its signature. */
+/* Adds one item for the `count` that have its signature; false: a count would reach 2^63. */
 static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
 {
-    cprof_shape_copy *item = cprof_snapshot_shapes_begin_item(builder, run[0]->signature);
-    item->figures = (cprof_shape_figures){.least_ns = UINT64_MAX};
+    cprof_shape_figures sum = {.least_ns = UINT64_MAX};
+    cprof_histogram_dense dense = {counts, 0};
     bool fits = true;
-    uint64_t rows = 0;
     for (size_t i = 0; i < count; i++) {
-        fits = add_shape_figures(&item->figures, &run[i]->figures) && fits;
-        rows |= cprof_buckets_rows(&run[i]->buckets);
+        const cprof_shape_figures *part = &run[i]->figures;
+        sum.count += part->count;
+        sum.error_count += part->error_count;
+        sum.cancelled_count += part->cancelled_count;
+        sum.lost += part->lost;
+        sum.least_ns = part->least_ns < sum.least_ns ? part->least_ns : sum.least_ns;
+        sum.most_ns = part->most_ns > sum.most_ns ? part->most_ns : sum.most_ns;
+        sum.total_ns += part->total_ns;
+        fits = fits && (sum.count | sum.error_count | sum.cancelled_count) < COUNT_LIMIT;
+        dense.rows |= cprof_buckets_rows(&run[i]->buckets);
         cprof_buckets_spread(&run[i]->buckets, counts);
     }
-    cprof_histogram_dense dense = {counts, rows};
-    item->buckets.filled = cprof_buckets_count(dense);
+    cprof_shape_copy *item = cprof_snapshot_shapes_add(builder, run[0]->signature, cprof_buckets_count(dense));
+    item->figures = sum;
     cprof_buckets_take(&item->buckets, dense);
     cprof_buckets_unspread(&item->buckets, counts);
-    cprof_snapshot_shapes_finish_item(builder, item);
     return fits;
 }
 
-/* Makes a table of all items, those of one signature together. They are sorted in their table. */
-static cprof_status build(const cprof_shape_copy **items, size_t count, uint64_t *counts, cprof_snapshot_shapes **table)
+/* Sets the figures by signature of a key to those of `count` keys, which may have none. `counts` is a dense histogram of zeros,
+ * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
+static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
 {
-    cprof_snapshot_shapes_room room = {.count = count};
+    size_t total = 0, filled = 0, text = 0;
     for (size_t i = 0; i < count; i++) {
-        room.filled += items[i]->buckets.filled;
-        room.text += items[i]->signature.length;
+        const cprof_shapes_view *view = parts[i]->figures.shapes;
+        for (size_t k = 0; view != NULL && k < view->count; k++, total++) {
+            filled += view->items[k].buckets.filled;
+            text += view->items[k].signature.length;
+        }
+    }
+    if (total == 0) {
+        return CPROF_OK;
     }
     cprof_snapshot_shapes_builder builder;
-    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
+    const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
+    if (items == NULL || !cprof_snapshot_shapes_begin(&builder, total, filled, text)) {
+        cprof_alloc_release(items);
         return CPROF_NO_MEMORY;
     }
-    qsort(items, count, sizeof *items, by_signature);
+    total = 0;
+    for (size_t i = 0; i < count; i++) {
+        const cprof_shapes_view *view = parts[i]->figures.shapes;
+        for (size_t k = 0; view != NULL && k < view->count; k++) {
+            items[total++] = &view->items[k];
+        }
+    }
+    qsort(items, total, sizeof *items, by_signature);
     bool fits = true;
     size_t end;
-    for (size_t at = 0; at < count; at = end) {
-        end = at + 1;
-        while (end < count && by_signature(&items[at], &items[end]) == 0) {
+    for (size_t begin = 0; begin < total; begin = end) {
+        end = begin + 1;
+        while (end < total && by_signature(&items[begin], &items[end]) == 0) {
             end++;
         }
-        fits = add_run(&builder, items + at, end - at, counts) && fits;
+        fits = add_run(&builder, items + begin, end - begin, counts) && fits;
     }
-    if (!fits) {
-        cprof_alloc_release(builder.table);
-        return CPROF_OUT_OF_RANGE;
-    }
-    *table = builder.table;
-    return CPROF_OK;
-}
-
-/* Makes *merged of those of `count` keys; some, not all, may be NULL. `counts` is a dense histogram of zeros,
- * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
-static cprof_status merge_shape_tables(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
-                                       cprof_snapshot_shapes **merged)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < count; i++) {
-        total += parts[i] != NULL ? parts[i]->view.count : 0;
-    }
-    const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
-    if (items == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    size_t at = 0;
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; parts[i] != NULL && k < parts[i]->view.count; k++) {
-            items[at++] = &parts[i]->items[k];
-        }
-    }
-    cprof_status status = build(items, total, counts, merged);
     cprof_alloc_release(items);
-    return status;
+    sum->figures.shapes = builder.view;
+    return fits ? CPROF_OK : CPROF_OUT_OF_RANGE;
 }
 
 static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_copy *previous)
@@ -334,7 +253,7 @@ static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_co
     if (previous != NULL && cprof_name_compare(previous->signature, item->signature) >= 0) {
         return "signatures that do not ascend";
     }
-    if (any == 0 || any >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT || f->lost > f->count) {
+    if (any == 0 || any >= COUNT_LIMIT || f->lost > f->count) {
         return "an impossible count of a signature";
     }
     if (!cprof_buckets_sum_is_of(f->total_ns, f->count, f->least_ns, f->most_ns)) {
@@ -347,12 +266,15 @@ static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_co
     return reason;
 }
 
-/* A key has all the calls that its signatures have. */
-static const char *sum_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
+const char *cprof_snapshot_shapes_fault(const cprof_shapes_view *view, const cprof_figures *figures)
 {
     cprof_u128 count = 0, errors = 0, cancelled = 0, total_ns = 0;
-    for (size_t i = 0; i < table->view.count; i++) {
-        const cprof_shape_figures *f = &table->items[i].figures;
+    for (size_t i = 0; i < view->count; i++) {
+        const cprof_shape_figures *f = &view->items[i].figures;
+        const char *reason = item_fault(&view->items[i], i > 0 ? &view->items[i - 1] : NULL);
+        if (reason != NULL) {
+            return reason;
+        }
         count += f->count;
         errors += f->error_count;
         cancelled += f->cancelled_count;
@@ -362,29 +284,6 @@ static const char *sum_fault(const cprof_snapshot_shapes *table, const cprof_fig
                 total_ns <= figures->moments.total_ns;
     return fits ? NULL : "more calls of signatures than of their node";
 }
-
-const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
-{
-    const char *reason = NULL;
-    for (size_t i = 0; reason == NULL && i < table->view.count; i++) {
-        reason = item_fault(&table->items[i], i > 0 ? &table->items[i - 1] : NULL);
-    }
-    return reason == NULL ? sum_fault(table, figures) : reason;
-}
-
-enum {
-    WORDS = CPROF_SNAPSHOT_KEY_WORDS,
-    POINT = 17 * 64,  /* bits of a fixed-point sum behind the point, of which doubles use 1,074; before it are 192 */
-    SAMPLE_BITS = 40, /* a fractional sample is below 2^40 ms, its square below 2^80 ms² */
-};
-
-/* Values of first_ms that are no durations. */
-#define FIRST_NONE (-1.0)
-#define FIRST_UNKNOWN (-2.0)
-
-#define MEDIAN_UNKNOWN CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN
-#define MAX_MS (0x1p63 / 1e6)
-#define COUNT_LIMIT CPROF_SNAPSHOT_KEY_COUNT_LIMIT
 
 cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room)
 {
@@ -404,7 +303,6 @@ cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapsh
     if (room->has_extra) {
         key->extra = (cprof_snapshot_resources *)(key + 1); /* aligned as the key itself */
         key->extra->gpu_buckets = (cprof_buckets){counts + room->filled, indices + room->filled, room->gpu_filled};
-        clear_resources(key->extra);
     }
     char *stage = (char *)key + bytes;
     char *node = stage + names.stage.length;
@@ -417,7 +315,7 @@ cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapsh
 void cprof_snapshot_key_destroy(cprof_snapshot_key *key)
 {
     if (key != NULL) {
-        cprof_alloc_release(key->shapes);
+        cprof_alloc_release((void *)key->figures.shapes);
         cprof_alloc_release(key);
     }
 }
@@ -478,124 +376,89 @@ static void set_pairs(cprof_snapshot_key *key)
 
 void cprof_snapshot_key_complete(cprof_snapshot_key *key)
 {
+    cprof_snapshot_resources *extra = key->extra;
     key->figures.rows = cprof_buckets_rows(&key->buckets);
     set_pairs(key);
-    if (key->extra != NULL) {
-        cprof_snapshot_resources_complete(key->extra);
+    if (extra != NULL) {
+        extra->figures.gpu_rows = cprof_buckets_rows(&extra->gpu_buckets);
+        extra->figures.device_memory.change = within_64_bits(extra->device_memory.change);
+        extra->figures.host_memory.change = within_64_bits(extra->host_memory.change);
     }
 }
 
-/* What a key is made of: the sums that it has, and its histograms. */
-typedef struct {
-    bool is_fractional;
-    bool has_extra;
-    cprof_histogram_dense times;
-    cprof_histogram_dense gpu_times;
-} contents;
-
-/* A key with the filled buckets. */
-static cprof_snapshot_key *key_of_contents(cprof_names names, const contents *all)
+/* A key with the filled buckets of two histograms, and nothing else yet. NULL without memory. */
+static cprof_snapshot_key *key_of_buckets(cprof_names names, cprof_snapshot_room room, cprof_histogram_dense times,
+                                          cprof_histogram_dense gpu_times)
 {
-    cprof_snapshot_room room = {
-        .filled = cprof_buckets_count(all->times),
-        .gpu_filled = cprof_buckets_count(all->gpu_times),
-        .is_fractional = all->is_fractional,
-        .has_extra = all->has_extra,
-    };
+    room.filled = cprof_buckets_count(times);
+    room.gpu_filled = cprof_buckets_count(gpu_times);
     cprof_snapshot_key *key = cprof_snapshot_key_new(names, &room);
-    if (key == NULL) {
-        return NULL;
+    if (key != NULL) {
+        cprof_buckets_take(&key->buckets, times);
     }
-    cprof_buckets_take(&key->buckets, all->times);
-    if (key->extra != NULL) {
-        cprof_buckets_take(&key->extra->gpu_buckets, all->gpu_times);
+    if (key != NULL && key->extra != NULL) {
+        cprof_buckets_take(&key->extra->gpu_buckets, gpu_times);
     }
     return key;
 }
 
-static void set_figures(cprof_snapshot_key *key, const cprof_figures *figures, uint64_t taken_ns)
+static void set_resources(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns)
 {
-    key->figures = *figures;
-    key->figures.extra = NULL;
-    key->figures.shapes = NULL;
-    if (figures->count > 0) {
-        key->last_taken_ns = taken_ns;
-    } else {
-        key->figures.min_ms = key->figures.max_ms = key->figures.last_ms = key->figures.median_ms = 0.0;
-    }
-    if (key->sums != NULL) {
-        const cprof_moments *moments = &figures->moments;
-        add_double(key->sums->total, moments->total_ms.high);
-        add_double(key->sums->total, moments->total_ms.low);
-        add_double(key->sums->squares, moments->squares_ms2.high);
-        add_double(key->sums->squares, moments->squares_ms2.low);
-    }
-    if (key->extra != NULL && figures->extra != NULL) {
-        cprof_snapshot_resources_set(key->extra, &figures->extra->figures, taken_ns);
-    }
-}
-
-static bool set_shapes(cprof_snapshot_key *key, const cprof_shapes_view *shapes)
-{
-    if (shapes == NULL || shapes->count == 0) {
-        return true;
-    }
-    /* A copy of a key's. NULL without memory. */
-    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
-    const cprof_shape_copy **items = cprof_snapshot_key_table(shapes->count, sizeof *items);
-    cprof_snapshot_shapes *table = NULL;
-    if (counts != NULL && items != NULL) {
-        for (size_t i = 0; i < shapes->count; i++) {
-            items[i] = &shapes->items[i];
-        }
-        (void)build(items, shapes->count, counts, &table); /* one part alone has no count that could grow */
-    }
-    cprof_alloc_release(items);
-    cprof_alloc_release(counts);
-    key->shapes = table;
-    return key->shapes != NULL;
+    uint64_t any;
+    cprof_resources_figures *f = &extra->figures;
+    *f = *figures;
+    f->missed[CPROF_GPU_KNOWN] = 0;
+    f->asked |= known_of(f, &any);
+    extra->device_memory = (cprof_snapshot_memory){f->device_memory.calls > 0 ? taken_ns : 0, f->device_memory.change};
+    extra->host_memory = (cprof_snapshot_memory){f->host_memory.calls > 0 ? taken_ns : 0, f->host_memory.change};
 }
 
 cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
                                                   uint64_t taken_ns)
 {
+    uint64_t any;
     const cprof_moments *moments = &figures->moments;
-    contents all = {
+    const cprof_resources_copy *extra = figures->extra;
+    bool has_extra = extra != NULL && (extra->figures.asked | known_of(&extra->figures, &any)) != 0;
+    cprof_snapshot_room room = {
         .is_fractional = moments->total_ms.high != 0.0 || moments->squares_ms2.high != 0.0,
-        .has_extra = figures->extra != NULL && (figures->extra->figures.asked | known_of(&figures->extra->figures)) != 0,
-        .times = {counts, figures->rows},
+        .has_extra = has_extra,
     };
-    if (all.has_extra) {
-        all.gpu_times = (cprof_histogram_dense){figures->extra->gpu_counts, figures->extra->figures.gpu_rows};
+    cprof_histogram_dense gpu_times = {.rows = 0};
+    if (has_extra) {
+        gpu_times = (cprof_histogram_dense){extra->gpu_counts, extra->figures.gpu_rows};
     }
-    cprof_snapshot_key *key = key_of_contents(names, &all);
+    cprof_snapshot_key *key = key_of_buckets(names, room, (cprof_histogram_dense){counts, figures->rows}, gpu_times);
     if (key == NULL) {
         return NULL;
     }
-    set_figures(key, figures, taken_ns);
+    key->figures = *figures;
+    key->figures.extra = NULL;
+    key->figures.shapes = NULL;
+    key->last_taken_ns = figures->count > 0 ? taken_ns : 0;
+    if (figures->count == 0) {
+        key->figures.min_ms = key->figures.max_ms = key->figures.last_ms = key->figures.median_ms = 0.0;
+    }
+    if (key->sums != NULL) {
+        add_double(key->sums->total, moments->total_ms.high);
+        add_double(key->sums->total, moments->total_ms.low);
+        add_double(key->sums->squares, moments->squares_ms2.high);
+        add_double(key->sums->squares, moments->squares_ms2.low);
+    }
+    if (has_extra) {
+        set_resources(key->extra, &extra->figures, taken_ns);
+    }
     cprof_snapshot_key_complete(key);
-    if (!set_shapes(key, figures->shapes)) {
-        cprof_snapshot_key_destroy(key);
-        return NULL;
+    if (figures->shapes != NULL && figures->shapes->count > 0) {
+        cprof_snapshot_key borrowed = {.figures.shapes = figures->shapes};
+        uint64_t *scratch = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *scratch);
+        if (scratch == NULL || merge_shapes(key, (cprof_snapshot_key *[]){&borrowed}, 1, scratch) != CPROF_OK) {
+            cprof_snapshot_key_destroy(key);
+            key = NULL;
+        }
+        cprof_alloc_release(scratch);
     }
     return key;
-}
-
-/* Both are below 2^63; false when the sum is not. */
-static bool add_count(uint64_t *sum, uint64_t count)
-{
-    *sum += count;
-    return *sum < COUNT_LIMIT;
-}
-
-static bool add_counts(cprof_figures *sum, const cprof_figures *part)
-{
-    sum->self_unknown += part->self_unknown;
-    sum->active_unknown += part->active_unknown;
-    sum->histogram_lost += part->histogram_lost;
-    return add_count(&sum->count, part->count) && add_count(&sum->error_count, part->error_count) &&
-           add_count(&sum->cancelled_count, part->cancelled_count) && add_count(&sum->skipped_count, part->skipped_count) &&
-           add_count(&sum->dropped_count, part->dropped_count);
 }
 
 /* To be called before the counts are added. */
@@ -620,72 +483,69 @@ static void merge_times(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
     figures->median_ms = MEDIAN_UNKNOWN;
 }
 
+/* False: a count would reach 2^63; each of both is below it. */
 static bool merge_key(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
 {
+    cprof_figures *figures = &sum->figures;
+    const cprof_figures *more = &part->figures;
     merge_times(sum, part);
     sum->place = part->place < sum->place ? part->place : sum->place;
-    cprof_moments_merge(&sum->figures.moments, &part->figures.moments);
-    sum->figures.nested_ns += part->figures.nested_ns;
-    sum->figures.suspended_ns += part->figures.suspended_ns;
+    cprof_moments_merge(&figures->moments, &more->moments);
+    figures->nested_ns += more->nested_ns;
+    figures->suspended_ns += more->suspended_ns;
     if (part->sums != NULL) {
         add_fixed(sum->sums->total, part->sums->total);
         add_fixed(sum->sums->squares, part->sums->squares);
     }
+    figures->self_unknown += more->self_unknown;
+    figures->active_unknown += more->active_unknown;
+    figures->histogram_lost += more->histogram_lost;
+    figures->count += more->count;
+    figures->error_count += more->error_count;
+    figures->cancelled_count += more->cancelled_count;
+    figures->skipped_count += more->skipped_count;
+    figures->dropped_count += more->dropped_count;
+    uint64_t any =
+        figures->count | figures->error_count | figures->cancelled_count | figures->skipped_count | figures->dropped_count;
     bool fits = part->extra == NULL || merge_resources(sum->extra, part->extra);
-    return add_counts(&sum->figures, &part->figures) && fits;
+    return any < COUNT_LIMIT && fits;
 }
 
-/* A key with the filled buckets of all parts, and nothing else yet. `counts`: zeros, before and after. */
-static cprof_snapshot_key *key_of_buckets(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
+cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts,
+                                      cprof_snapshot_key **merged)
 {
+    cprof_snapshot_room room = {.has_extra = false};
+    cprof_histogram_dense times = {counts, 0};
     uint64_t *gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS;
-    contents all = {.times.counts = counts, .gpu_times.counts = gpu_counts};
+    cprof_histogram_dense gpu_times = {gpu_counts, 0};
     for (size_t i = 0; i < count; i++) {
         const cprof_snapshot_key *part = parts[i];
         cprof_buckets_spread(&part->buckets, counts);
-        all.times.rows |= part->figures.rows;
-        all.is_fractional |= part->sums != NULL;
+        times.rows |= part->figures.rows;
+        room.is_fractional |= part->sums != NULL;
         if (part->extra != NULL) {
             cprof_buckets_spread(&part->extra->gpu_buckets, gpu_counts);
-            all.gpu_times.rows |= part->extra->figures.gpu_rows;
-            all.has_extra = true;
+            gpu_times.rows |= part->extra->figures.gpu_rows;
+            room.has_extra = true;
         }
     }
-    cprof_snapshot_key *key = key_of_contents(parts[0]->names, &all);
+    cprof_snapshot_key *sum = key_of_buckets(parts[0]->names, room, times, gpu_times);
     for (size_t i = 0; i < count; i++) {
         cprof_buckets_unspread(&parts[i]->buckets, counts);
         if (parts[i]->extra != NULL) {
             cprof_buckets_unspread(&parts[i]->extra->gpu_buckets, gpu_counts);
         }
     }
-    return key;
-}
-
-static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
-{
-    const cprof_snapshot_shapes **tables = cprof_snapshot_key_table(count, sizeof *tables);
-    if (tables == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    bool any = false;
-    for (size_t i = 0; i < count; i++) {
-        tables[i] = parts[i]->shapes;
-        any = any || tables[i] != NULL;
-    }
-    cprof_status status = any ? merge_shape_tables(tables, count, counts, &sum->shapes) : CPROF_OK;
-    cprof_alloc_release(tables);
-    return status;
-}
-
-cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts,
-                                      cprof_snapshot_key **merged)
-{
-    cprof_snapshot_key *sum = key_of_buckets(parts, count, counts);
     if (sum == NULL) {
         return CPROF_NO_MEMORY;
     }
     sum->figures.first_ms = FIRST_NONE;
     sum->place = UINT64_MAX;
+    if (sum->extra != NULL) {
+        cprof_resources_figures *figures = &sum->extra->figures;
+        figures->gpu_min_ns = UINT64_MAX;
+        figures->device_memory.peak = figures->host_memory.peak = PEAK_UNKNOWN;
+    }
     bool fits = true;
     for (size_t i = 0; fits && i < count; i++) {
         fits = merge_key(sum, parts[i]);
@@ -707,12 +567,6 @@ static bool fixed_fits(const uint64_t *sum, unsigned bits, uint64_t count)
     unsigned shift = (POINT + bits) % 64;
     cprof_u128 rest = sum[first] >> shift | (cprof_u128)sum[first + 1] << (64 - shift);
     return rest < count && (first + 2 == WORDS || sum[WORDS - 1] == 0);
-}
-
-static bool is_zero(const uint64_t *sum)
-{
-    static const uint64_t zero[WORDS] = {0};
-    return memcmp(sum, zero, sizeof zero) == 0;
 }
 
 /* 0 or more, and no longer than 2^63 ns; neither NaN nor -0.0. */
@@ -772,9 +626,10 @@ static const char *sums_fault(const cprof_snapshot_key *key)
     if (key->sums == NULL) {
         return NULL;
     }
-    bool fits =
-        fixed_fits(key->sums->total, SAMPLE_BITS, f->count) && fixed_fits(key->sums->squares, 2 * SAMPLE_BITS, f->count);
-    return !fits || (is_zero(key->sums->total) && is_zero(key->sums->squares)) ? "an impossible fractional sum" : NULL;
+    static const cprof_snapshot_sums zero;
+    bool fits = fixed_fits(key->sums->total, SAMPLE_BITS, f->count) &&
+                fixed_fits(key->sums->squares, 2 * SAMPLE_BITS, f->count) && memcmp(key->sums, &zero, sizeof zero) != 0;
+    return fits ? NULL : "an impossible fractional sum";
 }
 
 /* Whether the histogram ends where the samples do, to a bucket, as milliseconds are rounded. */
@@ -792,23 +647,19 @@ static bool buckets_are_of_range(const cprof_snapshot_key *key)
     return is_whole && first + 1 >= lowest && last <= highest + 1;
 }
 
-/* Of a key that has no fault otherwise. */
-static const char *samples_fault(cprof_snapshot_key *key)
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
 {
     const cprof_figures *f = &key->figures;
+    const char *reason = counts_fault(key);
+    reason = reason == NULL ? times_fault(f, is_merged) : reason;
+    reason = reason == NULL ? sums_fault(key) : reason;
+    reason = reason == NULL ? cprof_buckets_fault(&key->buckets, f->count - f->histogram_lost) : reason;
+    if (reason != NULL) {
+        return reason;
+    }
     set_pairs(key);
     if (!cprof_moments_are_possible(&f->moments, f->count, f->min_ms, f->max_ms)) {
         return "sums that no such samples have";
     }
     return buckets_are_of_range(key) ? NULL : "a histogram of other samples";
-}
-
-const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
-{
-    const char *reason = counts_fault(key);
-    reason = reason == NULL ? times_fault(&key->figures, is_merged) : reason;
-    reason = reason == NULL ? sums_fault(key) : reason;
-    uint64_t in_histogram = key->figures.count - key->figures.histogram_lost;
-    reason = reason == NULL ? cprof_buckets_fault(&key->buckets, in_histogram) : reason;
-    return reason == NULL ? samples_fault(key) : reason;
 }

@@ -1,5 +1,5 @@
-/* One key of a snapshot: its figures, its filled buckets, the exact sums of its fractional samples, what is known of it beyond
- * times, and by signature; how it is made, merged and checked. What is said in snapshot.h of merging is done here.
+/* One key of a snapshot: its figures, its filled buckets, the exact sums of its fractional samples, its figures beyond times
+ * and those by signature; how it is made, merged and checked, by the rules in snapshot.h.
  *
  * For snapshot.c and snapshot_format.c only. A key does not change once it is complete.
  */
@@ -28,13 +28,7 @@ typedef struct cprof_snapshot_resources {
     cprof_buckets gpu_buckets;
 } cprof_snapshot_resources;
 
-/* Sets all but the buckets: to nothing known; to what an accumulator knew at `taken_ns`. */
-void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns);
-
-/* Sets what follows from the rest, and is left out of the encoding. */
-void cprof_snapshot_resources_complete(cprof_snapshot_resources *extra);
-
-/* Why no key can know this; a static string, or NULL when one can. */
+/* Why no key can have these figures; a static string, or NULL when one can. */
 const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra, bool is_merged);
 
 enum {
@@ -50,17 +44,16 @@ typedef struct {
     uint64_t squares[CPROF_SNAPSHOT_KEY_WORDS];
 } cprof_snapshot_sums;
 
-/* One allocation, with everything that it points to behind it, but for `shapes`. Times that mean nothing without a sample are 0
- * then. */
+/* One allocation, with everything that it points to behind it, but for figures.shapes. Without a sample all times are 0. */
 typedef struct cprof_snapshot_key {
-    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` and `shapes` are NULL: see below */
+    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` is NULL: see below; `shapes` is owned,
+                            * NULL or one allocation, its items ascending by signature, at least one */
     cprof_names names;
     uint64_t place;
     uint64_t last_taken_ns;          /* when the snapshot was taken that last_ms comes from */
     cprof_snapshot_sums *sums;       /* NULL: no fractional sample */
     cprof_snapshot_resources *extra; /* NULL: nothing is known beyond times */
     cprof_buckets buckets;
-    struct cprof_snapshot_shapes *shapes; /* NULL: nothing is known by signature. Owned */
 } cprof_snapshot_key;
 
 /* What a key needs room for. */
@@ -77,8 +70,7 @@ static inline void *cprof_snapshot_key_table(size_t count, size_t width)
     return count <= SIZE_MAX / width - 1 ? cprof_alloc_zeroed((count + 1) * width) : NULL;
 }
 
-/* A key with copies of the names and room for the rest, which is zero or, beyond times, nothing known. NULL without memory.
- */
+/* A key with copies of the names and room for the rest, which is zero. NULL without memory. */
 cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room);
 
 /* Gives everything back. NULL is ignored. */
@@ -96,38 +88,26 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
 /* Sets what follows from the rest of a key, and is left out of its encoding. */
 void cprof_snapshot_key_complete(cprof_snapshot_key *key);
 
-/* Why no key of a snapshot can be like this, what is known beyond times apart; a static string, or NULL when one can. What it
- * and cprof_snapshot_resources_fault() let pass can be merged and visited. */
+/* Why no key of a snapshot can be like this, but for the figures of the two other functions of this name; a static string, or
+ * NULL when one can. A key without any fault can be merged and visited. */
 const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged);
 
-/* Figures by signature, of shapes.h, each with the filled buckets of its histogram. An allocation of its own. */
-typedef struct cprof_snapshot_shapes {
-    cprof_shapes_view view;   /* of the items */
-    cprof_shape_copy items[]; /* ascending by signature, at least one; all that they point to is behind them */
-} cprof_snapshot_shapes;
-
-/* What a table needs room for: no more than this. */
+/* Figures by signature that are being made, and the free room behind them. */
 typedef struct {
-    size_t count;
-    size_t filled; /* buckets of all */
-    size_t text;   /* bytes of all signatures */
-} cprof_snapshot_shapes_room;
-
-/* A table that is being filled, and the free room behind its items. */
-typedef struct {
-    cprof_snapshot_shapes *table;
+    cprof_shapes_view *view; /* one allocation with all that it points to; for figures.shapes of a key */
+    cprof_shape_copy *items;
     cprof_buckets free;
     char *text;
 } cprof_snapshot_shapes_builder;
 
-/* Begins a table with room for that. False without memory. */
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room);
+/* Begins with room for at most `count` items with together `filled` buckets and `text` bytes of signatures. False without
+ * memory. */
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t count, size_t filled, size_t text);
 
-/* The next item, with a copy of the signature. All free buckets are its own until it is finished. */
-cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature);
-void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item);
+/* Adds an item with a copy of the signature, and room for its buckets. Signatures ascend. */
+cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes_builder *builder, cprof_name signature, size_t filled);
 
-/* Why no key of these figures can have such a table; a static string, or NULL when one can. */
-const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures);
+/* Why no key of these figures can have that by signature; a static string, or NULL when one can. */
+const char *cprof_snapshot_shapes_fault(const cprof_shapes_view *view, const cprof_figures *figures);
 
 #endif

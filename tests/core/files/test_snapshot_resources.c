@@ -531,20 +531,6 @@ TEST(careless_figures)
     CHECK_EQUAL(see(copy, "causeless").figures.missed[CPROF_GPU_KNOWN], 0);
 }
 
-/* Without a call the rest of an accumulator's figures of memory means nothing, and must not show. */
-TEST(memory_without_a_call)
-{
-    cprof_resources_figures figures = {.asked = CPROF_RESOURCES_MEMORY,
-                                       .gpu_min_ns = UINT64_MAX,
-                                       .device_memory = {.entry = 1, .exit = 2, .change = 3, .peak = 4}};
-    cprof_snapshot_resources extra = {.gpu_buckets.filled = 0};
-    cprof_snapshot_resources_set(&extra, &figures, 77);
-    cprof_snapshot_resources_complete(&extra);
-    const cprof_resources_memory none = {.peak = -1};
-    CHECK(same_memory(&extra.figures.device_memory, &none) && same_memory(&extra.figures.host_memory, &none));
-    CHECK(extra.device_memory.taken_ns == 0 && cprof_snapshot_resources_fault(&extra, false) == NULL);
-}
-
 /* Without memory a histogram counts nothing, and the rest of the figures stays. */
 TEST(gpu_times_that_the_histogram_lost)
 {

@@ -35,7 +35,7 @@ static const cprof_shapes_view *shapes_of(const cprof_snapshot *snapshot, const 
 {
     for (size_t i = 0; i < snapshot->key_count; i++) {
         if (cprof_name_is(snapshot->keys[i]->names.node, node)) {
-            return snapshot->keys[i]->shapes != NULL ? &snapshot->keys[i]->shapes->view : NULL;
+            return snapshot->keys[i]->figures.shapes;
         }
     }
     CHECK(!"the key is there");
@@ -143,7 +143,7 @@ TEST(counts_that_would_be_too_large)
         cprof_registry *registry = shaped_registry();
         finish(registry, "a", "x", CPROF_OUTCOME_ERROR, 1);
         parts[i] = take(registry, 5);
-        parts[i]->keys[0]->shapes->items[0].figures.error_count = TWO_63 - 1;
+        ((cprof_shape_copy *)parts[i]->keys[0]->figures.shapes->items)->figures.error_count = TWO_63 - 1;
     }
     cprof_snapshot *merged;
     cprof_snapshot_clash clash;
