@@ -2,6 +2,7 @@
 #ifndef TESTS_CORE_CHECK_H
 #define TESTS_CORE_CHECK_H
 
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -119,6 +120,14 @@ static inline void check_run(void (*begin)(void), void (*end)(void))
 #define WRAP_REAL(type, name, ...)                          \
     type real_##name(__VA_ARGS__) __asm__("__real_" #name); \
     WRAP(type, name, __VA_ARGS__)
+
+/* Sets the pointer to a function, at the address `pointer`, to that of this name. */
+static inline void check_symbol(void *library, const char *name, void *pointer)
+{
+    void *address = dlsym(library, name);
+    CHECK(address != NULL);
+    memcpy(pointer, (const void *)&address, sizeof address);
+}
 
 /* Runs the block that follows in a forked child, and checks that the child came to its end. */
 #define IN_CHILD for (pid_t child_ = fork(); check_is_child(child_); exit(EXIT_SUCCESS))

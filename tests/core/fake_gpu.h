@@ -63,19 +63,11 @@ static struct {
 
 static char *library_path;
 
-/* `pointer`: the address of a function pointer. */
-static inline void load_control(void *library, const char *name, void *pointer)
-{
-    void *address = dlsym(library, name);
-    CHECK(address != NULL);
-    memcpy(pointer, (const void *)&address, sizeof address);
-}
-
 static inline void load_fake(void)
 {
     void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
-#define LOAD_CONTROL(name) load_control(library, "fake_" #name, (void *)&fake.name);
+#define LOAD_CONTROL(name) check_symbol(library, "fake_" #name, (void *)&fake.name);
     CONTROLS(LOAD_CONTROL)
 #undef LOAD_CONTROL
 }

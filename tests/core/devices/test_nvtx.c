@@ -81,22 +81,15 @@ static struct {
     void (*on_domain)(void (*hook)(void));
 } tool;
 
-static void bind(void *library, const char *name, void *function)
-{
-    void *address = dlsym(library, name);
-    CHECK(address != NULL);
-    memcpy(function, (const void *)&address, sizeof address);
-}
-
 /* The library as the test's own; NVTX loads it itself, later. */
 static void open_tool(void)
 {
     void *library = real_dlopen(tool_path, RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
-    bind(library, "fake_nvtx_log", (void *)&tool.log);
-    bind(library, "fake_nvtx_violations", (void *)&tool.violations);
-    bind(library, "fake_nvtx_open", (void *)&tool.open);
-    bind(library, "fake_nvtx_on_domain", (void *)&tool.on_domain);
+    check_symbol(library, "fake_nvtx_log", (void *)&tool.log);
+    check_symbol(library, "fake_nvtx_violations", (void *)&tool.violations);
+    check_symbol(library, "fake_nvtx_open", (void *)&tool.open);
+    check_symbol(library, "fake_nvtx_on_domain", (void *)&tool.on_domain);
     CHECK(setenv(PATH_VARIABLE, tool_path, 1) == 0);
 }
 
