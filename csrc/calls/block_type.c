@@ -128,14 +128,12 @@ static PyObject *block_own_methods(PyObject *cls, PyObject *unused);
 
 static PyMethodDef block_methods[] = {
     {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
-    {"_enter_call", block_enter_call, METH_O,
-     PyDoc_STR("Opens the block for a call with these arguments, a tuple, by which it may be told apart.")},
+    {"_enter_call", block_enter_call, METH_O, PyDoc_STR("Opens the block for a call with a tuple of arguments.")},
     {"__exit__", EXT_METHOD(block_exit), METH_FASTCALL,
      PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
     {"__aexit__", EXT_METHOD(block_aexit), METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
-    {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS,
-     PyDoc_STR("Gives a subclass methods of its own, which overrides those above.")},
+    {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS, PyDoc_STR("Gives a subclass methods of its own.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -159,10 +159,7 @@ static void switch_dealloc(PyObject *object)
 }
 
 static PyMethodDef switch_methods[] = {
-    {"put", switch_put, METH_VARARGS,
-     PyDoc_STR(
-         "put(instance, wrapper, binds): gives an instance its wrapper, which is called with the instance first if it binds. "
-         "TypeError when the instance takes no weak reference.")},
+    {"put", switch_put, METH_VARARGS, PyDoc_STR("put(instance, wrapper, binds): gives an instance its wrapper.")},
     {"of", switch_of, METH_O, PyDoc_STR("of(instance): its wrapper, or None.")},
     {"drop", switch_drop, METH_O, PyDoc_STR("drop(instance): it has no wrapper any more.")},
     {NULL, NULL, 0, NULL},

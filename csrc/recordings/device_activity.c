@@ -69,11 +69,9 @@ static PyObject *set_folders(PyObject *Py_UNUSED(module), PyObject *folders)
 }
 
 static PyMethodDef functions[] = {
-    {"cupti_start_trace", start_trace, METH_NOARGS,
-     PyDoc_STR("Begins to record what devices do. False: it cannot be, cupti_reason() says why.")},
+    {"cupti_start_trace", start_trace, METH_NOARGS, PyDoc_STR("Begins to record what devices do. False: it cannot be.")},
     {"cupti_stop_trace", stop_trace, METH_NOARGS, PyDoc_STR("Ends it. What was recorded is kept for cupti_add_trace().")},
-    {"cupti_add_trace", add_trace, METH_O,
-     PyDoc_STR("Adds what was recorded up to the last stop to an unfinished Recording, and forgets it; None: only forgets.")},
+    {"cupti_add_trace", add_trace, METH_O, PyDoc_STR("Moves what was recorded to a Recording; None: forgets it.")},
     {"cupti_set_folders", set_folders, METH_O, PyDoc_STR("Sets where an installed CUPTI is looked for: at most 32 bytes.")},
     {NULL, NULL, 0, NULL},
 };

@@ -57,8 +57,7 @@ PyObject *ext_recording_chrome_base(PyObject *object, void *unused);
 /* _load(read, shift_ns, id_offset=0) */
 PyObject *ext_recording_load(PyObject *object, PyObject *args);
 
-/* __arrow_c_stream__(requested_schema=None), _arrow_stream(*, spans, execution_index, operator_index): capsules. */
+/* _arrow_stream(*, spans, execution_index, operator_index): a capsule. */
 PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *ext_recording_arrow_with(PyObject *object, PyObject *args, PyObject *kwargs);
 
 #endif

@@ -9,19 +9,6 @@ typedef struct {
     cprof_text text;
 } id;
 
-/* The keywords of a row that are no plain numbers, borrowed. */
-typedef struct {
-    PyObject *name;
-    PyObject *cat;
-    PyObject *stage;
-    PyObject *shapes;
-    PyObject *types;
-    PyObject *stack;
-    PyObject *args;
-    PyObject *pid;
-    PyObject *tid;
-} row_objects;
-
 /* The UTF-8 of a str, NULL being the empty one. False with an exception; else *owner is to be given back. */
 static bool utf8_of(PyObject *value, const char *parameter, cprof_name *utf8, PyObject **owner)
 {
@@ -90,24 +77,6 @@ static bool take_args(ext_recording *self, PyObject *value, cprof_row *row)
     return is_fine(status);
 }
 
-static bool parse(PyObject *args, PyObject *kwargs, row_objects *objects, cprof_row *row)
-{
-    /* clang-format off */
-    static char *keywords[] = {
-        "name", "kind", "start_ns", "end_ns", "pid", "tid", "cat", "stage", "trace_high", "trace_low", "span", "parent_span",
-        "outcome", "flags", "device", "stream", "correlation", "external_id", "bytes", "shapes", "types", "stack",
-        "memory_change", "memory_peak", "device_memory_change", "device_memory_peak", "suspended_ns", "args", NULL
-    };
-    /* clang-format on */
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "ObLLOO|$OOKKKKbbiLLLLOOOLLLLLO:_add", keywords, &objects->name,
-                                       &row->kind, &row->start_ns, &row->end_ns, &objects->pid, &objects->tid, &objects->cat,
-                                       &objects->stage, &row->trace_high, &row->trace_low, &row->span, &row->parent_span,
-                                       &row->outcome, &row->flags, &row->device, &row->stream, &row->correlation,
-                                       &row->external_id, &row->bytes, &objects->shapes, &objects->types, &objects->stack,
-                                       &row->memory_change, &row->memory_peak, &row->device_memory_change,
-                                       &row->device_memory_peak, &row->suspended_ns, &objects->args) != 0;
-}
-
 static bool is_sound(const cprof_row *row)
 {
     const char *reason = NULL;
@@ -129,17 +98,30 @@ static bool is_sound(const cprof_row *row)
 /* Nothing here runs Python code but the parsing, after which the phase is looked at. */
 PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs)
 {
+    /* clang-format off */
+    static char *keywords[] = {
+        "name", "kind", "start_ns", "end_ns", "pid", "tid", "cat", "stage", "trace_high", "trace_low", "span", "parent_span",
+        "outcome", "flags", "device", "stream", "correlation", "external_id", "bytes", "shapes", "types", "stack",
+        "memory_change", "memory_peak", "device_memory_change", "device_memory_peak", "suspended_ns", "args", NULL
+    };
+    /* clang-format on */
     ext_recording *self = (ext_recording *)object;
-    row_objects objects = {.name = NULL};
+    PyObject *name, *cat = NULL, *stage = NULL, *shapes = NULL, *types = NULL, *stack = NULL, *json = NULL, *process, *thread;
     cprof_row row = cprof_row_none;
     id pid, tid;
-    if (!parse(args, kwargs, &objects, &row) || !ext_recording_can_change(self) || !is_sound(&row) ||
-        !take_text(self, objects.name, "name", &row.name) || !take_text(self, objects.cat, "cat", &row.cat) ||
-        !take_text(self, objects.stage, "stage", &row.stage) || !take_text(self, objects.shapes, "shapes", &row.shapes) ||
-        !take_text(self, objects.types, "types", &row.types) || !take_text(self, objects.stack, "stack", &row.stack) ||
-        !take_id(self, objects.pid, "pid", &pid) || !take_id(self, objects.tid, "tid", &tid) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ObLLOO|$OOKKKKbbiLLLLOOOLLLLLO:_add", keywords, &name, &row.kind,
+                                     &row.start_ns, &row.end_ns, &process, &thread, &cat, &stage, &row.trace_high,
+                                     &row.trace_low, &row.span, &row.parent_span, &row.outcome, &row.flags, &row.device,
+                                     &row.stream, &row.correlation, &row.external_id, &row.bytes, &shapes, &types, &stack,
+                                     &row.memory_change, &row.memory_peak, &row.device_memory_change, &row.device_memory_peak,
+                                     &row.suspended_ns, &json) ||
+        !ext_recording_can_change(self) || !is_sound(&row) || !take_text(self, name, "name", &row.name) ||
+        !take_text(self, cat, "cat", &row.cat) || !take_text(self, stage, "stage", &row.stage) ||
+        !take_text(self, shapes, "shapes", &row.shapes) || !take_text(self, types, "types", &row.types) ||
+        !take_text(self, stack, "stack", &row.stack) || !take_id(self, process, "pid", &pid) ||
+        !take_id(self, thread, "tid", &tid) ||
         !is_fine(cprof_table_track(self->table, pid.number, pid.text, tid.number, tid.text, &row.track)) ||
-        !take_args(self, objects.args, &row) || !is_fine(cprof_table_add(self->table, &row))) {
+        !take_args(self, json, &row) || !is_fine(cprof_table_add(self->table, &row))) {
         return NULL;
     }
     Py_RETURN_NONE;

@@ -169,18 +169,6 @@ static PyObject *make_capsule(const ext_recording *self, const cprof_arrow_extra
     return status == CPROF_OK ? ext_arrow_stream_capsule(stream) : ext_convert_status(status, "opening a stream");
 }
 
-PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"requested_schema", NULL};
-    const ext_recording *self = (ext_recording *)object;
-    PyObject *schema = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:__arrow_c_stream__", keywords, &schema) ||
-        !ext_recording_can_read(self)) {
-        return NULL;
-    }
-    return make_capsule(self, &(cprof_arrow_extras){.spans = NULL});
-}
-
 /* One number for each row, from a buffer; None: NULL. False with an exception; else the view is to be released. */
 static bool numbers_of(const ext_recording *self, PyObject *value, const char *parameter, size_t item_size, Py_buffer *view)
 {
@@ -200,7 +188,7 @@ static bool numbers_of(const ext_recording *self, PyObject *value, const char *p
     return fits;
 }
 
-PyObject *ext_recording_arrow_with(PyObject *object, PyObject *args, PyObject *kwargs)
+PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"spans", "execution_index", "operator_index", NULL};
     const ext_recording *self = (ext_recording *)object;

@@ -330,10 +330,6 @@ PyDoc_STRVAR(write_chrome_doc, "write_chrome($self, write, /)\n--\n\n"
                                "Writes a Chrome trace, in UTF-8: calls write(piece) with bytes of at most 256 KiB. What it "
                                "raises ends the writing.");
 
-PyDoc_STRVAR(arrow_doc, "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"
-                        "The rows but counters as Arrow record batches: a capsule of the Arrow PyCapsule interface. The "
-                        "requested schema is ignored.");
-
 PyDoc_STRVAR(load_doc,
              "_load($self, read, shift_ns, id_offset=0, /)\n--\n\n"
              "Adds the events of a Chrome trace: read(size) gives the next bytes of it, none at its end. Returns what "
@@ -348,20 +344,14 @@ static PyMethodDef recording_methods[] = {
     {"none", recording_none, METH_O, PyDoc_STR("The value that stands for \"none\" in a column.")},
     {"args", recording_args, METH_O, PyDoc_STR("The args of a row as they were loaded or added, in JSON; or None.")},
     {"write_chrome", ext_recording_write_chrome, METH_O, write_chrome_doc},
-    {"_write_events", ext_recording_write_events, METH_VARARGS,
-     PyDoc_STR("Writes only the events of a Chrome trace: write, base_ns, is_first. See cprof_chrome_write_events.")},
-    {"__arrow_c_stream__", EXT_METHOD(ext_recording_arrow), METH_VARARGS | METH_KEYWORDS, arrow_doc},
-    {"_arrow_stream", EXT_METHOD(ext_recording_arrow_with), METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("As __arrow_c_stream__, with what is known of the rows beyond the recording: buffers of one number for each.")},
-    {"_add", EXT_METHOD(ext_recording_add), METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Adds a row, by keywords named as columns; pid and tid, ints or strs, stand for the track.")},
+    {"_write_events", ext_recording_write_events, METH_VARARGS, PyDoc_STR("Writes only the events of a Chrome trace.")},
+    {"_arrow_stream", EXT_METHOD(ext_recording_arrow), METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("The rows but counters as Arrow record batches, with more of each row in buffers: a capsule.")},
+    {"_add", EXT_METHOD(ext_recording_add), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
     {"_set_fact", ext_recording_set_fact, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
-    {"_name_process", ext_recording_name_process, METH_VARARGS,
-     PyDoc_STR("Names a process, if it is in the recording: pid, name, labels and sort number, or None.")},
-    {"_name_thread", ext_recording_name_thread, METH_VARARGS,
-     PyDoc_STR("Names a thread, if it is in the recording: pid, tid, name and sort number, or None.")},
-    {"_renumber", ext_recording_renumber, METH_O,
-     PyDoc_STR("Gives each track another process, by a sequence of numbers; then it can only be finished and written.")},
+    {"_name_process", ext_recording_name_process, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},
+    {"_name_thread", ext_recording_name_thread, METH_VARARGS, PyDoc_STR("Names a thread that is in the recording.")},
+    {"_renumber", ext_recording_renumber, METH_O, PyDoc_STR("Gives each track another process, for writing only.")},
     {"_load", ext_recording_load, METH_VARARGS, load_doc},
     {"_finish", recording_finish, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},
     {"__copy__", recording_itself, METH_NOARGS, NULL},

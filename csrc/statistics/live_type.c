@@ -167,8 +167,7 @@ PyObject *ext_live_checksum(PyObject *Py_UNUSED(module), PyObject *bytes)
 }
 
 static PyMethodDef live_methods[] = {
-    {"add", live_add, METH_VARARGS,
-     PyDoc_STR("Has a Profiler, which is in no live file, be part of it, with a label and notes: UTF-8.")},
+    {"add", live_add, METH_VARARGS, PyDoc_STR("Adds a Profiler that is in no live file, with a label and notes.")},
     {"holds", live_holds, METH_O, PyDoc_STR("Whether a Profiler is part of it.")},
     {"remove", live_remove, METH_O, PyDoc_STR("Takes a Profiler out, whose figures stay as those of one that is gone.")},
     {"commit", live_commit, METH_NOARGS, PyDoc_STR("Writes now. Returns what close() returns.")},

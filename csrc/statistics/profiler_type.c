@@ -248,17 +248,6 @@ static PyObject *profiler_profiling_enabled(PyObject *object, void *Py_UNUSED(un
     return PyBool_FromLong(is_enabled((ext_profiler *)object));
 }
 
-static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, double elapsed_ms)
-{
-    cprof_accum *accum = ext_key_accum(self, stage, name);
-    if (accum == NULL) {
-        return PyErr_NoMemory();
-    }
-    cprof_accum_record_ms(accum, elapsed_ms);
-    ext_key_warn_of_overflow(self);
-    Py_RETURN_NONE;
-}
-
 static PyObject *profiler_record(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"stage", "node_name", "elapsed_ms", NULL};
@@ -270,13 +259,26 @@ static PyObject *profiler_record(PyObject *object, PyObject *args, PyObject *kwa
     }
     stage = ext_convert_stage(self->state, stage, "stage");
     name = stage != NULL ? ext_convert_name(name, "node_name") : NULL;
-    PyObject *result = NULL;
-    if (name != NULL && ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
-        result = is_enabled(self) ? record(self, stage, name, elapsed_ms) : Py_NewRef(Py_None);
+    bool is_right = name != NULL && ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms);
+    if (is_right && is_enabled(self)) {
+        cprof_accum *accum = ext_key_accum(self, stage, name);
+        if (accum != NULL) {
+            cprof_accum_record_ms(accum, elapsed_ms);
+            ext_key_warn_of_overflow(self);
+        } else {
+            PyErr_NoMemory();
+            is_right = false;
+        }
     }
     Py_XDECREF(stage);
     Py_XDECREF(name);
-    return result;
+    return is_right ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *profiler_rows(PyObject *object, PyObject *stage)
+{
+    const ext_profiler *self = (ext_profiler *)object;
+    return ext_summary_rows(self->state, self->registry, NULL, stage);
 }
 
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *Py_UNUSED(unused))
@@ -432,13 +434,10 @@ static PyMethodDef profiler_methods[] = {
      PyDoc_STR("reset_profiling($self, /)\n--\n\n"
                "Discards the statistics, skip counters included. What is switched on stays on, as configured.")},
     {"record", EXT_METHOD(profiler_record), METH_VARARGS | METH_KEYWORDS, record_doc},
-    {"_rows", ext_summary_rows, METH_O,
-     PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
+    {"_rows", profiler_rows, METH_O, PyDoc_STR("The summary's rows of one stage (None: all), and more.")},
     {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
-    {"_count_no_nodes", profiler_count_no_nodes, METH_NOARGS,
-     PyDoc_STR("Leaves what nodes cost as it is: from now on this Profiler only counts what record() is given.")},
-    {"_keep_at_fork", profiler_keep_at_fork, METH_NOARGS,
-     PyDoc_STR("Has forked children go on with the statistics instead of empty ones.")},
+    {"_count_no_nodes", profiler_count_no_nodes, METH_NOARGS, PyDoc_STR("Counts only what record() is given from now on.")},
+    {"_keep_at_fork", profiler_keep_at_fork, METH_NOARGS, PyDoc_STR("Has forked children go on with the statistics.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
     {"__exit__", EXT_METHOD(profiler_exit), METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},

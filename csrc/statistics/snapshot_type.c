@@ -93,27 +93,18 @@ PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
     return snapshot;
 }
 
-enum { ID_DIGITS = 2 * CPROF_REGISTRY_ID_BYTES };
-
-/* The bytes of an id in hexadecimal. */
-static void spell_id(const uint8_t *id, char *digits)
-{
-    static const char hexadecimal[] = "0123456789abcdef";
-    for (size_t i = 0; i < ID_DIGITS; i++) {
-        uint8_t byte = id[i / 2];
-        digits[i] = hexadecimal[i % 2 == 0 ? byte >> 4 : byte & 15];
-    }
-    digits[ID_DIGITS] = '\0';
-}
-
 static PyObject *refuse_merge(cprof_status status, const cprof_snapshot_clash *clash)
 {
     if (status == CPROF_DUPLICATE) {
-        char id[ID_DIGITS + 1];
-        spell_id(clash->source.id, id);
-        PyErr_Format(PyExc_ValueError,
-                     "the same data twice: snapshots[%zu] and snapshots[%zu] both hold generation %llu of Profiler %s",
-                     clash->first, clash->second, (unsigned long long)clash->source.generation, id);
+        PyObject *id = PyBytes_FromStringAndSize((const char *)clash->source.id, CPROF_REGISTRY_ID_BYTES);
+        PyObject *digits = id != NULL ? PyObject_CallMethod(id, "hex", NULL) : NULL;
+        if (digits != NULL) {
+            PyErr_Format(PyExc_ValueError,
+                         "the same data twice: snapshots[%zu] and snapshots[%zu] both hold generation %llu of Profiler %U",
+                         clash->first, clash->second, (unsigned long long)clash->source.generation, digits);
+        }
+        Py_XDECREF(digits);
+        Py_XDECREF(id);
         return NULL;
     }
     if (status == CPROF_OUT_OF_RANGE) {
@@ -124,48 +115,35 @@ static PyObject *refuse_merge(cprof_status status, const cprof_snapshot_clash *c
 }
 
 /* Without the GIL: the tuple holds the snapshots, which never change. */
-static PyObject *merge(PyObject *type, const cprof_snapshot *const *snapshots, size_t count)
-{
-    cprof_snapshot *merged = NULL;
-    cprof_snapshot_clash clash;
-    cprof_status status;
-    EXT_WITHOUT_GIL(status = cprof_snapshot_merge(snapshots, count, &merged, &clash));
-    return status == CPROF_OK ? wrap(type, merged) : refuse_merge(status, &clash);
-}
-
-static bool are_snapshots(ext_state *state, PyObject *items)
-{
-    if (PyTuple_GET_SIZE(items) == 0) {
-        PyErr_SetString(PyExc_ValueError, "snapshots must not be empty: there is nothing to merge");
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
-        PyObject *item = PyTuple_GET_ITEM(items, i);
-        if (!PyObject_TypeCheck(item, state->snapshot_type)) {
-            PyErr_Format(PyExc_TypeError, "snapshots[%zd] must be a Snapshot, got %.100s", i, Py_TYPE(item)->tp_name);
-            return false;
-        }
-    }
-    return true;
-}
-
 static PyObject *merge_items(PyObject *type, PyObject *items)
 {
     ext_state *state = ext_state_of_type((PyTypeObject *)type);
-    if (state == NULL || !are_snapshots(state, items)) {
-        return NULL;
-    }
-    size_t count = (size_t)PyTuple_GET_SIZE(items);
-    const cprof_snapshot **snapshots = PyMem_Calloc(count, sizeof(cprof_snapshot *));
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    const cprof_snapshot **snapshots = state != NULL ? PyMem_Calloc((size_t)count, sizeof(cprof_snapshot *)) : NULL;
     if (snapshots == NULL) {
-        return PyErr_NoMemory();
+        return state != NULL ? PyErr_NoMemory() : NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        snapshots[i] = core_of(PyTuple_GET_ITEM(items, (Py_ssize_t)i));
+    if (count == 0) {
+        PyErr_SetString(PyExc_ValueError, "snapshots must not be empty: there is nothing to merge");
     }
-    PyObject *merged = merge(type, snapshots, count);
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        if (PyObject_TypeCheck(item, state->snapshot_type)) {
+            snapshots[i] = core_of(item);
+        } else {
+            PyErr_Format(PyExc_TypeError, "snapshots[%zd] must be a Snapshot, got %.100s", i, Py_TYPE(item)->tp_name);
+        }
+    }
+    PyObject *result = NULL;
+    if (!PyErr_Occurred()) {
+        cprof_snapshot *merged = NULL;
+        cprof_snapshot_clash clash;
+        cprof_status status;
+        EXT_WITHOUT_GIL(status = cprof_snapshot_merge(snapshots, (size_t)count, &merged, &clash));
+        result = status == CPROF_OK ? wrap(type, merged) : refuse_merge(status, &clash);
+    }
     PyMem_Free(snapshots);
-    return merged;
+    return result;
 }
 
 static PyObject *snapshot_merge(PyObject *type, PyObject *args, PyObject *kwargs)
@@ -201,25 +179,6 @@ static PyObject *decode(PyObject *type, ext_state *state, PyObject *bytes)
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "reading a snapshot");
 }
 
-/* What others can write to is copied first. */
-static PyObject *immutable_bytes(PyObject *data)
-{
-    if (PyBytes_CheckExact(data)) {
-        return Py_NewRef(data);
-    }
-    Py_buffer view;
-    if (!PyObject_CheckBuffer(data)) {
-        ext_convert_refuse_type("data", "a bytes-like object", data);
-        return NULL;
-    }
-    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    PyObject *bytes = PyBytes_FromStringAndSize(view.buf, view.len);
-    PyBuffer_Release(&view);
-    return bytes;
-}
-
 static PyObject *snapshot_from_bytes(PyObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"data", NULL};
@@ -228,7 +187,11 @@ static PyObject *snapshot_from_bytes(PyObject *type, PyObject *args, PyObject *k
     if (state == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "O:from_bytes", keywords, &data)) {
         return NULL;
     }
-    PyObject *bytes = immutable_bytes(data);
+    if (!PyObject_CheckBuffer(data)) {
+        ext_convert_refuse_type("data", "a bytes-like object", data);
+        return NULL;
+    }
+    PyObject *bytes = PyBytes_FromObject(data); /* a copy of what others can write to */
     PyObject *snapshot = bytes != NULL ? decode(type, state, bytes) : NULL;
     Py_XDECREF(bytes);
     return snapshot;
@@ -278,18 +241,15 @@ static PyObject *snapshot_compare(PyObject *left, PyObject *right, int operation
 static Py_hash_t snapshot_hash(PyObject *object)
 {
     PyObject *bytes = snapshot_to_bytes(object, NULL);
-    if (bytes == NULL) {
-        return -1;
-    }
-    Py_hash_t hash = PyObject_Hash(bytes);
-    Py_DECREF(bytes);
+    Py_hash_t hash = bytes != NULL ? PyObject_Hash(bytes) : -1;
+    Py_XDECREF(bytes);
     return hash;
 }
 
 static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
 {
     ext_state *state = ext_state_of_type(Py_TYPE(object));
-    return state != NULL ? ext_summary_snapshot_rows(state, core_of(object), stage) : NULL;
+    return state != NULL ? ext_summary_rows(state, NULL, core_of(object), stage) : NULL;
 }
 
 /* ---- Histograms, as coarse as a reader wants them */
@@ -444,17 +404,12 @@ static PyMethodDef snapshot_methods[] = {
     {"merge", EXT_METHOD(snapshot_merge), METH_VARARGS | METH_KEYWORDS | METH_CLASS, merge_doc},
     {"from_bytes", EXT_METHOD(snapshot_from_bytes), METH_VARARGS | METH_KEYWORDS | METH_CLASS, from_bytes_doc},
     {"to_bytes", snapshot_to_bytes, METH_NOARGS,
-     PyDoc_STR(
-         "to_bytes($self, /)\n--\n\n"
-         "The snapshot as bytes: versioned, with a checksum over everything, the same on every machine. Equal snapshots have\n"
-         "equal bytes.")},
+     PyDoc_STR("to_bytes($self, /)\n--\n\n"
+               "The snapshot as bytes with a version and a checksum, the same on every machine and for equal snapshots.")},
     {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
-    {"_groups", snapshot_groups, METH_O,
-     PyDoc_STR("For each key the groups of buckets between bounds that hold something: (number, count, ...), of its times and\n"
-               "of its GPU times.")},
+    {"_groups", snapshot_groups, METH_O, PyDoc_STR("Histograms of each key, as coarse as the bounds say.")},
     {"_facts", snapshot_facts, METH_NOARGS, PyDoc_STR("A row of what is said of the whole snapshot.")},
-    {"_sources", snapshot_sources, METH_NOARGS,
-     PyDoc_STR("Whose data it holds, ascending: the id of each Profiler, as bytes, and which of its generations.")},
+    {"_sources", snapshot_sources, METH_NOARGS, PyDoc_STR("The id of each Profiler, and its generation, ascending.")},
     {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},
     {"__copy__", snapshot_itself, METH_NOARGS, NULL},
     {"__deepcopy__", snapshot_itself, METH_O, NULL},

@@ -366,31 +366,19 @@ static PyObject *shape_list(const ext_state *state, const collector *all)
     return list;
 }
 
-/* Gives the keys of `source` to a visitor, and tells what they were gathered with. Runs without the GIL: with many keys it
- * takes long, and no writer is to wait for more than the key that is being copied. */
-typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch);
-
-static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch)
-{
-    return cprof_registry_visit(source, visitor, context, epoch);
-}
-
-static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch)
-{
-    const cprof_snapshot *snapshot = source;
-    *epoch = (cprof_generation){.skip_first_n = snapshot->skip_most};
-    return cprof_snapshot_visit(snapshot, visitor, context);
-}
-
-static PyObject *rows_of(const ext_state *state, reader read, void *source, const cprof_name *stage)
+/* Runs without the GIL at first: with many keys it takes long, and no writer is to wait for more than the key that is being
+ * copied. */
+static PyObject *rows_of(const ext_state *state, cprof_registry *registry, const cprof_snapshot *snapshot,
+                         const cprof_name *stage)
 {
     collector all = {.stage = stage};
-    cprof_generation epoch;
+    cprof_generation epoch = {.skip_first_n = snapshot != NULL ? snapshot->skip_most : 0};
     uint64_t lost = 0;
     PyObject *result = NULL;
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = read(source, collect, &all, &epoch);
+    status = snapshot != NULL ? cprof_snapshot_visit(snapshot, collect, &all)
+                              : cprof_registry_visit(registry, collect, &all, &epoch);
     if (all.count > 0) {
         qsort(all.rows, all.count, sizeof *all.rows, by_order);
     }
@@ -413,33 +401,17 @@ static PyObject *rows_of(const ext_state *state, reader read, void *source, cons
     return result;
 }
 
-static PyObject *rows_of_stage(ext_state *state, reader read, void *source, PyObject *stage)
+PyObject *ext_summary_rows(ext_state *state, cprof_registry *registry, const cprof_snapshot *snapshot, PyObject *stage)
 {
     if (stage == Py_None) {
-        return rows_of(state, read, source, NULL);
-    }
-    PyObject *name = ext_convert_stage(state, stage, "stage");
-    if (name == NULL) {
-        return NULL;
+        return rows_of(state, registry, snapshot, NULL);
     }
     cprof_name utf8;
-    PyObject *owner;
-    PyObject *result = NULL;
-    if (ext_convert_utf8(name, &utf8, &owner)) {
-        result = rows_of(state, read, source, &utf8);
-        Py_DECREF(owner);
-    }
-    Py_DECREF(name);
+    PyObject *owner = NULL;
+    PyObject *name = ext_convert_stage(state, stage, "stage");
+    bool is_legal = name != NULL && ext_convert_utf8(name, &utf8, &owner);
+    PyObject *result = is_legal ? rows_of(state, registry, snapshot, &utf8) : NULL;
+    Py_XDECREF(owner);
+    Py_XDECREF(name);
     return result;
-}
-
-PyObject *ext_summary_rows(PyObject *object, PyObject *stage)
-{
-    ext_profiler *profiler = (ext_profiler *)object;
-    return rows_of_stage(profiler->state, read_registry, profiler->registry, stage);
-}
-
-PyObject *ext_summary_snapshot_rows(ext_state *state, const cprof_snapshot *snapshot, PyObject *stage)
-{
-    return rows_of_stage(state, read_snapshot, (void *)snapshot, stage);
 }

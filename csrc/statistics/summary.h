@@ -13,13 +13,10 @@ bool ext_summary_add_rows(ext_state *state);
  * the interpreter is ending. */
 PyObject *ext_summary_row_of(PyTypeObject *type, PyObject *values);
 
-/* A summary row (see summary.c): a list with a node row for each key of `stage` (None: of all stages), in the order in which
- * their first calls finished; the skip_first_n that they were gathered with; how many histogram counts were lost, and how many
- * keys could not be read; a list with a shape row for each signature of each key. The GIL is released meanwhile. NULL with an
- * exception. */
-PyObject *ext_summary_rows(PyObject *profiler, PyObject *stage);
-
-/* The same of a snapshot; with the largest skip_first_n that its figures were gathered with. */
-PyObject *ext_summary_snapshot_rows(ext_state *state, const cprof_snapshot *snapshot, PyObject *stage);
+/* A summary row of a registry, or of a snapshot where that is not NULL: a list with a node row for each key of `stage` (None:
+ * of all stages), in the order in which their first calls finished; the (largest) skip_first_n that they were gathered with;
+ * how many histogram counts were lost, and how many keys could not be read; a list with a shape row for each signature of each
+ * key. The GIL is released meanwhile. NULL with an exception. */
+PyObject *ext_summary_rows(ext_state *state, cprof_registry *registry, const cprof_snapshot *snapshot, PyObject *stage);
 
 #endif

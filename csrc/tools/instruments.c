@@ -29,15 +29,16 @@ static PyObject *instruments_poll_devices(PyObject *Py_UNUSED(module), PyObject 
     Py_RETURN_NONE;
 }
 
-static PyObject *instruments_gpu_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return ask(cprof_wait_reason);
-}
-
-static PyObject *instruments_gpu_time_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return ask(cprof_event_reason);
-}
+#define ASKING(name, tell)                                                                        \
+    static PyObject *instruments_##name(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) \
+    {                                                                                             \
+        return ask(tell);                                                                         \
+    }
+ASKING(gpu_reason, cprof_wait_reason)
+ASKING(gpu_time_reason, cprof_event_reason)
+ASKING(capture_report, cprof_capture_report)
+ASKING(cupti_reason, cprof_cupti_reason)
+#undef ASKING
 
 static PyObject *instruments_nvtx_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
@@ -80,11 +81,6 @@ static PyObject *instruments_set_capture(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *instruments_capture_report(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return ask(cprof_capture_report);
-}
-
 /* (name, unit), which tries none of them. */
 static PyObject *nth_unit(const void *Py_UNUSED(context), size_t place)
 {
@@ -110,11 +106,6 @@ static PyObject *instruments_perf_status(PyObject *Py_UNUSED(module), PyObject *
     return ext_convert_list(CPROF_COUNTER_COUNT, nth_status, NULL);
 }
 
-static PyObject *instruments_cupti_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    return ask(cprof_cupti_reason);
-}
-
 static PyObject *instruments_cupti_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     cprof_cupti_state now;
@@ -136,22 +127,16 @@ static PyObject *instruments_cupti_status(PyObject *Py_UNUSED(module), PyObject 
 }
 
 static PyMethodDef functions[] = {
-    {"poll_devices", instruments_poll_devices, METH_NOARGS,
-     PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
+    {"poll_devices", instruments_poll_devices, METH_NOARGS, PyDoc_STR("Takes in what devices have done by now.")},
     {"gpu_reason", instruments_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
     {"gpu_time_reason", instruments_gpu_time_reason, METH_NOARGS, PyDoc_STR("Why devices did not time nodes, or None.")},
-    {"nvtx_status", instruments_nvtx_status, METH_NOARGS,
-     PyDoc_STR("Whether a tool listens to NVTX, and why there are no ranges for any, or None.")},
-    {"set_capture", instruments_set_capture, METH_VARARGS,
-     PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
-    {"capture_report", instruments_capture_report, METH_NOARGS,
-     PyDoc_STR("What became of the capture window, or None where this process has none.")},
+    {"nvtx_status", instruments_nvtx_status, METH_NOARGS, PyDoc_STR("Whether a tool listens to NVTX, and why none can.")},
+    {"set_capture", instruments_set_capture, METH_VARARGS, PyDoc_STR("Sets the capture window: node, calls to skip, count.")},
+    {"capture_report", instruments_capture_report, METH_NOARGS, PyDoc_STR("What became of the capture window, or None.")},
     {"perf_units", instruments_perf_units, METH_NOARGS, PyDoc_STR("Of each counter: its name and its unit.")},
-    {"perf_status", instruments_perf_status, METH_NOARGS,
-     PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
+    {"perf_status", instruments_perf_status, METH_NOARGS, PyDoc_STR("As perf_units; and why it has no value, or None.")},
     {"cupti_reason", instruments_cupti_reason, METH_NOARGS, PyDoc_STR("Why CUPTI is off, or what was lost; or None.")},
-    {"cupti_status", instruments_cupti_status, METH_NOARGS,
-     PyDoc_STR("What is known of CUPTI: a dict of the library and of counters.")},
+    {"cupti_status", instruments_cupti_status, METH_NOARGS, PyDoc_STR("The state of CUPTI, a dict.")},
     {NULL, NULL, 0, NULL},
 };
 

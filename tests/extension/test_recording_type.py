@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import types
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -289,7 +290,6 @@ def test_a_recording_is_read_when_it_is_finished() -> None:
         lambda: recording.flows,
         lambda: recording.args(0),
         lambda: recording.write_chrome(print),
-        recording.__arrow_c_stream__,
         recording._arrow_stream,
     ]
     for read in readings:
@@ -331,6 +331,7 @@ def test_a_finished_recording_is_not_changed() -> None:
         ({"outcome": 3}, ValueError, "outcome must be 0 to 2"),
         ({"flags": 8}, ValueError, "flags must be 0 to 7"),
         ({"what": 1}, TypeError, "what"),
+        ({"pid": None}, TypeError, "pid must be an int or a str"),
     ],
 )
 def test_rows_that_are_refused(wrong: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -401,11 +402,6 @@ def test_what_write_raises_ends_the_writing(error: BaseException) -> None:
     assert raised.value is error
     assert calls == 2
     assert len(trace_of(recording)["traceEvents"]) == 1000
-
-
-def test_write_must_be_callable() -> None:
-    with pytest.raises(TypeError, match="write must be callable, got None"):
-        made().write_chrome(None)  # type: ignore[arg-type]
 
 
 def test_threads_write_at_once() -> None:
@@ -488,22 +484,14 @@ def given_up(recording: _core.Recording) -> None:
             use()
 
 
-def test_what_read_raises_ends_the_loading() -> None:
-    recording = _core.Recording.empty()
-    error = OSError("gone")
-
-    def read(_: int) -> bytes:
-        raise error
-
-    with pytest.raises(OSError, match="gone") as raised:
-        recording._load(read, 0)
-    assert raised.value is error
-    given_up(recording)
+def gone(_: int) -> bytes:
+    raise OSError("gone")
 
 
 @pytest.mark.parametrize(
     ("read", "error", "message"),
     [
+        (gone, OSError, "gone"),
         (lambda size: "[]", TypeError, r"what read\(\) returns must be bytes, got '\[\]'"),
         (lambda size: None, TypeError, "must be bytes, got None"),
         (lambda size: b" " * (size + 1), ValueError, r"read\(\d+\) returned \d+ bytes"),
@@ -525,8 +513,10 @@ def test_read_may_return_any_bytes() -> None:
     assert names(recording) == ["a"]
 
 
-def test_arguments_of_load() -> None:
+def test_arguments_of_load_and_write() -> None:
     recording = _core.Recording.empty()
+    with pytest.raises(TypeError, match="write must be callable, got None"):
+        recording.write_chrome(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="read must be callable, got 5"):
         recording._load(5, 0)  # type: ignore[arg-type]
     with pytest.raises(OverflowError):
@@ -563,25 +553,13 @@ COLUMNS = {
 }  # fmt: skip
 
 
-class Stream:
-    """Gives a capsule to whoever reads Arrow's streams."""
-
-    def __init__(self, capsule: object) -> None:
-        self.capsule = capsule
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.capsule
-
-
-def frame_of(rows: Any) -> dict[str, list[Any]]:
-    """Return all columns of what gives a stream."""
+def frame_of(capsule: object) -> dict[str, list[Any]]:
+    """Return all columns of a stream."""
     pyarrow = pytest.importorskip("pyarrow")
-    table = pyarrow.table(rows)
+    table = pyarrow.table(types.SimpleNamespace(__arrow_c_stream__=lambda schema: capsule))
     table.validate(full=True)
-    types = {"u": "string", "l": "int64", "i": "int32"}
-    assert {field.name: str(field.type) for field in table.schema} == {
-        name: types[format_] for name, format_ in COLUMNS.items()
-    }
+    formats = {"string": "u", "int64": "l", "int32": "i"}
+    assert {field.name: formats[str(field.type)] for field in table.schema} == COLUMNS
     frame: dict[str, list[Any]] = table.to_pydict()
     return frame
 
@@ -592,7 +570,7 @@ def test_arrow() -> None:
         ("count", 11, 11, {"kind": COUNTER, "args": "{}"}),
         ("caf\u00e9 \ud800", 12, 13, {"device": 3, "stream": 4, "bytes": 0, "tid": "x", "shapes": "[]"}),
     )
-    frame = frame_of(recording)
+    frame = frame_of(recording._arrow_stream())
     expected = {
         "trace_id": [f"{7:032x}", None], "parent_span_id": ["0" * 16, None], "span_id": [f"{1:016x}", None],
         "name": ["forward", "caf\u00e9 \ufffd"], "cat": ["node", None], "stage": ["train", None], "start": [10, 12],
@@ -605,35 +583,22 @@ def test_arrow() -> None:
 
 def test_arrow_of_many_rows() -> None:
     recording = made(*[(str(i), i, i + 1) for i in range(70_000)])
-    frame = frame_of(Stream(recording.__arrow_c_stream__(requested_schema=object())))
+    frame = frame_of(recording._arrow_stream())
     assert frame["name"] == [str(i) for i in range(70_000)]
     assert frame["end"] == list(range(1, 70_001))
-
-
-def test_arrow_of_an_empty_recording() -> None:
-    assert frame_of(made()) == {name: [] for name in COLUMNS}
-
-
-def test_arrow_for_polars() -> None:
-    polars = pytest.importorskip("polars", minversion="1.3", reason="polars from 1.3 on is not installed")
-    recording = made(
-        *[("n" * (i % 20), i, i + 2, {"stage": "train" if i % 2 else "", "bytes": i}) for i in range(66_000)]
-    )
-    assert polars.DataFrame(recording).to_dict(as_series=False) == frame_of(recording)
+    assert frame_of(made()._arrow_stream()) == {name: [] for name in COLUMNS}
 
 
 def test_arrow_with_more_than_the_recording_knows() -> None:
     recording = made(("a", 0, 10, {"kind": NODE, "span": 5, "trace_low": 6}), ("b", 1, 2), ("c", 3, 4))
-    capsule = recording._arrow_stream(
-        spans=array("i", [0, 0, -1]), execution_index=array("q", [-1, 0, 1]), operator_index=array("q", [2, -1, 2**40])
-    )
-    frame = frame_of(Stream(capsule))
+    spans, executions, operators = array("i", [0, 0, -1]), array("q", [-1, 0, 1]), array("q", [2, -1, 2**40])
+    frame = frame_of(recording._arrow_stream(spans=spans, execution_index=executions, operator_index=operators))
     assert frame["trace_id"] == [f"{6:032x}", f"{6:032x}", None]
     assert frame["span_id"] == [f"{5:016x}", None, None]
     assert frame["parent_span_id"] == ["0" * 16, f"{5:016x}", None]
     assert frame["execution_index"] == [None, 0, 1]
     assert frame["operator_index"] == [2, None, 2**40]
-    assert frame_of(Stream(recording._arrow_stream()))["execution_index"] == [None] * 3
+    assert frame_of(recording._arrow_stream())["execution_index"] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -656,9 +621,9 @@ def test_extras_that_are_refused(extras: dict[str, Any], error: type[Exception],
 
 
 def test_a_stream_outlives_its_recording() -> None:
-    capsules = [made((str(i), i, i + 1)).__arrow_c_stream__() for i in range(20)]
+    capsules = [made((str(i), i, i + 1))._arrow_stream() for i in range(20)]
     gc.collect()
-    assert [frame_of(Stream(capsule))["name"] for capsule in capsules] == [[str(i)] for i in range(20)]
+    assert [frame_of(capsule)["name"] for capsule in capsules] == [[str(i)] for i in range(20)]
 
 
 def test_events_of_several_recordings_in_one_file() -> None:

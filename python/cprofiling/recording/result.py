@@ -228,7 +228,6 @@ class Recording(_core.Recording, Reports):
     """
 
     __slots__ = ("__weakref__",)
-    __arrow_c_stream__ = Reports.__arrow_c_stream__  # of the DataFrame, which knows more than the table
 
     def _finished(self) -> Recording:
         return self
