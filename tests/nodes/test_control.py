@@ -503,14 +503,6 @@ def test_a_str_subclass_is_its_text(name: Any) -> None:
 # ---- other parameters ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, "5", True, [], math.nan, b"5"], ids=str)
-def test_total_frames_that_cannot_be(control: Any, value: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"^total_frames must be"):
-        control.format_profiling_summary(total_frames=value)
-    with pytest.raises((TypeError, ValueError), match=r"^total_frames must be"):
-        cp.format_profiling_table([], total_frames=value)
-
-
 @pytest.mark.parametrize("value", [1, "p", object(), cp.Profiler, Pipe(), math])
 def test_profilers_that_are_none(value: Any) -> None:
     foreign = Foreign()

@@ -1,30 +1,27 @@
 """The figures of a summary against exact arithmetic, and against cuvis-ai-core's profiler (scenarios E4 to E11).
 
-``record()`` is fed with streams of known samples. What is expected comes from a reference written here in plain Python:
-P² after Jain & Chlamtac (1985) in the order of operations that the median promises, and integers and fractions for
-everything else.
+``record()`` is fed with streams of known samples; integers and fractions say what is expected. The core's tests hold
+its P² estimate, sums and buckets by themselves.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import operator
 import random
+import statistics
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-import cprofiling as cp
 from calls import profiler_on
 from cprofiling import NodeProfilingStats, ProfilingSummary
 
-RELATIVE = Fraction(1, 10**12)  # of mean, std and total, against the exact rational value
-AGAINST_CUVIS = 1e-10  # the same against cuvis-ai-core, whose sums are plain floats
+AGAINST_CUVIS = 1e-10  # relative, of mean, std and total; its sums are plain floats
 QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999}
 MOST = 100_000
 SEED = 20_240_717
@@ -33,42 +30,23 @@ SEED = 20_240_717
 # --- sample streams ---
 
 
-def normal(n: int) -> Iterator[float]:
-    rng = random.Random(SEED)
-    return (max(0.0, rng.gauss(12.5, 2.0)) for _ in range(n))
+def random_stream(seed: int, draw: Callable[[random.Random], float]) -> Callable[[int], Iterator[float]]:
+    def stream(n: int) -> Iterator[float]:
+        rng = random.Random(SEED + seed)
+        return (draw(rng) for _ in range(n))
+
+    return stream
 
 
-def exponential(n: int) -> Iterator[float]:
-    rng = random.Random(SEED + 1)
-    return (rng.expovariate(1 / 3.0) for _ in range(n))
-
-
-def constant(n: int) -> Iterator[float]:
-    return (0.1 for _ in range(n))
-
-
-# The steps of these two are odd, so that no mean lies halfway between two numbers of two decimals: there a rounding in
-# the last place, which nobody promises, would change what a table shows.
-def rising(n: int) -> Iterator[float]:
-    return (0.0113579 + i * 0.370137 for i in range(n))
-
-
-def falling(n: int) -> Iterator[float]:
-    return (0.0113579 + (n - i) * 0.370137 for i in range(n))
-
-
-def pareto(n: int) -> Iterator[float]:
-    rng = random.Random(SEED + 2)
-    return (0.05 * rng.paretovariate(1.16) for _ in range(n))
-
-
-def two_valued(n: int) -> Iterator[float]:
-    rng = random.Random(SEED + 3)
-    return (rng.choice((1.1, 80.3)) for _ in range(n))
-
-
+# The steps of the rising and the falling one are odd, so that no mean lies halfway between two numbers of two decimals.
 STREAMS: dict[str, Callable[[int], Iterator[float]]] = {
-    stream.__name__: stream for stream in (normal, exponential, constant, rising, falling, pareto, two_valued)
+    "normal": random_stream(0, lambda rng: max(0.0, rng.gauss(12.5, 2.0))),
+    "exponential": random_stream(1, lambda rng: rng.expovariate(1 / 3.0)),
+    "constant": lambda n: (0.1 for _ in range(n)),
+    "rising": lambda n: (0.0113579 + i * 0.370137 for i in range(n)),
+    "falling": lambda n: (0.0113579 + (n - i) * 0.370137 for i in range(n)),
+    "pareto": random_stream(2, lambda rng: 0.05 * rng.paretovariate(1.16)),
+    "two-valued": random_stream(3, lambda rng: rng.choice((1.1, 80.3))),
 }
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 1000)
 SKIPS = (0, 1, 3, 1000)
@@ -81,109 +59,6 @@ SIZES_AND_SKIPS = [
 @functools.cache
 def samples(name: str, n: int) -> tuple[float, ...]:
     return tuple(STREAMS[name](n))
-
-
-# --- the reference ---
-
-
-class ReferenceMedian:
-    """P² for p = 0.5: float64 milliseconds, products before quotients from left to right."""
-
-    def __init__(self) -> None:
-        self.heights: list[float] = []
-        self.positions = [1, 2, 3, 4, 5]
-        self.desired = [1.0, 2.0, 3.0, 4.0, 5.0]
-
-    def add(self, value: float) -> None:
-        if len(self.heights) < 5:
-            self.heights.append(value)
-            if len(self.heights) == 5:
-                self.heights.sort()
-            return
-        for i in range(self._cell(value) + 1, 5):
-            self.positions[i] += 1
-        for i, increment in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
-            self.desired[i] += increment
-        for i in (1, 2, 3):
-            self._adjust(i)
-
-    def _cell(self, value: float) -> int:
-        q = self.heights
-        q[0], q[4] = min(q[0], value), max(q[4], value)
-        # A value equal to the largest marker stays in the last cell.
-        return next((cell for cell in range(3) if value < q[cell + 1]), 3)
-
-    def _adjust(self, i: int) -> None:
-        q, n = self.heights, self.positions
-        distance = self.desired[i] - n[i]
-        if distance >= 1 and n[i + 1] - n[i] > 1:
-            d = 1
-        elif distance <= -1 and n[i - 1] - n[i] < -1:
-            d = -1
-        else:
-            return
-        moved = q[i] + d / (n[i + 1] - n[i - 1]) * (
-            (n[i] - n[i - 1] + d) * (q[i + 1] - q[i]) / (n[i + 1] - n[i])
-            + (n[i + 1] - n[i] - d) * (q[i] - q[i - 1]) / (n[i] - n[i - 1])
-        )
-        if not q[i - 1] < moved < q[i + 1]:
-            moved = q[i] + d * (q[i + d] - q[i]) / (n[i + d] - n[i])
-        q[i] = moved
-        n[i] += d
-
-    @property
-    def value(self) -> float:
-        q = sorted(self.heights) if len(self.heights) < 5 else self.heights
-        if not q:
-            return 0.0
-        middle = len(q) // 2
-        return q[middle] if len(q) % 2 else (q[middle - 1] + q[middle]) / 2
-
-
-def reference_median(values: Iterable[float]) -> float:
-    estimator = ReferenceMedian()
-    for value in values:
-        estimator.add(value)
-    return estimator.value
-
-
-@dataclass(frozen=True)
-class Exact:
-    """Sum, mean and variance of floats as fractions, without any rounding."""
-
-    total: Fraction
-    mean: Fraction
-    variance: Fraction
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Exact:
-        ratios = [value.as_integer_ratio() for value in values]
-        if not ratios:
-            return cls(Fraction(0), Fraction(0), Fraction(0))
-        scale = max(denominator for _, denominator in ratios)  # powers of two: the largest is a multiple of all
-        scaled = [numerator * (scale // denominator) for numerator, denominator in ratios]
-        n, total = len(scaled), sum(scaled)
-        spread = n * sum(x * x for x in scaled) - total * total
-        return cls(Fraction(total, scale), Fraction(total, scale * n), Fraction(spread, scale * scale * n * n))
-
-
-def assert_close(actual: float, exact: Fraction) -> None:
-    """Assert a relative distance of at most 1e-12 from an exact value; none at all from 0."""
-    assert abs(Fraction(actual) - exact) <= RELATIVE * abs(exact), (actual, float(exact))
-
-
-def assert_root_close(actual: float, exact_square: Fraction) -> None:
-    """Assert that ``actual`` is the square root of a fraction, to 1e-12 relative."""
-    assert actual >= 0
-    square = Fraction(actual) ** 2
-    low, high = (1 - RELATIVE) ** 2 * exact_square, (1 + RELATIVE) ** 2 * exact_square
-    assert low <= square <= high, (actual, math.sqrt(exact_square))
-
-
-@functools.cache
-def reference(name: str, n: int, skipped: int) -> tuple[Exact, float]:
-    values = samples(name, n)[skipped:]
-    return Exact.of(values), reference_median(values)
 
 
 # --- the profiler under test ---
@@ -212,17 +87,6 @@ def stats_of(values: Iterable[Any], *, skip_first_n: int = 0) -> NodeProfilingSt
     return stats
 
 
-def assert_simple_figures(stats: NodeProfilingStats, values: tuple[float, ...], skipped: int) -> None:
-    kept = values[skipped:]
-    assert stats.count == len(kept)
-    assert stats.skipped_count == min(skipped, len(values))
-    assert (stats.error_count, stats.cancelled_count, stats.dropped_count) == (0, 0, 0)
-    assert stats.min_ms == min(kept, default=0.0)
-    assert stats.max_ms == max(kept, default=0.0)
-    assert stats.last_ms == (kept[-1] if kept else 0.0)
-    assert stats.first_ms == values[0]
-
-
 @pytest.mark.parametrize(("n", "skip_first_n"), SIZES_AND_SKIPS)
 def test_streams_give_the_exact_figures(n: int, skip_first_n: int) -> None:
     streams = {name: samples(name, n) for name in STREAMS}
@@ -230,23 +94,17 @@ def test_streams_give_the_exact_figures(n: int, skip_first_n: int) -> None:
     assert [stats.node_name for stats in summary] == (list(STREAMS) if n else [])
     assert summary.skip_first_n == skip_first_n
     for stats in summary:
-        exact, median = reference(stats.node_name, n, skip_first_n)
-        assert_simple_figures(stats, streams[stats.node_name], skip_first_n)
-        assert stats.median_ms == median, stats.node_name
-        assert_close(stats.mean_ms, exact.mean)
-        assert_close(stats.total_ms, exact.total)
-        assert_root_close(stats.std_ms, exact.variance)
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_median_is_the_reference_after_each_sample(name: str) -> None:
-    profiler = profiler_on()
-    estimator = ReferenceMedian()
-    for value in samples(name, 1000):
-        profiler.record("train", "node", value)
-        estimator.add(value)
-        (stats,) = profiler.get_profiling_summary()
-        assert stats.median_ms == estimator.value, stats.count
+        values = streams[stats.node_name]
+        kept = values[skip_first_n:]
+        assert (stats.count, stats.skipped_count) == (len(kept), min(skip_first_n, n))
+        assert (stats.error_count, stats.cancelled_count, stats.dropped_count) == (0, 0, 0)
+        assert (stats.min_ms, stats.max_ms) == (min(kept, default=0.0), max(kept, default=0.0))
+        assert (stats.first_ms, stats.last_ms) == (values[0], kept[-1] if kept else 0.0)
+        if len(kept) <= 5:
+            assert stats.median_ms == (statistics.median(kept) if kept else 0.0)
+        assert stats.mean_ms == pytest.approx(statistics.mean(kept or [0.0]), rel=1e-12, abs=0)
+        assert stats.total_ms == pytest.approx(math.fsum(kept), rel=1e-12, abs=0)
+        assert stats.std_ms == pytest.approx(statistics.pstdev(kept or [0.0]), rel=1e-12, abs=0)
 
 
 def neighbours(ordered: list[float], quantile: float) -> tuple[float, float]:
@@ -281,7 +139,7 @@ def test_percentiles_beyond_24_h_are_clamped_but_min_and_max_are_exact() -> None
     assert (stats.min_ms, stats.max_ms, stats.last_ms, stats.median_ms) == (5e11, 1e12, 1e12, 1e12)
     for field in QUANTILES:
         assert stats.min_ms <= getattr(stats, field) <= stats.max_ms
-    assert_close(stats.total_ms, Fraction(2_500_000_000_000))
+    assert stats.total_ms == 2.5e12
 
 
 # --- hard numbers ---
@@ -292,37 +150,6 @@ def test_zeros_are_samples() -> None:
     assert stats.count == 10_000
     for field in ("mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms", "first_ms", *QUANTILES):
         assert getattr(stats, field) == 0.0, field
-
-
-def test_std_does_not_cancel() -> None:
-    values = [1e9 + (i % 2) * 0.5 for i in range(100_000)]
-    stats = stats_of(values)
-    exact = Exact.of(values)
-    assert exact.variance == Fraction(1, 16)
-    assert_root_close(stats.std_ms, exact.variance)
-    assert_close(stats.mean_ms, exact.mean)
-
-
-def test_the_total_does_not_drift() -> None:
-    n = 200_000
-    stats = stats_of([0.1] * n)
-    exact = Fraction(0.1) * n
-    assert stats.total_ms == float(exact)
-    assert functools.reduce(operator.add, [0.1] * n) != float(exact)  # as a plain float sum does
-    assert stats.mean_ms == 0.1
-    assert stats.std_ms == 0.0
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_samples_over_the_whole_range_of_magnitudes(seed: int) -> None:
-    rng = random.Random(seed)
-    values = [min(1e12, 10 ** rng.uniform(-9, 12)) for _ in range(2000)]
-    stats = stats_of(values)
-    exact = Exact.of(values)
-    assert_close(stats.total_ms, exact.total)
-    assert_close(stats.mean_ms, exact.mean)
-    assert_root_close(stats.std_ms, exact.variance)
-    assert stats.median_ms == reference_median(values)
 
 
 class Index:
@@ -467,25 +294,3 @@ def test_streams_give_what_cuvis_gives(cuvis: Any, n: int, skip_first_n: int) ->
         assert our.median_ms == pytest.approx(their.median_ms, rel=1e-12, abs=1e-12)
         for field in ("mean_ms", "std_ms", "total_ms"):
             assert getattr(our, field) == pytest.approx(getattr(their, field), rel=AGAINST_CUVIS, abs=AGAINST_CUVIS)
-    for total_frames in (None, n):
-        options: Any = {"total_frames": total_frames, "skip_first_n": skip_first_n}
-        for rows in (ours, theirs):
-            expected = cuvis.format_profiling_table(rows, **options)
-            assert without_medians(cp.format_profiling_table(rows, **options)) == expected
-        for our, their in zip(ours, theirs, strict=True):
-            table = without_medians(cp.format_profiling_table([our], **options))
-            assert table == cuvis.format_profiling_table([their], **options) or is_on_an_edge(our)
-
-
-def without_medians(table: str) -> str:
-    """Return a table without the line of medians that are not those of the column."""
-    return table.partition("\nMedian(ms) is the P² estimate")[0]
-
-
-def is_on_an_edge(stats: NodeProfilingStats) -> bool:
-    """Whether a printed digit hangs on less than what a plain sum of floats, which is the peer's total, is off by."""
-    printed = [(stats.total_ms / 1e3, 3), (stats.mean_ms, 2), (stats.std_ms, 2), (1e3 / stats.mean_ms, 1)]
-    return any(
-        f"{figure * (1 - AGAINST_CUVIS):.{digits}f}" != f"{figure * (1 + AGAINST_CUVIS):.{digits}f}"
-        for figure, digits in printed
-    )

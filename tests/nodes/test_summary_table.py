@@ -313,6 +313,9 @@ def test_numbers_that_cannot_be(parameter: str, value: Any, error: type[Exceptio
     for stats in ([], [node()]):
         with pytest.raises(error, match=f"^{parameter} must be {message}$"):
             format_profiling_table(stats, **{parameter: value})
+    if parameter == "total_frames":
+        with pytest.raises(error, match=f"^{parameter} must be {message}$"):
+            profiler_on().format_profiling_summary(total_frames=value)
 
 
 # --- the same table as cuvis-ai-core's ---
