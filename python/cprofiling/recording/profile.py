@@ -187,8 +187,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             "with_flops": with_flops, "with_modules": with_modules, "experimental_config": experimental_config,
             "acc_events": acc_events,
         }  # fmt: skip
-        for name in [name for name, value in others.items() if value]:
-            warn(f"{name} does nothing here: it is an option of torch.profiler")
+        for name, value in others.items():
+            if value:
+                warn(f"{name} does nothing here: it is an option of torch.profiler")
         self._lock = RLock()
         self._metadata: dict[str, str] = {}
         self._clear()
@@ -256,7 +257,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                         warn(f"activity {activity.name} is not recorded: {reason}")
                 self._pid = os.getpid()
                 self._sources = self._begin_sources()
-                if not self._sources and not self._records_host() and self._activities is None:
+                if not self._sources and Resource.CPU not in self._resource and self._activities is None:
                     warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
                 self.current_action = self._action(0)
                 self._warm_up()
@@ -304,7 +305,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 if is_ready and self._handler is not None:
                     self._handler(self)
             finally:
-                self._write_file()
+                if self._file is not None and self._pid == os.getpid():
+                    self.export_chrome_trace(**{"path" if isinstance(self._file, str) else "file": self._file})
         finally:
             if note is not None:  # last of all, as filters may make an exception of it
                 warn(note)
@@ -475,11 +477,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             return ProfilerAction[name]  # torch's of the same name
         raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
 
-    def _has(self, activity: ProfilerActivity) -> bool:
-        return self._activities is None or activity in self._activities
-
-    def _records_host(self) -> bool:
-        return Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
+    def _records(self, activity: ProfilerActivity, resource: Resource) -> bool:
+        return resource in self._resource and (self._activities is None or activity in self._activities)
 
     def _begin_cycle(self) -> None:
         from cprofiling.recording import call_details
@@ -497,7 +496,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             describer,
             self._memory,
             memory_finder,
-            self._records_host(),
+            self._records(ProfilerActivity.CPU, Resource.CPU),
             self._synchronizes,
         )
         if self._schedule is not None:
@@ -511,32 +510,25 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         if self._wants_operators is True or (self._wants_operators == "auto" and "torch" in sys.modules):
             from cprofiling.recording.torch_operators import collect
 
-            devices = (
-                None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
-            )
+            devices = None
+            if self._activities is not None or Resource.NPU not in self._resource:
+                devices = {each for each in ON_DEVICES if self._records(each, Resource.NPU)}
             operators = collect.begin(
-                host=self._records_host(),
-                devices=devices if Resource.NPU in self._resource else frozenset(),
+                host=self._records(ProfilerActivity.CPU, Resource.CPU),
+                devices=None if devices is None else frozenset(each.name for each in devices),
                 record_shapes=self._shapes,
                 profile_memory=self._memory,
                 with_stack=self._stack,
                 is_wanted=self._wants_operators is True,
             )
             sources += [] if operators is None else [operators]
-        activity = self._begin_device_activity(uses_torch=bool(sources))
-        return sources if activity is None else [*sources, activity]
+        by_torch = bool(sources) and torch_reason(ProfilerActivity.CUDA) is None
+        if self._records(ProfilerActivity.CUDA, Resource.NPU) and not by_torch:
+            from cprofiling.devices import cupti
 
-    def _begin_device_activity(self, *, uses_torch: bool) -> DeviceActivity | None:
-        """Start recording CUDA devices, unless PyTorch does or none is in use."""
-        if Resource.NPU not in self._resource or not self._has(ProfilerActivity.CUDA):
-            return None
-        if uses_torch and torch_reason(ProfilerActivity.CUDA) is None:
-            return None
-        from cprofiling.devices import cupti
-
-        if cupti.missing_reason() is not None:
-            return None
-        return cupti.DeviceActivity(is_wanted=self._activities is not None)
+            if cupti.missing_reason() is None:
+                sources.append(cupti.DeviceActivity(is_wanted=self._activities is not None))
+        return sources
 
     def _warm_up(self) -> None:
         """Warm up for a cycle, and undo that if the schedule skipped it."""
@@ -615,14 +607,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         describe = getattr(self._schedule, "describe", None)
         return where if describe is None else f"{where} ({describe(self.step_num)})"
 
-    def _write_file(self) -> None:
-        if self._file is None or self._pid != os.getpid():
-            return
-        if isinstance(self._file, str):
-            self.export_chrome_trace(self._file)
-        else:
-            self.export_chrome_trace(file=self._file)
-
 
 def _note_thread(of: weakref.ref[profile]) -> None:
     """Note a new thread's name, as it may be gone at the end."""
@@ -641,11 +625,11 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
         raise ValueError("file is for the format ChromeTrace: use to_pandas() for a DataFrame")
     from cprofiling.recording.traces import chrome_writer  # at the end of a process it may not be importable
 
-    if not isinstance(file, (str, bytes, os.PathLike)):
-        if not hasattr(file, "write"):
-            raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
-        chrome_writer.checked_writer(file)
-        return file
-    path = checks.path("file", file)
-    chrome_writer.check_name(path)
-    return path
+    if isinstance(file, (str, bytes, os.PathLike)):
+        path = checks.path("file", file)
+        chrome_writer.check_name(path)
+        return path
+    if not hasattr(file, "write"):
+        raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
+    chrome_writer.checked_writer(file)
+    return file

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 from _thread import get_ident, get_native_id
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from cprofiling.recording.torch_operators.trace import MARK, RunTrace, may_be_da
 from cprofiling.recording.traces.reader import loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from cprofiling import _core
@@ -113,6 +113,26 @@ class Operators:
         if self._prepared is None:
             self._attempt(self._prepare)
 
+    def _prepare(self) -> _Run:
+        flag = self._torch.autograd.profiler._is_profiler_enabled
+        warms_up = _warms_up(self._torch)
+        if type(flag) is int and not warms_up:
+            raise _UnavailableError(_NOT_ENDED)
+        if flag or warms_up or self._torch.autograd._profiler_enabled():
+            raise _UnavailableError(_IN_USE)
+        run = _Run(self._torch, self._settings)
+        is_silenced = not self._was_prepared and _LOG_LEVEL not in os.environ
+        if is_silenced:  # torch.profiler reports on stderr at its first use
+            os.environ[_LOG_LEVEL] = _ERRORS
+        try:
+            run.prepare()
+        finally:
+            if is_silenced:
+                del os.environ[_LOG_LEVEL]
+        self._was_prepared = True
+        self._prepared = run
+        return run
+
     def start(self) -> None:
         """Begin to record."""
         if self._run is None and _at_exit.watch(self):
@@ -123,7 +143,7 @@ class Operators:
         run = self._run
         if run is not None and not self._attempt(run.end):
             self._run = None
-            _at_exit.leave(run)
+            _at_exit.stop_left(run)
 
     def stop(self) -> None:
         """Stop torch.profiler after ``end()``, slower the more it has recorded."""
@@ -166,30 +186,15 @@ class Operators:
         """Have this thread record again."""
         self._torch._C._autograd._enable_record_function(True)
 
-    def _prepare(self) -> None:
-        self._prepared = self._prepared_run()
-
     def _start(self) -> None:
         run, self._prepared = self._prepared, None
         if run is None or not run.is_untouched():
-            run = self._prepared_run()
+            run = self._prepare()
+            self._prepared = None
         run.start()
         self._run = run
 
-    def _prepared_run(self) -> _Run:
-        flag = self._torch.autograd.profiler._is_profiler_enabled
-        warms_up = _warms_up(self._torch)
-        if type(flag) is int and not warms_up:
-            raise _UnavailableError(_NOT_ENDED)
-        if flag or warms_up or self._torch.autograd._profiler_enabled():
-            raise _UnavailableError(_IN_USE)
-        run = _Run(self._torch, self._settings)
-        with nullcontext() if self._was_prepared or _LOG_LEVEL in os.environ else _silence():
-            run.prepare()
-        self._was_prepared = True
-        return run
-
-    def _attempt(self, action: Callable[..., None], *arguments: object) -> bool:
+    def _attempt(self, action: Callable[..., object], *arguments: object) -> bool:
         """Run an action that may fail, warning of each reason once."""
         try:
             action(*arguments)
@@ -227,15 +232,12 @@ class _AtExit:
                 after_in_child=self._silenced.clear,
             )
         self._watched = operators
-        self._stop_left()
+        self.stop_left()
         return not self._is_over
 
-    def leave(self, run: _Run) -> None:
-        """Stop a run from the main thread, if it can be stopped at all."""
-        self._left.append(run)
-        self._stop_left()
-
-    def _stop_left(self) -> None:
+    def stop_left(self, *runs: _Run) -> None:
+        """Stop runs from the main thread, if they can be stopped at all."""
+        self._left += runs
         if _is_main_thread():
             for run in self._left:
                 with suppress(Exception):
@@ -253,7 +255,7 @@ class _AtExit:
 
     def _stop(self) -> None:
         self._is_over = True
-        self._stop_left()
+        self.stop_left()
         if self._watched is not None:
             self._watched.end()
             self._watched.stop()
@@ -264,16 +266,6 @@ _at_exit = _AtExit()
 
 class _UnavailableError(Exception):
     """There are no operators, for the reason given."""
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep torch.profiler from reporting on stderr at its first use."""
-    os.environ[_LOG_LEVEL] = _ERRORS
-    try:
-        yield
-    finally:
-        del os.environ[_LOG_LEVEL]
 
 
 class _Run:
