@@ -21,9 +21,7 @@ from cprofiling._internal.files import atomic_writer, open_regular
 from cprofiling._internal.tables import text_table
 from cprofiling._internal.text import counted, shown_text
 from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
-from cprofiling.layers.ranks.merge_statistics import Merged, MergedStatistics, reason_of
-from cprofiling.layers.ranks.merge_timing import MergedTiming
-from cprofiling.layers.ranks.merge_traces import MergedTraces
+from cprofiling.layers.ranks.merge_statistics import Merged, reason_of
 from cprofiling.layers.ranks.skew import label_order
 from cprofiling.nodes.summary_table import format_profiling_table
 
@@ -105,10 +103,23 @@ def merge_files(
     missing = _missing(merged.labels, merged.world_size if expected is None else expected)
     where = "" if target is None else f", written to {shown_text('output', target)}"
     lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
-    if isinstance(merged, MergedTraces):
+    if merged.clock:
         lines.append(f"Clock: {merged.clock}")
     lines += _shared(merged.hosts)
-    text = "\n\n".join(["\n".join(lines), *_tables(merged), f"Ranks\n{merged.skew}"])
+    tables: list[str] = []
+    if merged.snapshot is not None:
+        stats = merged.snapshot.stats()
+        tables.append(format_profiling_table(stats, skip_first_n=stats.skip_first_n))
+        remarks = [shown_text("reason", reason) for reason in (*stats.reasons, *merged.notes)]
+        tables += ["\n".join(remarks)] if remarks else []
+    if merged.report is not None:
+        columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
+        tables.append(text_table(columns, [
+            (name, stage["parallel_info"]["num_ranks"], stage.get("count"), f"{stage['duration_ms']:.3f}",
+             stage["percentage"])
+            for name, stage in merged.report["stages"].items()
+        ]))  # fmt: skip
+    text = "\n\n".join(["\n".join(lines), *tables, f"Ranks\n{merged.skew}"])
     return Outcome(text, (*complaints, *missing))
 
 
@@ -132,15 +143,14 @@ def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[st
     """Merge files of a kind and write the result."""
     data = None
     if kind == STATISTICS:
-        statistics = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
-        merged: Merged = statistics
-        data = None if statistics.snapshot is None else statistics.snapshot.to_bytes()
+        merged = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
+        data = None if merged.snapshot is None else merged.snapshot.to_bytes()
     elif kind == TIMING:
-        merged = timing = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
-        if timing.report is not None:
-            data = json.dumps(timing.report, indent=2, allow_nan=False).encode("ascii") + b"\n"
+        merged = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
+        if merged.report is not None:
+            data = json.dumps(merged.report, indent=2, allow_nan=False).encode("ascii") + b"\n"
     else:
-        merged = MergedTraces()
+        merged = Merged()
         traces = list(_read(files, merge_traces.read_trace, refused))
         if traces and target is not None:
             with ExitStack() as stack:
@@ -202,19 +212,3 @@ def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
     machines = ", ".join(shown_text("host", host) for host in sorted(hosts_of[shared[0]])[:_MOST_HOSTS])
     more = f"; {counted(len(shared) - 1, 'more rank')} likewise" if len(shared) > 1 else ""
     return [f"Rank {shown_text('rank', shared[0])} is of several machines, and adds up: {machines}{more}"]
-
-
-def _tables(merged: Merged) -> list[str]:
-    """Return the table of merged statistics or times."""
-    if isinstance(merged, MergedStatistics) and merged.snapshot is not None:
-        stats = merged.snapshot.stats()
-        reasons = "\n".join(shown_text("reason", reason) for reason in (*stats.reasons, *merged.notes))
-        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *([reasons] if reasons else [])]
-    if isinstance(merged, MergedTiming) and merged.report is not None:
-        columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
-        rows = []
-        for name, stage in merged.report["stages"].items():
-            ranks = stage["parallel_info"]["num_ranks"]
-            rows.append((name, ranks, stage.get("count"), f"{stage['duration_ms']:.3f}", stage["percentage"]))
-        return [text_table(columns, rows)]
-    return []

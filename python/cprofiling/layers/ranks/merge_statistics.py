@@ -16,7 +16,7 @@ from cprofiling.nodes import live_file
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from typing import Any
 
 T = TypeVar("T")
@@ -49,6 +49,10 @@ class Merged:
         world_size: The most that any of them tells; None: not known.
         hosts: Rank and machine of each that is in it; empty where it is not known.
         refused: The inputs left out, by name, with the reason.
+        snapshot: Merged statistics, each call counted once; None where there are none.
+        report: The merged timing report; None where there is none.
+        clock: Certainty of the times of merged traces.
+        notes: Remarks on the merged inputs.
     """
 
     labels: tuple[str, ...] = ()
@@ -56,18 +60,9 @@ class Merged:
     world_size: int | None = None
     hosts: tuple[tuple[str, str], ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class MergedStatistics(Merged):
-    """Statistics of several ranks as one.
-
-    Attributes:
-        snapshot: All of them, each call counted once; None where there are none.
-        notes: Remarks on the merged inputs.
-    """
-
     snapshot: Snapshot | None = None
+    report: dict[str, Any] | None = None
+    clock: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -149,7 +144,7 @@ def choose(
     return chosen, refused
 
 
-def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
+def merge_parts(parts: Iterable[Part]) -> Merged:
     """Merge statistics in any order, with the same result to the bit.
 
     Of two with common data, the one with more calls, which was taken later, is merged; of equal ones the first by
@@ -188,14 +183,19 @@ def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
             skew.add(
                 part.label, [(str(row.stage), row.node_name, row.total_ms) for row in snapshot.stats() if row.count]
             )
-    return MergedStatistics(
+    notes = tuple(note for part in kept for note in part.notes)
+    return merged_of(kept, skew, refused, snapshot=merged[0] if merged else None, notes=notes)
+
+
+def merged_of(kept: Sequence[Any], skew: SkewBuilder, refused: Mapping[str, str], **more: Any) -> Merged:
+    """Return a merge of parts, each with ``label``, ``world_size`` and ``host``."""
+    return Merged(
         tuple(sorted({part.label for part in kept}, key=label_order)),
         skew.build(),
         max((part.world_size for part in kept if part.world_size is not None), default=None),
         tuple((part.label, part.host) for part in kept),
         dict(sorted(refused.items())),
-        merged[0] if merged else None,
-        tuple(note for part in kept for note in part.notes),
+        **more,
     )
 
 

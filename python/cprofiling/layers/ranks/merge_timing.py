@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cprofiling.layers.ranks.merge_statistics import Merged, choose
@@ -36,13 +35,6 @@ class Report(NamedTuple):
     identities: tuple[str, ...]  # ids of processes, with the request; else a text of the whole
 
 
-@dataclass(frozen=True)
-class MergedTiming(Merged):
-    """Timing reports as one."""
-
-    report: dict[str, Any] | None = None
-
-
 def read_report(path: str) -> Report:
     """Read a timing report.
 
@@ -61,7 +53,7 @@ def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**known, **process} for process in processes_of(content)]
 
 
-def merge_reports(reports: Iterable[Report]) -> MergedTiming:
+def merge_reports(reports: Iterable[Report]) -> Merged:
     """Merge timing reports in any order, with the same result.
 
     Of two with records of one process and request, that with the longer time, of all its ranks, is merged; the other
@@ -84,14 +76,14 @@ def merge_reports(reports: Iterable[Report]) -> MergedTiming:
                 of_stage[label] = _added(of_stage[label], figures) if label in of_stage else figures
     labels = {label for of_stage in ranks.values() for label in of_stage} or {report.label for report in chosen}
     ordered = sorted(labels, key=label_order)
-    whose = [process for report in chosen for process in _processes(report.content)]
-    return MergedTiming(
+    processes = [process for report in chosen for process in _processes(report.content)]
+    return Merged(
         tuple(ordered),
         skew.build(),
         max((int(each.content["world_size"]) for each in chosen if each.content.get("world_size")), default=None),
-        tuple((str(int(process["rank"])), process["host"]) for process in whose),
+        tuple((str(int(process["rank"])), process["host"]) for process in processes),
         dict(sorted(refused.items())),
-        _merged(chosen, ranks, ordered) if chosen else None,
+        report=_merged(chosen, ranks, ordered) if chosen else None,
     )
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.ranks.merge_statistics import CHANGED, Merged, choose, reason_of
+from cprofiling.layers.ranks.merge_statistics import CHANGED, Merged, choose, merged_of, reason_of
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.recording.metadata import FORMAT_VERSION
@@ -63,13 +62,6 @@ class Trace(NamedTuple):
     where: str  # host and process, as far as they are known
     totals: tuple[tuple[str, str, float], ...]  # of each node: stage, name, ms
     tracks: tuple[Track, ...]
-
-
-@dataclass(frozen=True)
-class MergedTraces(Merged):
-    """Traces as one. ``clock`` tells the certainty of their times."""
-
-    clock: str = ""
 
 
 def read_trace(path: str) -> Trace:
@@ -146,7 +138,7 @@ def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
     return tuple((strings[stage], strings[text], total / 1e6) for (stage, text), total in sums.items())
 
 
-def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> MergedTraces:
+def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> Merged:
     """Merge traces in any order, with the same result, through ``write``.
 
     At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
@@ -184,14 +176,7 @@ def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> M
         skew.add(trace.label, trace.totals)
         merged.append(trace)
     write(b"\n]}\n")
-    return MergedTraces(
-        tuple(sorted({trace.label for trace in merged}, key=label_order)),
-        skew.build(),
-        max((trace.world_size for trace in merged if trace.world_size), default=None),
-        tuple((trace.label, trace.host) for trace in merged),
-        dict(sorted(refused.items())),
-        clock,
-    )
+    return merged_of(merged, skew, refused, clock=clock)
 
 
 def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
