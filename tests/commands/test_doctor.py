@@ -243,7 +243,7 @@ def test_without_a_driver_the_advice_fits_the_machine(machine: Path) -> None:
 def test_devices_of_other_kinds_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def present() -> list[device_table.DevicePresence]:
         unbuilt = "not built for it"
-        found = {"cpu": (1, None), "cuda": (None, "x"), "xpu": (2, None), "mps": (None, None)}
+        found = {"xpu": (2, None), "mps": (None, None)}
         found |= {"rocm": (None, unbuilt), "npu": (None, unbuilt)}
         return [
             device_table.DevicePresence(

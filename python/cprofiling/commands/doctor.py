@@ -25,7 +25,6 @@ from cprofiling._internal.text import shown_text
 from cprofiling.devices import cuda_probe, operations
 from cprofiling.devices.cupti import library_folders
 from cprofiling.devices.nsight import tools
-from cprofiling.devices.operations import CUDA
 from cprofiling.nodes.own_cost import own_costs_ns
 
 FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
@@ -238,7 +237,7 @@ def _cuda_version(number: int) -> str:
 def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
     """Yield rows on devices, listed by the driver or used by PyTorch."""
     listed = (answers.get("driver") or {}).get("devices")
-    others = [each for each in operations.present() if each.device_type not in (operations.CPU, CUDA)]
+    others = operations.present()
     used = [each for each in others if each.is_in_use]
     if not listed and not used:
         yield Row("devices", True, "the CPU only", "" if listed is None else "the driver lists no device")

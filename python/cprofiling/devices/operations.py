@@ -14,27 +14,21 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text import shown_value
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-CPU = "cpu"
 CUDA = "cuda"
 ROCM = "rocm"
 XPU = "xpu"
 MPS = "mps"
 NPU = "npu"
-KINDS = (CPU, CUDA, ROCM, XPU, MPS, NPU)
+KINDS = (ROCM, XPU, MPS, NPU)  # that PyTorch is asked about; CUDA's own driver tells of its devices
 _BUILT_IN = (CUDA, ROCM, XPU, MPS)
 
 OPERATIONS = ("synchronize", "new_event", "memory", "memory_peak", "memory_reset_peak", "memory_free_total")
 
 _UNNAMED = "privateuseone"  # PyTorch's place for a backend from outside, while none has given it its name
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_RSS_FILE = "/proc/self/statm"
-_STATUS_FILE = "/proc/self/status"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,7 +39,7 @@ class DeviceOperations:
     """
 
     device_type: str
-    """The kind: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"xpu"``, ``"mps"``, ``"npu"``, or a backend's own name."""
+    """The kind: ``"cuda"``, ``"rocm"``, ``"xpu"``, ``"mps"``, ``"npu"``, or a backend's own name."""
     tensor_type: str
     """What PyTorch calls it in ``tensor.device.type``: ``"cuda"`` for ``"rocm"``, else the same."""
     count: Callable[[], int] | str
@@ -62,8 +56,8 @@ class DeviceOperations:
     """Whether the calling thread's stream is being captured: then it must not be asked for events."""
     memory: Callable[[int], tuple[int, int]] | str
     """Bytes allocated, and the most there were since the start or the last reset (-1: not known)."""
-    memory_peak: Callable[[int], int] | str
-    """The most bytes allocated since the start or the last reset."""
+    memory_peak: str | None
+    """Why the most bytes allocated are not known; None: ``memory`` tells them."""
     memory_reset_peak: Callable[[int], object] | str
     """Has the most bytes counted anew, for everybody in the process who reads them."""
     memory_free_total: Callable[[int], tuple[int, int]] | str
@@ -131,21 +125,8 @@ def in_use() -> DeviceOperations | str | None:
     return None
 
 
-def operations_of(device_type: str) -> DeviceOperations:
-    """The row of a kind of device. TypeError for a name that is no str.
-
-    Of a kind that is not there or not in use, all operations are reasons.
-    """
-    if not isinstance(device_type, str):
-        raise TypeError(f"device_type must be a str, got {shown_value(device_type)}")
-    row, used = _row_and_use(device_type)
-    if not used and any(row.why_not(name) is None for name in OPERATIONS):
-        return _without(device_type, f"this process does not use {device_type}, and is not made to")
-    return row
-
-
 def present() -> list[DevicePresence]:
-    """Return the presence of each kind of device.
+    """Return the presence of each kind of device but CUDA's.
 
     Asking initialises nothing, not even to count devices.
     """
@@ -167,8 +148,6 @@ def present() -> list[DevicePresence]:
 
 
 def _row_and_use(kind: str) -> tuple[DeviceOperations, bool]:
-    if kind == CPU:
-        return _CPU_ROW, True
     torch = sys.modules.get("torch")
     if torch is None:
         return _without(kind, "PyTorch is not loaded"), False
@@ -228,10 +207,6 @@ def _names_accelerator(torch: Any, kind: str) -> bool:
 
 def _why_not(torch: Any, kind: str) -> str | None:
     """Return why PyTorch has no such device, or None."""
-    if kind == CUDA:
-        if _is_rocm(torch):
-            return "this PyTorch is built for ROCm"
-        return None if getattr(torch.version, "cuda", None) else "this PyTorch is built without CUDA"
     if kind == ROCM:
         return None if _is_rocm(torch) else "this PyTorch is built without ROCm"
     if kind == MPS:
@@ -276,7 +251,7 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
         current_stream=_first(kind, "name its stream", owners, "current_stream"),
         is_capturing=_first(kind, "capture streams", (module,), "is_current_stream_capturing"),
         memory=memory,
-        memory_peak=memory if isinstance(memory, str) else lambda index: memory(index)[1],
+        memory_peak=memory if isinstance(memory, str) else None,
         memory_reset_peak=_first(kind, "reset the most bytes", (module, generic), "reset_peak_memory_stats"),
         memory_free_total=_first(
             kind, "tell how much memory is free", (module, generic), "mem_get_info", "get_memory_info"
@@ -285,6 +260,11 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
     if kind != MPS:
         return row
     no_peak = "PyTorch's mps does not keep the most bytes allocated"
+
+    def free_total_of_mps(_index: int) -> tuple[int, int]:
+        total: int = module.recommended_max_memory()
+        return max(0, total - module.driver_allocated_memory()), total
+
     return replace(
         row,
         count=lambda: 1,
@@ -295,7 +275,7 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
         memory=lambda _: (module.current_allocated_memory(), -1),
         memory_peak=no_peak,
         memory_reset_peak=no_peak,
-        memory_free_total=lambda _: _free_total(module.recommended_max_memory(), module.driver_allocated_memory()),
+        memory_free_total=free_total_of_mps,
     )
 
 
@@ -329,42 +309,9 @@ def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int,
     return f"PyTorch's {kind} does not tell what it has allocated"
 
 
-def _free_total(total: int, used: int) -> tuple[int, int]:
-    return max(0, total - used), total
-
-
 def _two_of(nested: Callable[[int], Any], index: int) -> tuple[int, int]:
     figures = nested(index).get("allocated_bytes")
     if figures is None:  # nothing was allocated yet
         return 0, 0
     everything = figures["all"]
     return everything["current"], everything["peak"]
-
-
-def _resident_bytes() -> int:
-    with open(_RSS_FILE, "rb") as file:  # as text it would import the codec, perhaps amid a recording
-        return int(file.read().split()[1]) * _PAGE
-
-
-def _most_resident_bytes() -> int:
-    with open(_STATUS_FILE, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return -1
-
-
-_CPU_ROW = DeviceOperations(
-    device_type=CPU,
-    tensor_type=CPU,
-    count=lambda: 1,
-    current_index=lambda: 0,
-    synchronize=lambda _: None,
-    new_event="the CPU has no queue: its time is what every node has",
-    current_stream="the CPU has no queue",
-    is_capturing="the CPU has no queue",
-    memory=lambda _: (_resident_bytes(), _most_resident_bytes()),
-    memory_peak=lambda _: _most_resident_bytes(),
-    memory_reset_peak="the kernel keeps one mark for all who read it",
-    memory_free_total=lambda _: (_PAGE * os.sysconf("SC_AVPHYS_PAGES"), _PAGE * os.sysconf("SC_PHYS_PAGES")),
-)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cprofiling.devices.operations import CPU, DeviceOperations, in_use, operations_of
+from cprofiling.devices.operations import DeviceOperations, in_use
 
 _MEBIBYTE = 1024 * 1024
 _GOOD_FOR_NS = 1_000_000  # the kernel takes some microseconds to tell of the process's memory
@@ -46,7 +46,6 @@ class MemoryReader:
     """
 
     def __init__(self) -> None:
-        self._cpu = operations_of(CPU)
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
@@ -73,20 +72,12 @@ class MemoryReader:
             return self._device_memory()
         if now_ns >= self.stale_ns:
             self.stale_ns = now_ns + _GOOD_FOR_NS
-            self.host = self._host_memory()
+            self.host = _host_memory()
         return self.host
 
     def read_anew(self) -> StageMemory | None:
         """Return the memory in use now, read anew."""
-        return self._device_memory() if self.uses_device(self.look_ns) else self._host_memory()
-
-    def _host_memory(self) -> StageMemory | None:
-        memory = self._cpu.memory
-        if isinstance(memory, str):
-            return None
-        resident, most = memory(0)
-        most = max(most, resident)
-        return StageMemory(resident, resident, most, most)
+        return self._device_memory() if self.uses_device(self.look_ns) else _host_memory()
 
     def _device_memory(self) -> StageMemory | None:
         row = self._row
@@ -128,3 +119,12 @@ class DevicePeak:
     """Highest figures inside a stage, over resets by inner stages."""
 
     highest: StageMemory
+
+
+def _host_memory() -> StageMemory:
+    with open("/proc/self/status", "rb") as file:  # as text it would import the codec, perhaps amid a recording
+        lines = [line.split() for line in file if line.startswith((b"VmHWM:", b"VmRSS:"))]
+    bytes_by_name = {name: int(kib) * 1024 for name, kib, *_ in lines}
+    resident = bytes_by_name[b"VmRSS:"]
+    most = max(bytes_by_name.get(b"VmHWM:", 0), resident)  # not every kernel keeps it
+    return StageMemory(resident, resident, most, most)

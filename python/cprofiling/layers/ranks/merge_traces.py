@@ -85,9 +85,10 @@ def read_trace(path: str) -> Trace:
     process = _object(own, "process")
     distributed = _object(known, "distributedInfo")
     told: Any = distributed.get("rank")
-    size: Any = distributed.get("world_size")
+    world_size: Any = distributed.get("world_size")
+    size = world_size if _is_index(world_size) else None
     rank = int(told) if _is_index(told) else None
-    if rank is None or not _is_index(size) or size < 2:  # the name tells more than one process of one
+    if rank is None or size is None or size < 2:  # the name tells more than one process of one
         named = rank_of_name(path)
         rank = named if named is not None else rank or None
     clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
@@ -97,7 +98,7 @@ def read_trace(path: str) -> Trace:
     return Trace(
         path,
         path if rank is None else str(rank),
-        distributed["world_size"] if _is_index(distributed.get("world_size")) and rank is not None else None,
+        None if rank is None else size,
         identity if isinstance(identity, str) else digest,
         digest,
         len(recording),
