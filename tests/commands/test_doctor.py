@@ -243,8 +243,9 @@ def test_without_a_driver_the_advice_fits_the_machine(machine: Path) -> None:
 def test_devices_of_other_kinds_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def present() -> list[device_table.DevicePresence]:
         unbuilt = "not built for it"
-        found = {"xpu": (2, None), "mps": (None, None)}
-        found |= {"rocm": (None, unbuilt), "npu": (None, unbuilt)}
+        found: dict[str, tuple[int | None, str | None]] = {
+            "xpu": (2, None), "mps": (None, None), "rocm": (None, unbuilt), "npu": (None, unbuilt),
+        }  # fmt: skip
         return [
             device_table.DevicePresence(
                 kind,
