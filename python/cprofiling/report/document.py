@@ -1,8 +1,8 @@
 """The document behind every format, as data of a versioned schema.
 
 ``cprofiling/schemas/report.schema.json`` is the schema of what ``to_dict`` returns. Versions: names may be added to
-version 1; it rises when one changes its meaning or goes. Times are in milliseconds unless a name says otherwise. None
-is what is not known; ``Node.unknown`` says why, where there is more to say than that nobody asked.
+version 1; it rises when one changes its meaning or goes. Times are in milliseconds unless a name says otherwise.
+Unknown figures are None; ``Node.unknown`` has the reasons.
 """
 
 from __future__ import annotations
@@ -27,39 +27,23 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Measurement:
-    """How it was measured.
-
-    Attributes:
-        clock: Which clock the times are of; None where that is not known.
-        cost_ns: The profiler's own cost of one call, measured and not subtracted; None where it was not measured.
-        skip_first_n: First successful calls of each node that are left out; None where there is no such thing.
-        synchronized: Whether nodes waited for their devices; None where that is not known.
-        dropped: What should be in it and is not: events of a recording, calls of statistics.
-        internal_errors: Faults inside the profiler.
-        reasons: Why figures are unknown, or less certain: a sentence each. Keys that could not be read are told here.
-    """
+    """How a run was measured, None where unknown."""
 
     clock: str | None = None
-    cost_ns: float | None = None
-    skip_first_n: int | None = None
-    synchronized: bool | None = None
-    dropped: int = 0
+    cost_ns: float | None = None  # the profiler's own cost of one call, not subtracted
+    skip_first_n: int | None = None  # first successful calls of each node left out
+    synchronized: bool | None = None  # whether nodes waited for their devices
+    dropped: int = 0  # lost events of a recording, or calls of statistics
     internal_errors: int = 0
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # why figures, or all of a key, are unknown or less certain
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node in one stage.
+    """One node in one stage, with the fields of ``NodeProfilingStats`` first.
 
-    It has the fields of ``NodeProfilingStats``, by the same names and in the same order, and more.
-
-    Attributes:
-        stage: Empty where there are no execution stages.
-        histogram: The buckets that hold something, ascending: lower and upper edge in ms, and the number of samples.
-            None where there is none.
-        gpu_histogram: The same of the GPU times.
-        unknown: Why fields are None, by their names, a sentence each.
+    Its stage is empty in runs without stages. Histograms have the buckets that are not empty, ascending. ``unknown``
+    has the reasons of fields that are None.
     """
 
     node_name: str
@@ -103,24 +87,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Track:
-    """A thread of a process, or a stream of a device.
+    """A thread of a process, or a stream of a device."""
 
-    Attributes:
-        process: What the process is called; its number where it has no name.
-        thread: What the thread, or the stream, is called.
-        pid: The number of the process, or the text that stands for it.
-        tid: The number of the thread, likewise.
-        rank: The rank of the process among several; None where there is one, or it is not known.
-        device: The number of the device; None on the host.
-        stream: The stream of the device; None on the host.
-    """
-
-    process: str
+    process: str  # its name, or number
     thread: str
     pid: int | str
     tid: int | str
-    rank: int | None = None
-    device: int | None = None
+    rank: int | None = None  # of several processes
+    device: int | None = None  # None on the host
     stream: int | None = None
 
 
@@ -128,63 +102,38 @@ class Track:
 class Span:
     """A span of time on a track, or several finer than a pixel.
 
-    Attributes:
-        track: The place of its track among the timeline's.
-        name: What ran; of several, that with the longest time.
-        start_ns: When it began, from the timeline's begin on.
-        duration_ns: How long it took; of several, from the first's begin to the last's end.
-        depth: How many spans of the track are around it.
-        kind: ``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``.
-        outcome: ``success``, ``error``, ``cancelled`` or ``unfinished``.
-        count: How many spans it stands for, 1 or more.
+    Of several, the name is that with the longest time, and the duration reaches from the first to the last one's end.
     """
 
-    track: int
+    track: int  # its place in the timeline
     name: str
-    start_ns: int
+    start_ns: int  # since the timeline's start
     duration_ns: int
-    depth: int
-    kind: str = "node"
-    outcome: str = "success"
+    depth: int  # spans of the track around it
+    kind: str = "node"  # "node", "record", "step", "host", "device" or "instant"
+    outcome: str = "success"  # "success", "error", "cancelled" or "unfinished"
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What ran when.
+    """The spans of a recording, by track and start."""
 
-    Attributes:
-        start_ns: When it begins: ns since 1970 (UTC), or as the loaded file counts.
-        duration_ns: From the first event to the last one's end.
-        tracks: The threads and streams.
-        spans: What ran on them, by track and start.
-        total_spans: How many spans the recording has, each counted.
-        aggregated_below_ns: Spans that are shorter may be shown as one with their neighbours; 0: none are.
-    """
-
-    start_ns: int
+    start_ns: int  # since 1970 (UTC), or as the loaded file counts
     duration_ns: int
     tracks: tuple[Track, ...]
     spans: tuple[Span, ...]
-    total_spans: int
-    aggregated_below_ns: int = 0
+    total_spans: int  # of the recording, each counted
+    aggregated_below_ns: int = 0  # shorter spans may be one with their neighbours
 
 
 @dataclass(frozen=True)
 class IcicleNode:
-    """All calls of a name below the same callers.
-
-    Attributes:
-        name: What ran.
-        parent: The place of the row around it among the tree's, which is before it; -1 for a root.
-        self_ms: The time in which it was the innermost, of operators, too: host self time.
-        total_ms: That and the time of all that is inside.
-        count: How many calls.
-    """
+    """All calls of a name below the same callers."""
 
     name: str
-    parent: int
-    self_ms: float
+    parent: int  # the place of the caller, which is before it; -1 for a root
+    self_ms: float  # without what is inside, operators included
     total_ms: float
     count: int
 
@@ -206,16 +155,16 @@ class Document:
     """Everything that a view may show.
 
     Attributes:
-        title: What it is of, in a few words.
+        title: Its subject, in a few words.
         kind: ``statistics``, ``timing`` (of stages), ``recording`` or ``comparison``.
         nodes: The nodes, in the order of their first calls.
         measurement: How it was measured.
-        source: The name of the file that it was read from; None where it came from none.
-        facts: What else is known of the run, by name: values are texts and numbers.
-        sections: Further tables by name, in the order in which they are to be shown.
+        source: The name of the file that it was read from, if any.
+        facts: Texts and numbers on the run, by name.
+        sections: Further tables by name, in the order in which they are shown.
         timeline: Of a recording.
         icicle: Of a recording: its tree of self times, parents before children.
-        findings: Of a recording: that with the largest share first.
+        findings: Of a recording: the largest share first.
     """
 
     title: str
