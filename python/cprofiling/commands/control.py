@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, files
-from cprofiling.commands.parsing import CommandError, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, add_number, not_empty
 
 if TYPE_CHECKING:
     from cprofiling.monitoring.top.from_server import Endpoint
@@ -32,13 +32,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
     add("--reset", action="store_true", help="with on or off: discard the statistics first")
     add("--synchronize-cuda", action="store_true", help="with on: wait for the device around each call")
-    add(
-        "--skip-first-n",
-        type=whole_number(0, 2**31 - 1),
-        default=0,
-        metavar="N",
-        help="with on: first calls of each node to leave out (default: %(default)s)",
-    )
+    add_number(parser, "--skip-first-n", 0, 2**31 - 1, "with on: first calls of each node to leave out", 0)
     add_client(parser)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_value
-from cprofiling.commands.parsing import CommandError, attempt, checked, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, add_number, attempt, checked, not_empty, whole_number
 from cprofiling.testing.counting.functions import checked_patterns
 
 if TYPE_CHECKING:
@@ -66,13 +66,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         help="what counts as native: MODULE:FUNCTION, both with wildcards if need be. May be given several times",
     )
-    parser.add_argument(
-        "--warmup",
-        type=whole_number(0, _MOST_DEPTH),
-        default=0,
-        metavar="N",
-        help="calls before the one that is counted (default: %(default)s)",
-    )
+    add_number(parser, "--warmup", 0, _MOST_DEPTH, "calls before the one that is counted", 0)
     parser.add_argument("--json", action="store_true", help="print a list of rows as JSON")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.commands.parsing import INT64_MAX, CommandError, whole_number
+from cprofiling.commands.parsing import INT64_MAX, CommandError, add_number
 
 PACKAGES = ("numpy", "scipy", "sklearn")
 
@@ -13,34 +13,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     """Describe the command and add its options."""
     parser.description = "Train, validate and use a classifier of handwritten digits, and print where the time went."
     parser.epilog = "example: cprofiling demo --frames 2000 --skip-first-n 10"
-    parser.add_argument(
-        "--frames",
-        type=whole_number(25, 1_000_000),
-        default=600,
-        metavar="N",
-        help="batches to send through the pipeline in all stages together, at least 25 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=whole_number(1, 10_000),
-        default=32,
-        metavar="N",
-        help="digits in a batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--skip-first-n",
-        type=whole_number(0, INT64_MAX),
-        default=3,
-        metavar="N",
-        help="first calls of each node to leave out of the statistics (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole_number(0, 2**32 - 1),
-        default=0,
-        metavar="N",
-        help="of everything random: equal seeds give equal accuracies (default: %(default)s)",
-    )
+    frames_help = "batches to send through the pipeline in all stages together, at least 25"
+    add_number(parser, "--frames", 25, 1_000_000, frames_help, 600)
+    add_number(parser, "--batch-size", 1, 10_000, "digits in a batch", 32)
+    skip_help = "first calls of each node to leave out of the statistics"
+    add_number(parser, "--skip-first-n", 0, INT64_MAX, skip_help, 3)
+    add_number(parser, "--seed", 0, 2**32 - 1, "of everything random: equal seeds give equal accuracies", 0)
 
 
 def run(options: argparse.Namespace) -> str:

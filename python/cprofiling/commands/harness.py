@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import CommandError, attempt, not_empty, whole_number
+from cprofiling.commands.parsing import CommandError, add_number, attempt, not_empty
 from cprofiling.layers.harness.run_stage import step_of
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
@@ -40,20 +40,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FUNCTION",
         help="a function without arguments that returns the stage; modules are found in the current directory, too",
     )
-    add(
-        "--warmup",
-        type=whole_number(0, 1_000_000),
-        default=1,
-        metavar="N",
-        help="runs before the recorded ones (default: %(default)s)",
-    )
-    add(
-        "--profile-steps",
-        type=whole_number(1, 1_000_000),
-        default=1,
-        metavar="N",
-        help="recorded runs (default: %(default)s)",
-    )
+    add_number(parser, "--warmup", 0, 1_000_000, "runs before the recorded ones", 1)
+    add_number(parser, "--profile-steps", 1, 1_000_000, "recorded runs", 1)
     output_help = "where the files go (default: work_dirs/profiler_output/PIPELINE/TIME)"
     add("--output-dir", type=not_empty, metavar="DIR", help=output_help)
     entry_help = "the method to run (default: profile_step, a denoising step of a dit with a scheduler, or process)"

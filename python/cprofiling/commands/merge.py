@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.commands.parsing import INT64_MAX, CommandError, fail, not_empty, whole_number, write
+from cprofiling.commands.parsing import INT64_MAX, CommandError, add_number, fail, not_empty, write
 from cprofiling.layers.ranks.merge import MergeError, merge_files
 
 
@@ -19,8 +19,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+", type=not_empty, help="a file of one rank or worker")
     add("-o", "--output", type=not_empty, metavar="OUT", help="where to write the merged file")
-    expect_help = "how many ranks there should be (default: as the files say)"
-    add("--expect", type=whole_number(1, INT64_MAX), metavar="N", help=expect_help)
+    add_number(parser, "--expect", 1, INT64_MAX, "how many ranks there should be (default: as the files say)")
 
 
 def run(options: argparse.Namespace) -> str:

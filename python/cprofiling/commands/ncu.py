@@ -7,7 +7,7 @@ import sys
 from functools import partial
 
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import INT64_MAX, CommandError, checked, fail, not_empty, split_program, whole_number
+from cprofiling.commands.parsing import INT64_MAX, CommandError, add_number, checked, fail, not_empty, split_program
 from cprofiling.devices.nsight import tools
 from cprofiling.devices.nsight.report import analyze_ncu_report
 
@@ -43,15 +43,9 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node", type=checked(tools.checked_node), metavar="NAME", help="the node, by its exact name; required"
     )
-    parser.add_argument(
-        "--skip",
-        type=whole_number(0, INT64_MAX),
-        metavar="N",
-        help="first calls of the node to pass by, such as those that warm up (default: 0)",
-    )
-    parser.add_argument(
-        "--count", type=whole_number(1, INT64_MAX), metavar="N", help="calls to measure after them (default: 1)"
-    )
+    skip_help = "first calls of the node to pass by, such as those that warm up (default: 0)"
+    add_number(parser, "--skip", 0, INT64_MAX, skip_help)
+    add_number(parser, "--count", 1, INT64_MAX, "calls to measure after them (default: 1)")
     parser.add_argument("--run", action="store_true", dest="execute", help="run it; the exit status is the tool's")
 
 

@@ -188,6 +188,14 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
+def add_number(
+    parser: argparse.ArgumentParser, option: str, low: int, high: int, text: str, default: int | None = None
+) -> None:
+    """Add an option that takes a whole number from ``low`` to ``high``."""
+    told = text if default is None else f"{text} (default: {default})"
+    parser.add_argument(option, type=whole_number(low, high), default=default, metavar="N", help=told)
+
+
 def not_empty(text: str) -> str:
     """Refuse an empty text for argparse."""
     if not text or "\0" in text:

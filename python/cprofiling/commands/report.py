@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, checked, compared, not_empty, whole_number
+from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, add_number, checked, compared, not_empty
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes import live_file
@@ -135,8 +135,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     against_help = "another run, to compare with, for text, html, md and json. The exit status is that of compare"
     add("--against", type=not_empty, metavar="FILE", help=against_help)
     add("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
-    limit_help = f"text of a trace: the most rows of each table (default: {ROWS})"
-    add("--limit", type=whole_number(1, INT64_MAX), metavar="N", help=limit_help)
+    add_number(parser, "--limit", 1, INT64_MAX, f"text of a trace: the most rows of each table (default: {ROWS})")
     add("--group-by-node", action="store_true", help="text of a trace: tell apart what ran in which node")
 
 

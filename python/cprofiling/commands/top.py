@@ -13,7 +13,7 @@ from cprofiling._internal import environment
 from cprofiling._internal.optional import imported
 from cprofiling._startup import LIVE_VARIABLE
 from cprofiling.commands.control import add_client, endpoint
-from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, number, whole_number, write_as_is
+from cprofiling.commands.parsing import CommandError, add_number, is_terminal, not_empty, number, write_as_is
 from cprofiling.monitoring.top.samples import SORT_KEYS, Choice
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
     )
-    add("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
+    add_number(parser, "--updates", 1, INT32_MAX, "end after so many tables")
     add_client(parser)
 
 
