@@ -62,10 +62,7 @@ class Row(NamedTuple):
 
 
 def examine() -> dict[str, Any]:
-    """Return all findings, as ``--json`` prints them.
-
-    Keys are in python/docs/pages/reference/command.md.
-    """
+    """Return all findings, as ``--json`` prints them."""
     answers = ask_cuda()
     sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
         ("CUDA driver", lambda: driver_rows(answers)),
@@ -84,7 +81,8 @@ def examine() -> dict[str, Any]:
             rows += list(section())
         except Exception as error:  # noqa: BLE001 of whatever kind
             rows.append(Row(name, None, "", f"it could not be found out: {type(error).__name__}: {error}"))
-    clock = clock_facts()
+    step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
+    clock, clock_reason = _core.clock()
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -92,10 +90,15 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "container": in_container(),
-        "clock": clock,
+        "clock": {
+            "name": clock,
+            "reason": clock_reason,
+            "resolution_ns": step_ps / 1000,
+            "read_ns": read_ps / 1000,
+        },
         "cost": {
             "call_ns": round(_core.cost_ns(None), 1),
-            "floor_ns": 2 * clock["read_ns"],
+            "floor_ns": 2 * read_ps / 1000,
             "options_ns": own_costs_ns(),
         },
         "checks": [row._asdict() for row in rows],
@@ -148,16 +151,6 @@ def page(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# ---- The profiler itself
-
-
-def clock_facts() -> dict[str, Any]:
-    """Return the clock in use, its quality, and why it is not the counter."""
-    step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
-    name, reason = _core.clock()
-    return {"name": name, "reason": reason, "resolution_ns": step_ps / 1000, "read_ns": read_ps / 1000}
-
-
 # ---- CUDA
 
 
@@ -178,15 +171,11 @@ def ask_cuda() -> dict[str, Any]:
 def _output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> tuple[str, str | None]:
     """Return a program's stdout, and its fault, waiting up to PATIENCE_S."""
     try:
+        nowhere = subprocess.DEVNULL
         done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
+            command, env=environment, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, timeout=PATIENCE_S,
             check=False,
-        )
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         return (error.stdout or b"").decode("utf-8", "replace"), f"it did not answer within {PATIENCE_S:g} s"
     except OSError as error:
@@ -209,29 +198,32 @@ def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
     """Yield rows on the driver."""
     name, driver = "CUDA driver", answers.get("driver")
     if driver is None:
-        yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
-    elif "error" in driver:
+        yield _unanswered(name, answers)
+        return
+    if "error" in driver:
         has_module = os.path.exists(os.path.join(ROOT, "proc/driver/nvidia/version"))
         if in_container():
-            where = "start" if has_module else "install NVIDIA's driver on the host, and start"
+            start = "start" if has_module else "install NVIDIA's driver on the host, and start"
             advice = (
-                f"{where} the container with its GPUs (docker run --gpus all, which needs the NVIDIA Container Toolkit)"
+                f"{start} the container with its GPUs (docker run --gpus all, which needs the NVIDIA Container Toolkit)"
             )
         elif has_module:
             advice = "install the driver's libraries, of the version that the kernel's module has"
         else:
             advice = "install NVIDIA's driver, if there is a GPU of NVIDIA's; nothing else of the profiler needs one"
         yield Row(name, False, "", driver["error"], advice)
-    elif driver["code"] != 0:
-        why = f"cuInit answers {driver['code_name'] or 'CUresult'} ({driver['code']})"
-        advice = _DRIVER_ADVICE.get(driver["code"], "see whether nvidia-smi answers, and what dmesg says of NVRM")
-        yield Row(name, False, f"for CUDA {_cuda_version(driver['version'])}", why, advice)
+        return
+    version, code = driver["version"], driver["code"]
+    detail = f"for CUDA {version // 1000}.{version % 1000 // 10}"
+    if code == 0:
+        yield Row(name, True, f"{detail} and earlier")
     else:
-        yield Row(name, True, f"for CUDA {_cuda_version(driver['version'])} and earlier")
+        advice = _DRIVER_ADVICE.get(code, "see whether nvidia-smi answers, and what dmesg says of NVRM")
+        yield Row(name, False, detail, f"cuInit answers {driver['code_name'] or 'CUresult'} ({code})", advice)
 
 
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
+def _unanswered(name: str, answers: dict[str, Any]) -> Row:
+    return Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
 
 
 def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
@@ -262,7 +254,7 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
     """Yield rows on CUPTI, and its one subscriber."""
     name, cupti = "CUPTI", answers.get("cupti")
     if cupti is None:
-        yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
+        yield _unanswered(name, answers)
     elif "path" not in cupti:
         advice = "pip install nvidia-cuda-cupti (for CUDA 12: nvidia-cuda-cupti-cu12), or install the CUDA toolkit"
         yield Row(name, False, "", cupti.get("error", "there is no libcupti"), advice)
@@ -316,21 +308,20 @@ def tool_rows(name: str) -> Iterable[Row]:
 
 
 def gpu_counter_rows() -> Iterable[Row]:
-    """Yield a row on users' access to GPU counters, which ncu needs.
-
-    Nothing if the driver does not say.
-    """
+    """Yield a row on users' access to GPU counters, if the driver tells."""
     setting = re.search(r"^RmProfilingAdminOnly: *(\d+)", text_of("proc/driver/nvidia/params") or "", re.MULTILINE)
     if setting is None:
         return
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)", text_of("proc/self/status") or "", re.MULTILINE)
-    may = setting[1] == "0" or (effective is not None and bool(int(effective[1], 16) & _SYS_ADMIN))
-    why = "" if may else "the driver lets only administrators read the GPU's counters, which ncu does"
-    advice = (
-        "load the kernel's module with NVreg_RestrictProfilingToAdminUsers=0, or run ncu with CAP_SYS_ADMIN "
-        "(docker run --cap-add SYS_ADMIN)"
-    )
-    yield Row("GPU counters", may, "ncu may read them" if may else "", why, "" if may else advice)
+    if setting[1] == "0" or (effective is not None and int(effective[1], 16) & _SYS_ADMIN):
+        yield Row("GPU counters", True, "ncu may read them")
+    else:
+        why = "the driver lets only administrators read the GPU's counters, which ncu does"
+        advice = (
+            "load the kernel's module with NVreg_RestrictProfilingToAdminUsers=0, or run ncu with CAP_SYS_ADMIN "
+            "(docker run --cap-add SYS_ADMIN)"
+        )
+        yield Row("GPU counters", False, "", why, advice)
 
 
 # ---- The CPU's counters
@@ -342,17 +333,13 @@ def perf_rows() -> Iterable[Row]:
     for name, _, reason in _core.perf_status():
         groups.setdefault(reason, []).append(name)
     for reason, names in groups.items():
-        if reason is None:
-            yield Row("counters", True, ", ".join(names))
-        else:
-            yield Row("counters", False, ", ".join(names), reason, perf_advice(reason))
-    level, pointers = (text_of(f"proc/sys/kernel/{name}") for name in ("perf_event_paranoid", "kptr_restrict"))
-    settings = f"perf_event_paranoid {_setting(level)}, kptr_restrict {_setting(pointers)}"
-    yield Row("perf events", None, f"hardware events are read by system calls; {settings}")
-
-
-def _setting(text: str | None) -> str:
-    return "unknown" if text is None else text.strip() or "empty"
+        advice = "" if reason is None else perf_advice(reason)
+        yield Row("counters", reason is None, ", ".join(names), reason or "", advice)
+    settings = []
+    for name in ("perf_event_paranoid", "kptr_restrict"):
+        text = text_of(f"proc/sys/kernel/{name}")
+        settings.append(f"{name} {'unknown' if text is None else text.strip() or 'empty'}")
+    yield Row("perf events", None, f"hardware events are read by system calls; {', '.join(settings)}")
 
 
 def perf_advice(reason: str) -> str:
@@ -375,12 +362,16 @@ def perf_advice(reason: str) -> str:
 
 
 def torch_rows() -> Iterable[Row]:
-    """PyTorch, which is not imported for this."""
+    """Yield a row on PyTorch, by its files, without importing it."""
     spec = util.find_spec("torch")
     if spec is None:
         yield Row("torch", False, "", "it is not installed", "pip install torch, if the program is to use it")
         return
-    kinds = [f"{word} {version}" for name, word in _BUILT_FOR if (version := built_for(spec.origin, name))]
+    text = text_of(os.path.join(os.path.dirname(spec.origin), "version.py")) if spec.origin else None
+    kinds = []
+    for name, word in _BUILT_FOR:
+        found = re.search(rf"^{name}\b[^=\n]*= *'([^'\n]*)'", text or "", re.MULTILINE)
+        kinds += [f"{word} {found[1]}"] if found else []
     loaded = ", imported" if "torch" in sys.modules else ""
     version = "of an unknown version"
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -388,14 +379,7 @@ def torch_rows() -> Iterable[Row]:
     yield Row("torch", True, f"{version}, for {' and '.join(kinds) or 'the CPU'}{loaded}")
 
 
-def built_for(origin: str | None, name: str) -> str | None:
-    """Return the version that PyTorch was built for, from its files, or None."""
-    text = text_of(os.path.join(os.path.dirname(origin), "version.py")) if origin else None
-    found = re.search(rf"^{name}\b[^=\n]*= *'([^'\n]*)'", text or "", re.MULTILINE)
-    return found[1] if found else None
-
-
-# ---- What several ask
+# ---- Files of the system
 
 
 def text_of(path: str) -> str | None:
