@@ -2,7 +2,7 @@
 #include "cprofiling/devices/cupti.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/devices/cupti_calls.h"
 #include "cprofiling/devices/cupti_events.h"
 #include "cprofiling/devices/cupti_library.h"
 #include "cprofiling/base/environment.h"

@@ -2,7 +2,7 @@
 #include "cprofiling/devices/cupti_events.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/devices/cupti_calls.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -229,7 +229,7 @@ static void enter(cprof_cupti_thread *self, uint32_t session, int domain, uint32
     entered_call call = {
         .number = correlation,
         .start = self->start,
-        .is_launch = cprof_cupti_call_of((unsigned)domain, number)->kind == CPROF_CUPTI_CALL_LAUNCH,
+        .is_launch = cprof_cupti_call_of((unsigned)domain, number)->is_launch,
     };
     enter_outermost(self, &call);
 }

@@ -1,7 +1,7 @@
 #include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/devices/cupti_calls.h"
 #include "cprofiling/nodes/registry.h"
 
 #include <inttypes.h>

@@ -391,7 +391,7 @@ def test_numbers_and_places_are_those_of_the_headers() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# Names of the headers that look like calls of cupti_records.h, and are left out on purpose: copies and fills as nodes
+# Names of the headers that look like calls of cupti_calls.h, and are left out on purpose: copies and fills as nodes
 # of graphs that are being made, functions for the host; of the driver, what only programs from before CUDA 3.2 call.
 LOOKS_LIKE_A_CALL = re.compile(r"(?:__)?cu(?:da|64)?\w*(?:Launch|Memcpy|Memset)\w*")
 LEFT_OUT = re.compile(r"cu(?:da)?(?:Graph\w*Mem(?:cpy|set)Node\w*|LaunchHostFunc(?:_v10000|_ptsz|_ptsz_v10000)?)")
@@ -399,8 +399,10 @@ AFTER_CUDA_3_1 = 83  # the first number of CUDA 3.2 or later
 
 
 def calls_left_out(domain: str, header: str, ours: str) -> list[str]:
-    """The calls of a header that cupti_records.h should have, and has not."""
+    """The calls of a header that cupti_calls.h should have, and has not."""
     known = set(re.findall(rf"X\({domain}, (\w+),", ours))
+    for name, *versions in re.findall(rf"X, {domain}, \w+, (\w+), (\w*), \d+, (\w+), \d+", ours):
+        known.update(name + version for version in versions)
     names = re.findall(rf"CUPTI_{domain}_TRACE_CBID_(\w+)\s*=\s*(\d+)", header)
     assert known <= {name for name, _ in names}
     wanted = [
@@ -418,7 +420,7 @@ def test_every_call_of_the_headers_is_known(domain: str) -> None:
     folder = cuda_headers()
     if folder is None:
         pytest.skip("CUPTI's headers are not installed")
-    ours = (ROOT / "cprofiling" / "devices" / "cupti_records.h").read_text(encoding="utf-8")
+    ours = (ROOT / "cprofiling" / "devices" / "cupti_calls.h").read_text(encoding="utf-8")
     header = (folder / f"cupti_{domain.lower()}_cbid.h").read_text(encoding="utf-8")
     assert calls_left_out(domain, header, ours) == []
     newer = header + f"CUPTI_{domain}_TRACE_CBID_cuLaunchKernelAnew_v14000 = 900,"

@@ -5,12 +5,13 @@
 #include <cuda.h>
 #include <cupti.h>
 
+#include "cprofiling/devices/cupti_calls.h"
 #include "cprofiling/devices/cupti_records.h"
 #include "cprofiling/devices/cupti_library.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 
-#define SAME_CALL(domain, cupti_name, number, kind, name) SAME(number, CUPTI_##domain##_TRACE_CBID_##cupti_name);
+#define SAME_CALL(domain, cupti_name, number, is_launch, name) SAME(number, CUPTI_##domain##_TRACE_CBID_##cupti_name);
 CPROF_CUPTI_RUNTIME_CALLS(SAME_CALL)
 CPROF_CUPTI_DRIVER_CALLS(SAME_CALL)
 

@@ -1,4 +1,3 @@
-/* Records, and the calls that they come from. */
 #include "cprofiling/devices/cupti_records.h"
 
 #include "tests/core/check.h"
@@ -107,28 +106,6 @@ TEST(other_kinds)
     cprof_cupti_record record;
     begin(17);
     CHECK(!cprof_cupti_record_read(bytes, &record));
-}
-
-static void check_call(unsigned domain, uint32_t number, const char *name, cprof_cupti_call_kind kind)
-{
-    const cprof_cupti_call *call = cprof_cupti_call_of(domain, number);
-    CHECK(call != NULL && strcmp(call->name, name) == 0 && call->kind == kind);
-}
-
-TEST(calls_by_their_numbers)
-{
-    check_call(CPROF_CUPTI_RUNTIME, 211, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
-    check_call(CPROF_CUPTI_RUNTIME, 214, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
-    check_call(CPROF_CUPTI_RUNTIME, 311, "cudaGraphLaunch", CPROF_CUPTI_CALL_LAUNCH);
-    check_call(CPROF_CUPTI_RUNTIME, 41, "cudaMemcpyAsync", CPROF_CUPTI_CALL_COPY);
-    check_call(CPROF_CUPTI_RUNTIME, 51, "cudaMemsetAsync", CPROF_CUPTI_CALL_FILL);
-    check_call(CPROF_CUPTI_DRIVER, 307, "cuLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
-    check_call(CPROF_CUPTI_DRIVER, 277, "cuMemcpyHtoDAsync", CPROF_CUPTI_CALL_COPY);
-    CHECK(cprof_cupti_call_of(CPROF_CUPTI_RUNTIME, 0) == NULL);
-    CHECK(cprof_cupti_call_of(CPROF_CUPTI_RUNTIME, cprof_cupti_call_end(CPROF_CUPTI_RUNTIME)) == NULL);
-    CHECK(cprof_cupti_call_of(CPROF_CUPTI_DRIVER, UINT32_MAX) == NULL);
-    CHECK(cprof_cupti_call_of(3, 211) == NULL);
-    CHECK_EQUAL(cprof_cupti_call_end(0), 0);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -1,15 +1,17 @@
-/* What a recording keeps of CUPTI's, and the rows that it becomes. */
+/* What is kept of CUPTI's calls and records, and the rows that it becomes. */
 #define _GNU_SOURCE
 #include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/devices/cupti_calls.h"
+#include "cprofiling/nodes/registry.h"
 
-#include "tests/core/check.h"
-#include "tests/core/fake_alloc.h"
+#include "tests/core/tables.h"
 
-#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+/* ---- Recordings ---- */
 
 enum { MANY = 40000 };
 
@@ -42,6 +44,13 @@ static void settle(cprof_cupti_store *trace)
     cprof_cupti_store_settle(trace, &line, 1000000, 0);
 }
 
+static void check_names(const char *const *names)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        CHECK(is_text(cprof_table_string(table, table->name[i]), names[i]));
+    }
+}
+
 static void fill_some(cprof_cupti_store *trace)
 {
     add_call(trace, 1, 100);
@@ -57,10 +66,10 @@ TEST(any_allocation_may_fail)
 {
     uint64_t nth = 1;
     for (bool failed = true; failed; nth++) {
+        tear_down();
         uint64_t live = fake_alloc_live();
         cprof_cupti_store trace = {.capacity = 100};
-        cprof_table *table = cprof_table_create();
-        CHECK(table != NULL);
+        set_up();
         fake_alloc_fail(nth);
         fill_some(&trace);
         settle(&trace);
@@ -68,7 +77,7 @@ TEST(any_allocation_may_fail)
         failed = fake_alloc_has_failed();
         CHECK(status == CPROF_OK || (failed && status == CPROF_NO_MEMORY));
         CHECK(status != CPROF_OK || table->count + (size_t)table->dropped == 5 + 3);
-        cprof_table_destroy(table);
+        tear_down();
         CHECK_EQUAL(fake_alloc_live(), live);
     }
     CHECK(nth > 20);
@@ -77,7 +86,6 @@ TEST(any_allocation_may_fail)
 TEST(many_are_kept_in_their_order)
 {
     cprof_cupti_store trace = {.capacity = MANY};
-    cprof_table *table = cprof_table_create();
     char name[32];
     for (uint32_t i = 1; i <= MANY + 5; i++) {
         add_call(&trace, i, 10 * (cprof_ticks)i);
@@ -96,13 +104,11 @@ TEST(many_are_kept_in_their_order)
         CHECK(cprof_name_is(cprof_table_string(table, table->name[MANY + i]), name));
         CHECK_EQUAL(table->flows[2 * i].id, i + 1);
     }
-    cprof_table_destroy(table);
 }
 
 TEST(what_was_not_settled_is_not_added)
 {
     cprof_cupti_store trace = {.capacity = 100};
-    cprof_table *table = cprof_table_create();
     add_call(&trace, 1, 100);
     settle(&trace);
     add_call(&trace, 2, 200);
@@ -114,13 +120,11 @@ TEST(what_was_not_settled_is_not_added)
     CHECK(cprof_cupti_store_collect(&trace, NULL, NULL) == CPROF_OK);
     CHECK(cprof_cupti_store_collect(&trace, NULL, table) == CPROF_OK);
     CHECK_EQUAL(table->count, 1);
-    cprof_table_destroy(table);
 }
 
 TEST(work_that_had_ended_before_is_left_out)
 {
     cprof_cupti_store trace = {.capacity = 100};
-    cprof_table *table = cprof_table_create();
     add_kernel(&trace, 1, 100, "before"); /* to 110 */
     add_kernel(&trace, 1, 101, "into");
     cprof_cupti_store_settle(&trace, &line, 0, 110);
@@ -128,14 +132,12 @@ TEST(work_that_had_ended_before_is_left_out)
     CHECK_EQUAL(table->count, 1);
     CHECK_EQUAL(table->dropped, 0);
     CHECK(cprof_name_is(cprof_table_string(table, table->name[0]), "into"));
-    cprof_table_destroy(table);
 }
 
 /* Names are bounded: what has no room goes by another name, the known ones stay. */
 TEST(too_many_names)
 {
     cprof_cupti_store trace = {.capacity = 100};
-    cprof_table *table = cprof_table_create();
     add_kernel(&trace, 1, 100, "known");
     trace.name_bytes = CPROF_CUPTI_STORE_MAX_NAME_BYTES;
     add_kernel(&trace, 1, 110, "unknown");
@@ -145,10 +147,7 @@ TEST(too_many_names)
     CHECK(cprof_cupti_store_collect(&trace, NULL, table) == CPROF_OK);
     static const char *const names[] = {"known", "__overflow__", "__overflow__", "known"};
     CHECK_EQUAL(table->count, 4);
-    for (size_t i = 0; i < 4; i++) {
-        CHECK(cprof_name_is(cprof_table_string(table, table->name[i]), names[i]));
-    }
-    cprof_table_destroy(table);
+    check_names(names);
 }
 
 /* As __cxa_demangle, of which it knows one name. */
@@ -164,23 +163,129 @@ TEST(names_of_cxx_are_read)
     static const char *const names[] = {"_Z4gemmPf", "_Zwhat", "plain"};
     static const char *const expected[] = {"gemm(float*)", "_Zwhat", "plain"};
     cprof_cupti_store trace = {.capacity = 100};
-    cprof_table *table = cprof_table_create();
     for (size_t i = 0; i < 3; i++) {
         add_kernel(&trace, 1, 100 + i, names[i]);
     }
     settle(&trace);
     CHECK(cprof_cupti_store_collect(&trace, read_name, table) == CPROF_OK);
-    for (size_t i = 0; i < 3; i++) {
-        CHECK(cprof_name_is(cprof_table_string(table, table->name[i]), expected[i]));
-    }
-    cprof_table_destroy(table);
+    CHECK_EQUAL(table->count, 3);
+    check_names(expected);
+}
+
+/* ---- Calls that are remembered ---- */
+
+static cprof_cupti_launches launches;
+static cprof_registry *registry, *other;
+static cprof_accum *accum;
+static uint64_t generation;
+
+static void set_up_node(void)
+{
+    registry = cprof_registry_create(1);
+    other = cprof_registry_create(1);
+    accum = cprof_registry_accum(registry, (cprof_names){cprof_name_of("inference"), cprof_name_of("node")});
+    CHECK(other != NULL && accum != NULL);
+    generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT;
+}
+
+static void tear_down_node(void)
+{
+    cprof_registry_destroy(other);
+    cprof_registry_destroy(registry);
+}
+
+TEST(an_empty_table_knows_nothing)
+{
+    cprof_cupti_launch launch;
+    cprof_cupti_launches_put(&launches, 5, (cprof_cupti_node){.accum = NULL}, 7);
+    cprof_cupti_launches_count(&launches, 5, &(cprof_launch_counts){.kernels = 1});
+    CHECK(!cprof_cupti_launches_find(&launches, 5, &launch));
+    set_up_node();
+    atomic_store(&registry->has_launched, true);
+    cprof_cupti_launches_forget(&launches, registry);
+    tear_down_node();
+}
+
+TEST(without_memory_there_is_none)
+{
+    uint64_t live = fake_alloc_live();
+    fake_alloc_fail(1);
+    CHECK(!cprof_cupti_launches_create(&launches));
+    CHECK(fake_alloc_has_failed());
+    CHECK(cprof_cupti_launches_create(&launches));
+    CHECK(cprof_cupti_launches_create(&launches)); /* again: the same */
+    CHECK_EQUAL(fake_alloc_live(), live + 1);
+}
+
+TEST(calls_are_found_until_another_takes_their_place)
+{
+    cprof_cupti_launch launch;
+    cprof_cupti_launches_put(&launches, 5, (cprof_cupti_node){.accum = NULL}, 70);
+    cprof_cupti_launches_put_inner(&launches, 6, 5);
+    CHECK(cprof_cupti_launches_find(&launches, 5, &launch) && launch.outer == 5 && launch.start == 70);
+    CHECK(cprof_cupti_launches_find(&launches, 6, &launch) && launch.outer == 5 && launch.start == 70);
+    CHECK(!cprof_cupti_launches_find(&launches, 7, &launch));
+    CHECK(!cprof_cupti_launches_find(&launches, 0, &launch));
+    cprof_cupti_launches_put(&launches, 5 + CPROF_CUPTI_LAUNCHES, (cprof_cupti_node){.accum = NULL}, 80);
+    CHECK(!cprof_cupti_launches_find(&launches, 5, &launch));
+    CHECK(!cprof_cupti_launches_find(&launches, 6, &launch));
+    cprof_cupti_launches_put(&launches, UINT32_MAX, (cprof_cupti_node){.accum = NULL}, 90);
+    CHECK(cprof_cupti_launches_find(&launches, UINT32_MAX, &launch) && launch.start == 90);
+}
+
+TEST(what_comes_of_a_call_goes_to_its_node)
+{
+    set_up_node();
+    const cprof_launch_counts one = {.kernels = 1, .kernel_ns = 50};
+    cprof_cupti_launches_put(&launches, 100, (cprof_cupti_node){accum, generation}, 0);
+    cprof_cupti_launches_put(&launches, 101, (cprof_cupti_node){.accum = NULL}, 0);
+    cprof_cupti_launches_count(&launches, 100, &one);
+    cprof_cupti_launches_count(&launches, 101, &one);
+    cprof_cupti_launches_count(&launches, 100 + CPROF_CUPTI_LAUNCHES, &one);
+    cprof_cupti_launches_forget(&launches, other);
+    cprof_cupti_launches_count(&launches, 100, &one);
+    CHECK_EQUAL(accum->extra->figures.launched.kernels, 2);
+    cprof_cupti_launches_forget(&launches, registry);
+    cprof_cupti_launches_count(&launches, 100, &one);
+    CHECK_EQUAL(accum->extra->figures.launched.kernel_ns, 100);
+    tear_down_node();
+}
+
+static void protect(char *from, const char *to, int protection)
+{
+    CHECK(mprotect(from, (size_t)(to - from), protection) == 0);
+}
+
+/* Who looks at a place that is protected is killed. */
+TEST(what_has_nothing_to_forget_looks_at_nothing)
+{
+    cprof_cupti_launches_dispose(&launches);
+    launches = (cprof_cupti_launches){.places = NULL};
+    CHECK(cprof_cupti_launches_create(&launches));
+    char *first = (char *)atomic_load(&launches.places);
+    const char *end = first + (size_t)CPROF_CUPTI_LAUNCHES * 40;
+    char *block = first + (size_t)3 * CPROF_CUPTI_LAUNCH_BLOCK * 40;
+    char *behind = block + (size_t)CPROF_CUPTI_LAUNCH_BLOCK * 40;
+    set_up_node();
+    uint32_t number = 4 * CPROF_CUPTI_LAUNCH_BLOCK - 1; /* the last one of the block */
+    cprof_cupti_launches_put(&launches, 5, (cprof_cupti_node){.accum = NULL}, 0);
+    cprof_cupti_launches_put(&launches, number, (cprof_cupti_node){accum, generation}, 0);
+    protect(first, end, PROT_NONE);
+    cprof_cupti_launches_forget(&launches, other);
+    protect(block, behind, PROT_READ | PROT_WRITE);
+    cprof_cupti_launches_forget(&launches, registry);
+    protect(first, end, PROT_READ | PROT_WRITE);
+    cprof_cupti_launches_count(&launches, number, &(cprof_launch_counts){.kernels = 1});
+    CHECK(accum->extra == NULL);
+    tear_down_node();
 }
 
 int main(void)
 {
     cprof_clock_set_test(no_ticks); /* a tick is a nanosecond */
     fake_alloc_install();
-    check_run(NULL, NULL);
+    check_run(set_up, tear_down);
+    cprof_cupti_launches_dispose(&launches);
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;
 }
