@@ -5,6 +5,7 @@
 #include "cprofiling/devices/counters.h"
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/event.h"
+#include "cprofiling/devices/event_pool.h"
 #include "cprofiling/devices/wait.h"
 #include "cprofiling/files/live.h"
 #include "cprofiling/trace/recording.h"
@@ -54,7 +55,7 @@ void cprof_process_end_registry(cprof_registry *registry)
 {
     if (registry != NULL) {
         cprof_live_remove(registry);
-        cprof_event_forget(registry);
+        cprof_event_pool_forget(registry);
         cprof_cupti_forget(registry);
         cprof_registry_destroy(registry);
     }

@@ -1,10 +1,47 @@
 #include "cprofiling/devices/context.h"
 
+#include <stdio.h>
+
+enum { REASON_NONE, REASON_BEING_WRITTEN, REASON_THERE };
+
 static const cprof_gpu_answer success = {CU_SUCCESS, ""};
 
 cprof_gpu_answer cprof_gpu_answer_first_error(cprof_gpu_answer one, cprof_gpu_answer other)
 {
     return one.code != CU_SUCCESS ? one : other;
+}
+
+static bool may_write(cprof_gpu_reason *reason)
+{
+    int none = REASON_NONE;
+    return atomic_compare_exchange_strong(&reason->state, &none, REASON_BEING_WRITTEN);
+}
+
+void cprof_gpu_reason_keep(cprof_gpu_reason *reason, const char *text)
+{
+    if (may_write(reason)) {
+        (void)snprintf(reason->text, sizeof reason->text, "%s", text);
+        atomic_store_explicit(&reason->state, REASON_THERE, memory_order_release);
+    }
+}
+
+void cprof_gpu_reason_keep_answer(cprof_gpu_reason *reason, cprof_gpu_answer answer, const char *effect)
+{
+    if (may_write(reason)) {
+        (void)snprintf(reason->text, sizeof reason->text, "%s (%d) from %s: %s", cprof_driver_error_name(answer.code),
+                       answer.code, answer.function, effect);
+        atomic_store_explicit(&reason->state, REASON_THERE, memory_order_release);
+    }
+}
+
+bool cprof_gpu_reason_is_kept(const cprof_gpu_reason *reason)
+{
+    return atomic_load_explicit(&reason->state, memory_order_acquire) != REASON_NONE;
+}
+
+const char *cprof_gpu_reason_text(const cprof_gpu_reason *reason)
+{
+    return atomic_load_explicit(&reason->state, memory_order_acquire) == REASON_THERE ? reason->text : NULL;
 }
 
 static cprof_gpu_answer release(cu_device device)

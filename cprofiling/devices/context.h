@@ -9,6 +9,8 @@
 
 #include "cprofiling/devices/driver.h"
 
+#include <stdatomic.h>
+
 #define CPROF_GPU_CURRENT_DEVICE (-1)        /* the device of the calling thread's current context */
 #define CPROF_GPU_UNKNOWN_STREAM UINT64_C(0) /* also what the legacy default stream is called */
 
@@ -23,6 +25,20 @@ typedef struct {
     bool is_pushed;   /* it was not current before */
     bool is_retained; /* a reference to it is held */
 } cprof_context_visit;
+
+/* Why something failed first: written by one thread, once. All zero: nothing has. */
+typedef struct {
+    _Atomic int state;
+    char text[160];
+} cprof_gpu_reason;
+
+/* Keeps a text, or an answer (`CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery: <effect>`), if nothing was kept before. */
+void cprof_gpu_reason_keep(cprof_gpu_reason *reason, const char *text);
+void cprof_gpu_reason_keep_answer(cprof_gpu_reason *reason, cprof_gpu_answer answer, const char *effect);
+
+/* Whether anything was, or is being, kept; and the text, NULL until it is there. */
+bool cprof_gpu_reason_is_kept(const cprof_gpu_reason *reason);
+const char *cprof_gpu_reason_text(const cprof_gpu_reason *reason);
 
 /* Begins a visit to the context in which the thread works on the device: its current one when that is one of the device (or
  * when `ordinal` is CPROF_GPU_CURRENT_DEVICE), else the primary one, while that is active. CU_INVALID_CONTEXT: none.

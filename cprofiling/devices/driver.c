@@ -26,30 +26,32 @@ static const struct {
     const char *name;        /* for cuGetProcAddress, which finds the right version */
     const char *export_name; /* for dlsym, with the version in it */
     size_t offset;
-    bool is_needed; /* for waiting, without which the driver is refused */
+    enum { FOR_WAITS, FOR_EVENTS, FOR_LESS } need; /* without the first ones the driver is refused */
 } driver_symbols[] = {
-    {"cuGetErrorName", "cuGetErrorName", offsetof(cprof_driver_functions, get_error_name), true},
-    {"cuDeviceGet", "cuDeviceGet", offsetof(cprof_driver_functions, device_get), true},
-    {"cuCtxGetDevice", "cuCtxGetDevice", offsetof(cprof_driver_functions, ctx_get_device), true},
-    {"cuCtxPushCurrent", "cuCtxPushCurrent_v2", offsetof(cprof_driver_functions, ctx_push_current), true},
-    {"cuCtxPopCurrent", "cuCtxPopCurrent_v2", offsetof(cprof_driver_functions, ctx_pop_current), true},
-    {"cuCtxSynchronize", "cuCtxSynchronize", offsetof(cprof_driver_functions, ctx_synchronize), true},
-    {"cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxGetState", offsetof(cprof_driver_functions, primary_ctx_get_state), true},
-    {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", offsetof(cprof_driver_functions, primary_ctx_retain), true},
-    {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2", offsetof(cprof_driver_functions, primary_ctx_release), true},
-    {"cuStreamIsCapturing", "cuStreamIsCapturing", offsetof(cprof_driver_functions, stream_is_capturing), true},
-    {"cuCtxGetCurrent", "cuCtxGetCurrent", offsetof(cprof_driver_functions, ctx_get_current), false},
-    {"cuCtxGetId", "cuCtxGetId", offsetof(cprof_driver_functions, ctx_get_id), false},
+    {"cuGetErrorName", "cuGetErrorName", offsetof(cprof_driver_functions, get_error_name), FOR_WAITS},
+    {"cuDeviceGet", "cuDeviceGet", offsetof(cprof_driver_functions, device_get), FOR_WAITS},
+    {"cuCtxGetDevice", "cuCtxGetDevice", offsetof(cprof_driver_functions, ctx_get_device), FOR_WAITS},
+    {"cuCtxPushCurrent", "cuCtxPushCurrent_v2", offsetof(cprof_driver_functions, ctx_push_current), FOR_WAITS},
+    {"cuCtxPopCurrent", "cuCtxPopCurrent_v2", offsetof(cprof_driver_functions, ctx_pop_current), FOR_WAITS},
+    {"cuCtxSynchronize", "cuCtxSynchronize", offsetof(cprof_driver_functions, ctx_synchronize), FOR_WAITS},
+    {"cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxGetState", offsetof(cprof_driver_functions, primary_ctx_get_state),
+     FOR_WAITS},
+    {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", offsetof(cprof_driver_functions, primary_ctx_retain), FOR_WAITS},
+    {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2", offsetof(cprof_driver_functions, primary_ctx_release),
+     FOR_WAITS},
+    {"cuStreamIsCapturing", "cuStreamIsCapturing", offsetof(cprof_driver_functions, stream_is_capturing), FOR_WAITS},
+    {"cuCtxGetCurrent", "cuCtxGetCurrent", offsetof(cprof_driver_functions, ctx_get_current), FOR_EVENTS},
+    {"cuCtxGetId", "cuCtxGetId", offsetof(cprof_driver_functions, ctx_get_id), FOR_LESS},
     {"cuThreadExchangeStreamCaptureMode", "cuThreadExchangeStreamCaptureMode",
-     offsetof(cprof_driver_functions, thread_exchange_capture_mode), false},
-    {"cuEventCreate", "cuEventCreate", offsetof(cprof_driver_functions, event_create), false},
-    {"cuEventDestroy", "cuEventDestroy_v2", offsetof(cprof_driver_functions, event_destroy), false},
-    {"cuEventRecord", "cuEventRecord", offsetof(cprof_driver_functions, event_record), false},
-    {"cuEventQuery", "cuEventQuery", offsetof(cprof_driver_functions, event_query), false},
-    {"cuEventElapsedTime", "cuEventElapsedTime", offsetof(cprof_driver_functions, event_elapsed_time), false},
-    {"cuMemGetInfo", "cuMemGetInfo_v2", offsetof(cprof_driver_functions, mem_get_info), false},
-    {"cuProfilerStart", "cuProfilerStart", offsetof(cprof_driver_functions, profiler_start), false},
-    {"cuProfilerStop", "cuProfilerStop", offsetof(cprof_driver_functions, profiler_stop), false},
+     offsetof(cprof_driver_functions, thread_exchange_capture_mode), FOR_LESS},
+    {"cuEventCreate", "cuEventCreate", offsetof(cprof_driver_functions, event_create), FOR_EVENTS},
+    {"cuEventDestroy", "cuEventDestroy_v2", offsetof(cprof_driver_functions, event_destroy), FOR_EVENTS},
+    {"cuEventRecord", "cuEventRecord", offsetof(cprof_driver_functions, event_record), FOR_EVENTS},
+    {"cuEventQuery", "cuEventQuery", offsetof(cprof_driver_functions, event_query), FOR_EVENTS},
+    {"cuEventElapsedTime", "cuEventElapsedTime", offsetof(cprof_driver_functions, event_elapsed_time), FOR_EVENTS},
+    {"cuMemGetInfo", "cuMemGetInfo_v2", offsetof(cprof_driver_functions, mem_get_info), FOR_LESS},
+    {"cuProfilerStart", "cuProfilerStart", offsetof(cprof_driver_functions, profiler_start), FOR_LESS},
+    {"cuProfilerStop", "cuProfilerStop", offsetof(cprof_driver_functions, profiler_stop), FOR_LESS},
 };
 
 static struct {
@@ -58,6 +60,7 @@ static struct {
     pthread_mutex_t search_lock;     /* held while the library is searched for */
     bool searched;                   /* the variable was looked at; guarded by search_lock */
     cprof_driver_functions functions;
+    const char *lacking; /* the name of the first function that events need and the driver has not */
     char refusal[REASON_SIZE];
     cprof_ns (*now)(void);
 } driver = {.search_lock = PTHREAD_MUTEX_INITIALIZER, .now = cprof_clock_monotonic_ns};
@@ -83,10 +86,14 @@ static const char *bind_driver(void *library)
     cu_get_proc_address get_proc_address;
     void *address = dlsym(library, "cuGetProcAddress_v2");
     memcpy((void *)&get_proc_address, (const void *)&address, sizeof address);
+    driver.lacking = NULL;
     for (size_t i = 0; i < sizeof driver_symbols / sizeof driver_symbols[0]; i++) {
         address = find_function(library, get_proc_address, i);
-        if (address == NULL && driver_symbols[i].is_needed) {
+        if (address == NULL && driver_symbols[i].need == FOR_WAITS) {
             return driver_symbols[i].export_name;
+        }
+        if (address == NULL && driver_symbols[i].need == FOR_EVENTS && driver.lacking == NULL) {
+            driver.lacking = driver_symbols[i].name;
         }
         memcpy((char *)&driver.functions + driver_symbols[i].offset, (const void *)&address, sizeof address);
     }
@@ -149,6 +156,11 @@ cprof_driver_state cprof_driver_look(void)
 cprof_driver_state cprof_driver_present(void)
 {
     return (cprof_driver_state)atomic_load_explicit(&driver.state, memory_order_acquire);
+}
+
+const char *cprof_driver_lacks_for_events(void)
+{
+    return driver.lacking;
 }
 
 void cprof_driver_has_shut_down(void)

@@ -1,5 +1,4 @@
-/* The CUDA driver library that the process has loaded: found, bound, and given up. What gpu_*.c share; nothing else includes
- * it.
+/* The CUDA driver library that the process has loaded: found, bound, and given up. For this room only.
  *
  * The driver is absent (not found yet), ready, or of no use for good: refused (it cannot be loaded, or lacks what is needed),
  * shut down (it said so), or forked (this is the child of a process in which it was found). Calls are made while it is ready
@@ -84,6 +83,9 @@ cprof_driver_state cprof_driver_present(void);
 /* The functions; meaningful from the first time on that the driver is ready. They never change again. */
 extern const cprof_driver_functions *const cprof_driver;
 
+/* The name of a function without which there are no events; NULL: the driver has them all. Only while it is ready. */
+const char *cprof_driver_lacks_for_events(void);
+
 /* To be told when a call answered CU_DEINITIALIZED: no further one is made. */
 void cprof_driver_has_shut_down(void);
 
@@ -94,12 +96,14 @@ bool cprof_driver_reason(char *buffer, size_t size, const char *effect);
 /* The name of an error: a static string. A call of the driver, unless the error is that it shuts down. */
 const char *cprof_driver_error_name(cu_result code);
 
-/* CLOCK_MONOTONIC, or a test's clock: see cprof_wait_set_clock_for_test(). */
+/* CLOCK_MONOTONIC, or a test's clock. */
 cprof_ns cprof_driver_now(void);
 
-/* What gpu.h says of the functions without "driver" in their names. */
+/* As wait.h says of the functions of these names. */
 void cprof_driver_after_fork_in_child(void);
 void cprof_driver_reset_for_test(void);
+
+/* Replaces the clock that spaces the searches; NULL: CLOCK_MONOTONIC again. Only while no other thread is in this room. */
 void cprof_driver_set_clock_for_test(cprof_ns (*now)(void));
 
 #endif

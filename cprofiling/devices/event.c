@@ -3,25 +3,13 @@
 #include "cprofiling/devices/event_pool.h"
 #include "cprofiling/devices/context.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
-
-enum { REASON_SIZE = 160 };
-
-enum {
-    REASON_NONE,
-    REASON_BEING_WRITTEN, /* by one thread */
-    REASON_THERE,         /* it never changes again */
-};
 
 #define OF_THIS_CALL "no GPU time of that call"
 #define OF_THIS_CONTEXT "no GPU time from this context any more"
 #define AT_ALL "no GPU time any more"
 
-static struct {
-    _Atomic int reason_state;
-    char reason[REASON_SIZE];
-} event;
+static cprof_gpu_reason first_reason;
 
 /* A visit to a context that is known to the pool. */
 typedef struct {
@@ -29,50 +17,9 @@ typedef struct {
     cprof_gpu_context *context;
 } stay;
 
-/* The first reason wins. */
-static void keep_text(const char *text)
-{
-    int expected = REASON_NONE;
-    if (atomic_compare_exchange_strong(&event.reason_state, &expected, REASON_BEING_WRITTEN)) {
-        (void)snprintf(event.reason, sizeof event.reason, "%s", text);
-        atomic_store_explicit(&event.reason_state, REASON_THERE, memory_order_release);
-    }
-}
-
 static void keep_reason(cprof_gpu_answer answer, const char *effect)
 {
-    char text[REASON_SIZE];
-    (void)snprintf(text, sizeof text, "%s (%d) from %s: %s", cprof_driver_error_name(answer.code), answer.code, answer.function,
-                   effect);
-    keep_text(text);
-}
-
-/* For an invalid time: ends before their beginnings, as on two streams, give negative ones. */
-static void keep_odd_time(float ms)
-{
-    char text[REASON_SIZE];
-    (void)snprintf(text, sizeof text, "an impossible time (%g ms) from cuEventElapsedTime: " OF_THIS_CALL, (double)ms);
-    keep_text(text);
-}
-
-/* The name of a function without which there are no events here; NULL: the driver has them all. */
-static const char *missing_function(void)
-{
-    const cprof_driver_functions *driver = cprof_driver;
-    const struct {
-        bool is_there;
-        const char *name;
-    } functions[] = {
-        {driver->ctx_get_current != NULL, "cuCtxGetCurrent"}, {driver->event_create != NULL, "cuEventCreate"},
-        {driver->event_destroy != NULL, "cuEventDestroy"},    {driver->event_record != NULL, "cuEventRecord"},
-        {driver->event_query != NULL, "cuEventQuery"},        {driver->event_elapsed_time != NULL, "cuEventElapsedTime"},
-    };
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        if (!functions[i].is_there) {
-            return functions[i].name;
-        }
-    }
-    return NULL;
+    cprof_gpu_reason_keep_answer(&first_reason, answer, effect);
 }
 
 /* CPROF_GPU_KNOWN when the driver may be called. */
@@ -82,7 +29,7 @@ static cprof_gpu_cause readiness(void)
     if (state == CPROF_DRIVER_ABSENT) {
         return CPROF_GPU_NO_CUDA;
     }
-    return state == CPROF_DRIVER_READY && missing_function() == NULL ? CPROF_GPU_KNOWN : CPROF_GPU_FAILED;
+    return state == CPROF_DRIVER_READY && cprof_driver_lacks_for_events() == NULL ? CPROF_GPU_KNOWN : CPROF_GPU_FAILED;
 }
 
 static cprof_gpu_cause shut_down(cprof_gpu_answer answer)
@@ -219,8 +166,10 @@ static cprof_gpu_answer ask_pair(const cprof_gpu_pair *pair, cprof_gpu_times *ti
     if (answer.code == CU_SUCCESS) {
         bool is_time = cprof_event_pool_ns_of_ms(ms, &times->gpu_ns) && times->gpu_ns >= 0;
         times->cause = is_time ? CPROF_GPU_KNOWN : CPROF_GPU_FAILED;
-        if (!is_time) {
-            keep_odd_time(ms);
+        if (!is_time) { /* ends before their beginnings, as on two streams, give negative ones */
+            char text[sizeof first_reason.text];
+            (void)snprintf(text, sizeof text, "an impossible time (%g ms) from cuEventElapsedTime: " OF_THIS_CALL, (double)ms);
+            cprof_gpu_reason_keep(&first_reason, text);
         }
     }
     return answer;
@@ -489,40 +438,30 @@ void cprof_event_cancel(cprof_gpu_mark *mark)
     }
 }
 
-uint64_t cprof_event_pending(const cprof_registry *registry)
-{
-    return cprof_event_pool_pending(registry);
-}
-
-void cprof_event_forget(const cprof_registry *registry)
-{
-    cprof_event_pool_forget(registry);
-}
-
 bool cprof_event_reason(char *buffer, size_t size)
 {
     cprof_driver_state state = cprof_driver_present();
-    if (state != CPROF_DRIVER_FORKED && atomic_load_explicit(&event.reason_state, memory_order_acquire) == REASON_THERE) {
-        (void)snprintf(buffer, size, "%s", event.reason);
+    const char *reason = state != CPROF_DRIVER_FORKED ? cprof_gpu_reason_text(&first_reason) : NULL;
+    if (reason == NULL && cprof_driver_reason(buffer, size, "no GPU time")) {
         return true;
     }
-    if (cprof_driver_reason(buffer, size, "no GPU time")) {
-        return true;
+    const char *lacking = reason == NULL && state == CPROF_DRIVER_READY ? cprof_driver_lacks_for_events() : NULL;
+    if (lacking != NULL) {
+        (void)snprintf(buffer, size, "the CUDA driver lacks %s: no GPU time", lacking);
+    } else {
+        (void)snprintf(buffer, size, "%s", reason != NULL ? reason : "");
     }
-    const char *missing = state == CPROF_DRIVER_READY ? missing_function() : NULL;
-    (void)snprintf(buffer, size, missing != NULL ? "the CUDA driver lacks %s: no GPU time" : "%s",
-                   missing != NULL ? missing : "");
-    return missing != NULL;
+    return reason != NULL || lacking != NULL;
 }
 
 void cprof_event_after_fork_in_child(void)
 {
-    atomic_store(&event.reason_state, REASON_NONE);
+    first_reason = (cprof_gpu_reason){0};
     cprof_event_pool_after_fork_in_child();
 }
 
 void cprof_event_reset_for_test(void)
 {
-    atomic_store(&event.reason_state, REASON_NONE);
+    first_reason = (cprof_gpu_reason){0};
     cprof_event_pool_reset_for_test();
 }

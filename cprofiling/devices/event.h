@@ -8,7 +8,7 @@
  * Events belong to their context and go with it: pairs of a context that was destroyed are forgotten, not destroyed. A sticky
  * error turns the marks of that context off, and leaves those of others alone; that the driver shuts down turns all off.
  *
- * The delay in the queue, beside a time, is relative to the least one of late: event_delay.h says how, and how good it is.
+ * The delay in the queue, beside a time, is relative to the least one of late: event_pool.h says how, and how good it is.
  *
  * The driver's calls that are made here do not block but when a device's queue is full; beginning, ending and polling include
  * cprof_wait_probe(), as long as the driver is missing. Thread rule: any thread, any number
@@ -41,12 +41,6 @@ void cprof_event_cancel(cprof_gpu_mark *mark);
 
 /* Resolves what the devices have passed by now. Marks that are begun and ended do a little of that, too. */
 void cprof_event_poll(void);
-
-/* Pairs of this registry that the devices have not passed yet, after the last poll. */
-uint64_t cprof_event_pending(const cprof_registry *registry);
-
-/* Forgets the pairs of a registry that is being destroyed. */
-void cprof_event_forget(const cprof_registry *registry);
 
 /* Why marks failed: the first error (`CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery: no GPU time from this context any
  * more`), or `off(fork): ...`. Writes at most `size` bytes with the NUL. False, and an empty text: no reason. */

@@ -163,9 +163,10 @@ void cprof_event_pool_resolve(cprof_gpu_context *context, cprof_gpu_stream *stre
 /* An event that is one too many, to be destroyed by the caller; NULL: none. */
 cu_event cprof_event_pool_surplus(cprof_gpu_context *context);
 
-/* What event.h says of the functions that are called so there. The pairs of a registry that is forgotten still wait for the
- * device, so that their events are not used before that. */
+/* Pairs of this registry that no device had passed at the last poll. */
 uint64_t cprof_event_pool_pending(const cprof_registry *registry);
+
+/* Forgets the pairs of a registry that is being destroyed. They still wait for the device, and their events with them. */
 void cprof_event_pool_forget(const cprof_registry *registry);
 
 /* Forgets all; in the child of a fork without giving memory back. */

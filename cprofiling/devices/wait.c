@@ -1,38 +1,21 @@
 #include "cprofiling/devices/wait.h"
 
-#include "cprofiling/devices/context.h"
-
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
 #define IS_OFF "synchronisation is off"
 
-enum { REASON_SIZE = 160 };
-
-enum {
-    WAITING_ON,
-    WAITING_TURNING_OFF, /* one thread is writing `reason` */
-    WAITING_OFF,         /* `reason` may be read, and never changes again */
-};
-
 static struct {
-    _Atomic int state;
-    char reason[REASON_SIZE];
+    cprof_gpu_reason reason; /* of the first error, which has turned waiting off */
     _Atomic uint64_t waited;
     _Atomic uint64_t captured;
     _Atomic uint64_t failed;
 } gpu;
 
-/* Whether no error has turned waiting off. */
-static bool waiting_is_on(void)
-{
-    return atomic_load_explicit(&gpu.state, memory_order_acquire) == WAITING_ON;
-}
-
 bool cprof_wait_probe(void)
 {
-    return cprof_driver_look() == CPROF_DRIVER_READY && waiting_is_on();
+    return cprof_driver_look() == CPROF_DRIVER_READY && !cprof_gpu_reason_is_kept(&gpu.reason);
 }
 
 /* 0 when the call succeeded. A missing device or context is no error here. */
@@ -48,13 +31,7 @@ static int check(cprof_gpu_answer answer)
     case CU_CONTEXT_IS_DESTROYED:
         return CPROF_GPU_IDLE;
     default:
-        /* The one way to turn waiting off because of the driver: the first error wins. */
-        int expected = WAITING_ON;
-        if (atomic_compare_exchange_strong(&gpu.state, &expected, WAITING_TURNING_OFF)) {
-            (void)snprintf(gpu.reason, sizeof gpu.reason, "%s (%d) from %s: " IS_OFF, cprof_driver_error_name(answer.code),
-                           answer.code, answer.function);
-            atomic_store_explicit(&gpu.state, WAITING_OFF, memory_order_release);
-        }
+        cprof_gpu_reason_keep_answer(&gpu.reason, answer, IS_OFF);
         if (answer.code == CU_DEINITIALIZED) {
             cprof_driver_has_shut_down();
         }
@@ -134,35 +111,26 @@ static int count(int outcome)
 int cprof_wait_synchronize(int device, uint64_t stream)
 {
     cprof_driver_state state = cprof_driver_look();
-    if (state != CPROF_DRIVER_READY || !waiting_is_on()) {
+    if (state != CPROF_DRIVER_READY || cprof_gpu_reason_is_kept(&gpu.reason)) {
         return state == CPROF_DRIVER_ABSENT ? CPROF_GPU_IDLE : CPROF_GPU_OFF;
     }
     return count(device == CPROF_GPU_CURRENT_DEVICE ? wait_in_current_context(stream) : wait_for_device(device, stream));
 }
 
-/* That of a process that was forked goes before its parent's. */
-static bool off_reason(char *buffer, size_t size)
-{
-    if (cprof_driver_present() != CPROF_DRIVER_FORKED &&
-        atomic_load_explicit(&gpu.state, memory_order_acquire) == WAITING_OFF) {
-        (void)snprintf(buffer, size, "%s", gpu.reason);
-        return true;
-    }
-    return cprof_driver_reason(buffer, size, IS_OFF);
-}
-
 bool cprof_wait_reason(char *buffer, size_t size)
 {
-    uint64_t captured = atomic_load_explicit(&gpu.captured, memory_order_relaxed);
-    if (off_reason(buffer, size)) {
+    /* That of a process that was forked goes before its parent's. */
+    const char *reason = cprof_driver_present() != CPROF_DRIVER_FORKED ? cprof_gpu_reason_text(&gpu.reason) : NULL;
+    if (reason == NULL && cprof_driver_reason(buffer, size, IS_OFF)) {
         return true;
     }
-    if (captured > 0) {
+    uint64_t captured = atomic_load_explicit(&gpu.captured, memory_order_relaxed);
+    if (reason == NULL && captured > 0) {
         (void)snprintf(buffer, size, "waits left out during stream capture: %" PRIu64, captured);
         return true;
     }
-    (void)snprintf(buffer, size, "%s", "");
-    return false;
+    (void)snprintf(buffer, size, "%s", reason != NULL ? reason : "");
+    return reason != NULL;
 }
 
 /* In the current context. It may be banned during a capture, as a query is. */
@@ -256,11 +224,6 @@ void cprof_wait_after_fork_in_child(void)
 void cprof_wait_reset_for_test(void)
 {
     cprof_driver_reset_for_test();
-    atomic_store(&gpu.state, WAITING_ON);
+    gpu.reason = (cprof_gpu_reason){0};
     clear_counters();
-}
-
-void cprof_wait_set_clock_for_test(cprof_ns (*now)(void))
-{
-    cprof_driver_set_clock_for_test(now);
 }

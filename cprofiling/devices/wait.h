@@ -94,8 +94,4 @@ void cprof_wait_after_fork_in_child(void);
 /* Back to the state at the start of the process. Only while no other thread is in these functions. */
 void cprof_wait_reset_for_test(void);
 
-/* Replaces the clock that spaces the searches; NULL restores CLOCK_MONOTONIC. cprof_wait_reset_for_test() keeps it. Only
- * while no other thread is in these functions. */
-void cprof_wait_set_clock_for_test(cprof_ns (*now)(void));
-
 #endif

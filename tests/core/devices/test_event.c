@@ -1,4 +1,4 @@
-/* event.h, with event_pool.h, context.h and event_delay.h, against the fake driver. */
+/* event.h, with event_pool.h and context.h, against the fake driver. */
 #define _GNU_SOURCE
 #include "cprofiling/devices/event.h"
 
@@ -65,7 +65,7 @@ static void end_test(void)
         check_rules();
     }
     cprof_process_end_registry(registry);
-    CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
+    CHECK(cprof_event_pool_pending(registry) == 0); /* an address, no more */
     registry = NULL;
 }
 
@@ -204,9 +204,9 @@ TEST(a_thousand_nodes)
         counts[which]++;
         fake.advance(check_random(&random) % 8 == 0 ? exact_duration(&random) : 0);
     }
-    CHECK(cprof_event_pending(registry) > 100);
+    CHECK(cprof_event_pool_pending(registry) > 100);
     advance_and_poll(INT64_C(3600) * 1000 * MS);
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
     for (int i = 0; i < 6; i++) {
         check_gpu(i, counts[i], sums[i]);
         CHECK_EQUAL(figures(i)->queue_count, counts[i]);
@@ -225,13 +225,13 @@ TEST(nothing_waits_and_little_is_asked)
     CHECK(fake.now() == 0);
     CHECK(fake.calls("cuCtxSynchronize") == 0);
     CHECK(fake.calls("cuEventQuery") <= 2 * 100); /* one at each begin and end */
-    CHECK_EQUAL(cprof_event_pending(registry), 100);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 100);
     fake.advance(200 * MS);
     for (int i = 0; i < 100; i++) { /* marks resolve each other, and their events are used again */
         call(0, here(stream), MS);
         fake.advance(MS);
     }
-    CHECK_EQUAL(cprof_event_pending(registry), 1);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 1);
     cprof_event_poll();
     CHECK(fake.calls("cuEventCreate") <= 202);
     check_gpu(0, 200, 200 * MS);
@@ -248,7 +248,7 @@ TEST(nested_calls_and_two_streams)
     cprof_gpu_mark *slow = begin(2, here(other)); /* begins at 9 ms, ends at 5 ms, where the device has not begun yet */
     finish(2, slow, here(stream));
     advance_and_poll(6 * MS);
-    CHECK_EQUAL(cprof_event_pending(registry), 2);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 2);
     advance_and_poll(6 * MS);
     check_gpu(0, 1, 9 * MS);
     check_gpu(1, 1, 3 * MS);
@@ -346,7 +346,7 @@ TEST(delays_are_relative_to_the_least)
 
 TEST(queue_delays)
 {
-    cprof_wait_set_clock_for_test(read_device_time);
+    cprof_driver_set_clock_for_test(read_device_time);
     call(0, here(stream), MS);        /* passed at once */
     call(0, here(stream), MS);        /* after 1 ms */
     call(0, here(stream), 2 * MS);    /* after 2 ms */
@@ -360,7 +360,7 @@ TEST(queue_delays)
     CHECK_EQUAL(figures(0)->queue_ns, 3 * MS);
     CHECK_EQUAL(figures(1)->queue_ns, 3008 * MS);
     CHECK_EQUAL(figures(2)->queue_ns, MS);
-    cprof_wait_set_clock_for_test(NULL);
+    cprof_driver_set_clock_for_test(NULL);
 }
 
 /* The pair itself has its time, whatever becomes of the time since the base. */
@@ -464,7 +464,7 @@ TEST(captured_streams_are_left_alone)
     CHECK(refused(here(0)) == CPROF_GPU_CAPTURED);
     cprof_event_poll();
     CHECK(fake.calls("cuEventQuery") == queries);
-    CHECK_EQUAL(cprof_event_pending(registry), 1);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 1);
     CHECK(fake.end_capture(blocking) == 1);
     cprof_event_poll();
     check_gpu(0, 1, MS);
@@ -776,7 +776,7 @@ TEST(most_pairs)
     for (int i = 0; i < CPROF_EVENT_MOST_PENDING; i++) {
         call(0, here(stream), 1000);
     }
-    CHECK_EQUAL(cprof_event_pending(registry), CPROF_EVENT_MOST_PENDING);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), CPROF_EVENT_MOST_PENDING);
     call(1, here(stream), MS);
     call(1, place(1, 0), MS); /* the limit is that of all contexts together */
     check_miss(1, CPROF_GPU_FULL, 2);
@@ -784,7 +784,7 @@ TEST(most_pairs)
     call(2, here(stream), MS); /* makes place for itself */
     fake.advance(10000 * MS);
     cprof_event_poll();
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
     check_gpu(0, CPROF_EVENT_MOST_PENDING, INT64_C(1000) * CPROF_EVENT_MOST_PENDING);
     check_gpu(2, 1, MS);
     CHECK(fake.open_events() <= CPROF_EVENT_POOL_IDLE + 1); /* and the base */
@@ -833,16 +833,16 @@ TEST(registry_that_is_destroyed)
         call(0, here(stream), MS);
         cprof_event_end(begin(1, here(stream)), here(stream), others[0], IDENTITY);
     }
-    CHECK_EQUAL(cprof_event_pending(registry), 3);
-    CHECK_EQUAL(cprof_event_pending(other), 3);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 3);
+    CHECK_EQUAL(cprof_event_pool_pending(other), 3);
     cprof_process_end_registry(other);
-    CHECK_EQUAL(cprof_event_pending(other), 0);
+    CHECK_EQUAL(cprof_event_pool_pending(other), 0);
     advance_and_poll(3 * MS);
     check_gpu(0, 3, 3 * MS);
     call(0, here(stream), MS);
     finish(1, begin(1, here(stream)), here(stream));
-    cprof_event_forget(registry);
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    cprof_event_pool_forget(registry);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
     fake.device_reset(0); /* lost, for nobody */
     cprof_event_poll();
     check_gpu(0, 3, 3 * MS);
@@ -863,7 +863,7 @@ TEST(driver_that_shuts_down)
     finish(2, open, here(stream));
     CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
     cprof_event_poll();
-    cprof_event_forget(registry);
+    cprof_event_pool_forget(registry);
     int64_t size;
     CHECK(!cprof_wait_memory(0, &size, &size));
     CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
@@ -899,8 +899,8 @@ static void expect_no_call(void)
     cprof_event_cancel(mark_of_the_parent);
     CHECK(refused(here(0)) == CPROF_GPU_FAILED);
     cprof_event_poll();
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
-    cprof_event_forget(registry);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
+    cprof_event_pool_forget(registry);
     int64_t size;
     CHECK(!cprof_wait_memory(0, &size, &size));
     CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
@@ -940,7 +940,7 @@ static void mark_and_forget(uint64_t shared, int device, int round)
     } else if (mark != NULL) {
         cprof_event_end(mark, place(device, shared), own[0], IDENTITY);
     }
-    CHECK(cprof_event_pending(made) <= 1);
+    CHECK(cprof_event_pool_pending(made) <= 1);
     cprof_process_end_registry(made);
 }
 
@@ -980,7 +980,7 @@ static void work_together(void)
     check_threads(THREADS, work_in_rounds, NULL, 1);
     fake.bind(0);
     advance_and_poll(INT64_C(100000) * MS);
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
     for (int i = 0; i < THREADS; i++) {
         CHECK_EQUAL(figures(i)->gpu_count + missed(i), ROUNDS);
     }
@@ -1031,8 +1031,8 @@ TEST(no_lock_is_held_while_recording)
         (void)sched_yield();
     }
     cprof_event_poll();
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
-    cprof_event_forget(registry);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
+    cprof_event_pool_forget(registry);
     CHECK(atomic_load(&recorded) == 0);
     fake.hold_records(0);
     check_join(thread);
@@ -1114,7 +1114,7 @@ static bool run_program_with(const char *function, int code, uint64_t nth)
     CHECK_EQUAL(fake.open_pushes(), is_pop);
     CHECK_EQUAL(fake.references(0) + fake.references(1), 2 + is_release);
     CHECK(fake.capture_mode() == 0 || strcmp(function, "cuThreadExchangeStreamCaptureMode") == 0);
-    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
     check_program(0);
     char reason[200];
     if (is_final(code) && missed(0) + missed(1) + missed(2) + missed(3) > 0) {
@@ -1178,7 +1178,7 @@ static void check_no_driver(void)
     CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
     CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
     cprof_event_poll();
-    CHECK(cprof_event_pending(NULL) == 0);
+    CHECK(cprof_event_pool_pending(NULL) == 0);
     check_reason("");
 }
 

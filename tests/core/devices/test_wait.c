@@ -120,9 +120,9 @@ TEST(driver_is_loaded_by_others)
 
 TEST(default_clock_finds_the_driver)
 {
-    cprof_wait_set_clock_for_test(NULL);
+    cprof_driver_set_clock_for_test(NULL);
     CHECK(cprof_wait_probe());
-    cprof_wait_set_clock_for_test(read_test_time);
+    cprof_driver_set_clock_for_test(read_test_time);
 }
 
 TEST(library_that_cannot_be_loaded)
@@ -663,7 +663,7 @@ TEST(fork_during_a_search)
 {
     atomic_store(&stopped, false);
     atomic_store(&go_on, false);
-    cprof_wait_set_clock_for_test(stop_in_clock);
+    cprof_driver_set_clock_for_test(stop_in_clock);
     pthread_t thread = check_thread(search_and_stop, NULL);
     while (!atomic_load(&stopped)) {
         (void)sched_yield();
@@ -671,7 +671,7 @@ TEST(fork_during_a_search)
     check_in_child(expect_own_cuda_beside_a_thread);
     atomic_store(&go_on, true);
     check_join(thread);
-    cprof_wait_set_clock_for_test(read_test_time);
+    cprof_driver_set_clock_for_test(read_test_time);
 }
 
 /* Threads. */
@@ -799,7 +799,7 @@ TEST(threads_meet_errors)
 int main(int count, char **arguments)
 {
     keep_library_path();
-    cprof_wait_set_clock_for_test(read_test_time);
+    cprof_driver_set_clock_for_test(read_test_time);
     if (count > 1 && strcmp(arguments[1], ABSENCE_ONLY) == 0) {
         check_absence();
         return EXIT_SUCCESS;
