@@ -101,19 +101,21 @@ PyObject *ext_convert_to_str(cprof_name utf8)
     return PyErr_Occurred() ? NULL : PyUnicode_DecodeUTF8(utf8.bytes, (Py_ssize_t)utf8.length, "surrogatepass");
 }
 
-static bool name_is_legal(PyObject *name, const char *parameter)
+static PyObject *legal_name(PyObject *value, const char *parameter)
 {
     cprof_name utf8;
-    PyObject *owner;
-    if (PyUnicode_FindChar(name, 0, 0, PyUnicode_GET_LENGTH(name), 1) >= 0) {
+    PyObject *owner = NULL;
+    PyObject *name = PyUnicode_FromObject(value); /* the str itself for a subclass's instance */
+    if (name == NULL) {
+        return NULL;
+    }
+    bool has_nul = PyUnicode_FindChar(name, 0, 0, PyUnicode_GET_LENGTH(name), 1) >= 0;
+    bool is_legal = !has_nul && ext_convert_utf8(name, &utf8, &owner) && utf8.length <= EXT_NAME_LIMIT;
+    if (is_legal) {
+        ext_compat_intern(&name);
+    } else if (has_nul) {
         refuse(PyExc_ValueError, "%s must not contain NUL, got %U", parameter, name);
-        return false;
-    }
-    if (!ext_convert_utf8(name, &utf8, &owner)) {
-        return false;
-    }
-    bool fits = utf8.length <= EXT_NAME_LIMIT;
-    if (!fits) {
+    } else if (owner != NULL) {
         PyObject *text = shown(name);
         if (text != NULL) {
             PyErr_Format(PyExc_ValueError, "%s must be at most %d bytes of UTF-8, got %zu bytes: %U", parameter, EXT_NAME_LIMIT,
@@ -121,21 +123,10 @@ static bool name_is_legal(PyObject *name, const char *parameter)
             Py_DECREF(text);
         }
     }
-    Py_DECREF(owner);
-    return fits;
-}
-
-static PyObject *legal_name(PyObject *value, const char *parameter)
-{
-    PyObject *name = PyUnicode_FromObject(value); /* the str itself for a subclass's instance */
-    if (name == NULL) {
-        return NULL;
+    Py_XDECREF(owner);
+    if (!is_legal) {
+        Py_CLEAR(name);
     }
-    if (!name_is_legal(name, parameter)) {
-        Py_DECREF(name);
-        return NULL;
-    }
-    ext_compat_intern(&name);
     return name;
 }
 
@@ -232,15 +223,11 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
     return true;
 }
 
-bool ext_convert_bool(PyObject *value, bool *truth)
-{
-    int result = PyObject_IsTrue(value);
-    *truth = result > 0;
-    return result >= 0;
-}
-
 PyObject *ext_convert_status(cprof_status status, const char *operation)
 {
+    if (status == CPROF_OK) {
+        Py_RETURN_NONE;
+    }
     if (status == CPROF_NO_MEMORY) {
         return PyErr_NoMemory();
     }
@@ -324,10 +311,4 @@ cprof_name *ext_convert_notes(PyObject *notes)
         names[i] = (cprof_name){PyBytes_AS_STRING(note), (size_t)PyBytes_GET_SIZE(note)};
     }
     return names;
-}
-
-void ext_convert_let_others_run(void)
-{
-    Py_BEGIN_ALLOW_THREADS
-    Py_END_ALLOW_THREADS
 }

@@ -37,9 +37,6 @@ bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count);
 /* A duration in ms: int, float, or anything with __float__ or __index__ but bool; finite, 0 to 1e12. False as above. */
 bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds);
 
-/* bool(value) for a parameter that takes any truth value. False with the exception that __bool__ raised. */
-bool ext_convert_bool(PyObject *value, bool *truth);
-
 /* Whether the value is a Profiler. False with TypeError, which says that it must be `expected`. */
 bool ext_convert_is_profiler(const ext_state *state, PyObject *value, const char *expected);
 
@@ -55,7 +52,7 @@ PyObject *ext_convert_call(PyTypeObject *type, newfunc make, PyObject *const *ar
 /* A str from bytes that ext_convert_utf8 made. NULL with an exception, which may be one that is pending already. */
 PyObject *ext_convert_to_str(cprof_name utf8);
 
-/* Sets the exception for a status of the core that is not CPROF_OK; returns NULL. */
+/* None for CPROF_OK; NULL with an exception for another status of the core. */
 PyObject *ext_convert_status(cprof_status status, const char *operation);
 
 /* What __reduce__ returns for an object that is made of these arguments (a tuple and a dict, both taken over; NULL with an
@@ -68,8 +65,5 @@ PyObject *ext_convert_list(size_t count, PyObject *(*nth)(const void *context, s
 
 /* The notes of statistics, a tuple of bytes, as names that borrow them; given back by PyMem_Free(). NULL with an exception. */
 cprof_name *ext_convert_notes(PyObject *notes);
-
-/* Gives other threads a turn in the midst of a long work. */
-void ext_convert_let_others_run(void);
 
 #endif

@@ -176,20 +176,6 @@ static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject *
     return sent;
 }
 
-static PyObject *step_next(PyObject *object)
-{
-    PyObject *result;
-    PySendResult sent = step_resume(object, Py_None, &result);
-    return ext_suspendable_as_method_result(sent, result);
-}
-
-static PyObject *step_send(PyObject *object, PyObject *argument)
-{
-    PyObject *result;
-    PySendResult sent = step_resume(object, argument, &result);
-    return ext_suspendable_as_method_result(sent, result);
-}
-
 static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     step_object *step = (step_object *)object;
@@ -233,7 +219,7 @@ static void step_dealloc(PyObject *object)
 }
 
 static PyMethodDef step_methods[] = {
-    {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
     {"throw", EXT_METHOD(step_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
     {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
     {NULL, NULL, 0, NULL},
@@ -243,7 +229,7 @@ static PyType_Slot step_slots[] = {
     {Py_tp_traverse, step_traverse},
     {Py_tp_dealloc, step_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, step_next},
+    {Py_tp_iternext, ext_suspendable_next},
     {Py_am_await, PyObject_SelfIter},
     {Py_am_send, step_resume},
     {Py_tp_methods, step_methods},

@@ -12,8 +12,9 @@ static void leave_raised(ext_suspendable *self, const ext_resumption *now)
     }
 }
 
-static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
+static PySendResult resume(PyObject *object, PyObject *argument, PyObject **result)
 {
+    ext_suspendable *self = (ext_suspendable *)object;
     ext_resumption now;
     *result = NULL;
     if (self->inner == NULL) {
@@ -32,29 +33,6 @@ static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject *
         leave_raised(self, &now);
     }
     return sent;
-}
-
-static PyObject *resumable_next(PyObject *object)
-{
-    PyObject *result;
-    PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
-    if (sent == PYGEN_RETURN && result == Py_None) {
-        Py_DECREF(result);
-        return NULL; /* the short form of StopIteration */
-    }
-    return ext_suspendable_as_method_result(sent, result);
-}
-
-static PyObject *resumable_send(PyObject *object, PyObject *argument)
-{
-    PyObject *result;
-    PySendResult sent = resume((ext_suspendable *)object, argument, &result);
-    return ext_suspendable_as_method_result(sent, result);
-}
-
-static PySendResult resumable_am_send(PyObject *object, PyObject *argument, PyObject **result)
-{
-    return resume((ext_suspendable *)object, argument, result);
 }
 
 static PyObject *resumable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
@@ -117,7 +95,7 @@ static PyObject *generator_await(PyObject *object)
 }
 
 static PyMethodDef generator_methods[] = {
-    {"send", resumable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
     {"throw", EXT_METHOD(resumable_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
     {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
     {NULL, NULL, 0, NULL},
@@ -126,9 +104,9 @@ static PyMethodDef generator_methods[] = {
 static PyType_Slot generator_slots[] = {
     EXT_SUSPENDABLE_SLOTS
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, resumable_next},
+    {Py_tp_iternext, ext_suspendable_next},
     {Py_am_await, generator_await},
-    {Py_am_send, resumable_am_send},
+    {Py_am_send, resume},
     {Py_tp_methods, generator_methods},
     {Py_tp_doc, (void *)"A generator whose resumptions are measured."},
     {0, NULL},
@@ -192,7 +170,7 @@ static PyObject *coroutine_iter(PyObject *object)
 
 static PyMethodDef coroutine_methods[] = {
     {"__await__", coroutine_await, METH_NOARGS | METH_COEXIST, PyDoc_STR("Returns an iterator that resumes the coroutine.")},
-    {"send", resumable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
     {"throw", EXT_METHOD(resumable_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
     {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
     {NULL, NULL, 0, NULL},
@@ -202,8 +180,8 @@ static PyType_Slot coroutine_slots[] = {
     EXT_SUSPENDABLE_SLOTS
     {Py_tp_iter, coroutine_iter},
     {Py_am_await, PyObject_SelfIter},
-    {Py_tp_iternext, resumable_next},
-    {Py_am_send, resumable_am_send},
+    {Py_tp_iternext, ext_suspendable_next},
+    {Py_am_send, resume},
     {Py_tp_methods, coroutine_methods},
     {Py_tp_doc, (void *)"A coroutine whose running and waiting are measured."},
     {0, NULL},
@@ -211,19 +189,9 @@ static PyType_Slot coroutine_slots[] = {
 
 PyType_Spec ext_coroutine_spec = EXT_TYPES_SPEC("ProfiledCoroutine", ext_suspendable, coroutine_slots, EXT_SUSPENDABLE_FLAGS);
 
-static PyObject *await_next(PyObject *object)
+static PySendResult await_resume(PyObject *object, PyObject *argument, PyObject **result)
 {
-    return resumable_next(((holder *)object)->held);
-}
-
-static PyObject *await_send(PyObject *object, PyObject *argument)
-{
-    return resumable_send(((holder *)object)->held, argument);
-}
-
-static PySendResult await_am_send(PyObject *object, PyObject *argument, PyObject **result)
-{
-    return resumable_am_send(((holder *)object)->held, argument, result);
+    return resume(((holder *)object)->held, argument, result);
 }
 
 static PyObject *await_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
@@ -237,7 +205,7 @@ static PyObject *await_close(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef await_methods[] = {
-    {"send", await_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
     {"throw", EXT_METHOD(await_throw), METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
     {"close", await_close, METH_NOARGS, PyDoc_STR("Closes the coroutine.")},
     {NULL, NULL, 0, NULL},
@@ -247,8 +215,8 @@ static PyType_Slot await_slots[] = {
     {Py_tp_traverse, holder_traverse},
     {Py_tp_dealloc, holder_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, await_next},
-    {Py_am_send, await_am_send},
+    {Py_tp_iternext, ext_suspendable_next},
+    {Py_am_send, await_resume},
     {Py_tp_methods, await_methods},
     {Py_tp_doc, (void *)"Iterates a coroutine whose running and waiting are measured."},
     {0, NULL},
@@ -261,7 +229,7 @@ PyObject *ext_generator_ready(ext_state *state, PyObject *value)
     return value != NULL ? new_holder(state->ready_type, value) : NULL;
 }
 
-static PySendResult ready_send(PyObject *object, PyObject *Py_UNUSED(argument), PyObject **result)
+static PySendResult ready_resume(PyObject *object, PyObject *Py_UNUSED(argument), PyObject **result)
 {
     holder *self = (holder *)object;
     *result = self->held != NULL ? self->held : Py_NewRef(Py_None);
@@ -269,20 +237,13 @@ static PySendResult ready_send(PyObject *object, PyObject *Py_UNUSED(argument), 
     return PYGEN_RETURN;
 }
 
-static PyObject *ready_next(PyObject *object)
-{
-    PyObject *value;
-    PySendResult sent = ready_send(object, Py_None, &value);
-    return ext_suspendable_as_method_result(sent, value);
-}
-
 static PyType_Slot ready_slots[] = {
     {Py_tp_traverse, holder_traverse},
     {Py_tp_dealloc, holder_dealloc},
     {Py_am_await, PyObject_SelfIter},
-    {Py_am_send, ready_send},
+    {Py_am_send, ready_resume},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, ready_next},
+    {Py_tp_iternext, ext_suspendable_next},
     {Py_tp_doc, (void *)"An awaitable that is ready at once."},
     {0, NULL},
 };

@@ -27,12 +27,7 @@ PyObject *ext_open_node(PyObject *module, PyObject *Py_UNUSED(unused))
         Py_RETURN_NONE;
     }
     cprof_names names = cprof_registry_names(accum);
-    PyObject *stage = ext_convert_to_str(names.stage);
-    PyObject *node = stage != NULL ? ext_convert_to_str(names.node) : NULL;
-    PyObject *found = node != NULL ? PyTuple_Pack(2, stage, node) : NULL;
-    Py_XDECREF(stage);
-    Py_XDECREF(node);
-    return found;
+    return Py_BuildValue("(NN)", ext_convert_to_str(names.stage), ext_convert_to_str(names.node));
 }
 
 static bool convert_key(PyObject *object, int64_t *key)

@@ -234,9 +234,11 @@ bool ext_suspendable_is_finished(const ext_suspendable *self)
     return is_finished;
 }
 
-PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
+/* A return becomes StopIteration, made as an object so that no value is unpacked. */
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
 {
-    if (sent != PYGEN_RETURN) {
+    PyObject *result;
+    if (Py_TYPE(object)->tp_as_async->am_send(object, argument, &result) != PYGEN_RETURN) {
         return result;
     }
     PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
@@ -246,6 +248,11 @@ PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
     }
     Py_DECREF(result);
     return NULL;
+}
+
+PyObject *ext_suspendable_next(PyObject *object)
+{
+    return ext_suspendable_send(object, Py_None);
 }
 
 PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,

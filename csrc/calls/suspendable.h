@@ -60,10 +60,9 @@ PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ex
 /* The outcome of a call that is closed, or collected: a generator has done its work, a coroutine has not. */
 cprof_outcome ext_suspendable_outcome_of_close(const ext_suspendable *self);
 
-/* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
-PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result);
-
-/* Methods and slots that several of the types share. */
+/* Methods and slots that several of the types share; the first two, by am_send. */
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument);
+PyObject *ext_suspendable_next(PyObject *object);
 PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name);
 int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value);
 PyObject *ext_suspendable_repr(PyObject *object);

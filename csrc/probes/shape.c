@@ -8,7 +8,7 @@
 enum { MOST_DIMENSIONS = 64, MOST_DTYPES = 128, DTYPE_CHARACTERS = 64, END = sizeof ")..." };
 
 /* What the instances of a type are. */
-typedef enum { IS_NOTHING, IS_TENSOR, IS_TUPLE, IS_LIST, IS_DICT, IS_RECORD } shape_kind;
+typedef enum { IS_NOTHING, IS_TENSOR, IS_SEQUENCE, IS_DICT, IS_RECORD } shape_kind;
 
 typedef struct {
     ext_weak weak;
@@ -89,7 +89,7 @@ static shape_kind find_kind(const ext_state *state, PyObject *object, PyObject *
         return IS_TENSOR;
     }
     if (PyTuple_Check(object) || PyList_Check(object)) {
-        return PyTuple_Check(object) ? IS_TUPLE : IS_LIST;
+        return IS_SEQUENCE;
     }
     if (PyDict_Check(object)) {
         return IS_DICT;
@@ -309,8 +309,7 @@ static size_t take_items(PyObject *container, shape_kind kind, PyObject *fields,
     PyObject *key, *value;
     Py_ssize_t at = 0;
     switch (kind) {
-    case IS_TUPLE:
-    case IS_LIST:
+    case IS_SEQUENCE:
         for (; count < most && at < PySequence_Fast_GET_SIZE(container); at++) {
             items[count++] = Py_NewRef(PySequence_Fast_GET_ITEM(container, at));
         }

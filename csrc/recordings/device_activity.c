@@ -43,10 +43,7 @@ static PyObject *add_trace(PyObject *module, PyObject *recording)
         status = collect(self->table);
         self->phase = EXT_RECORDING_OPEN;
     }
-    if (status != CPROF_OK) {
-        return ext_convert_status(status, "what devices did");
-    }
-    Py_RETURN_NONE;
+    return ext_convert_status(status, "what devices did");
 }
 
 static PyObject *set_folders(PyObject *Py_UNUSED(module), PyObject *folders)

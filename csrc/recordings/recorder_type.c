@@ -93,7 +93,7 @@ static PyObject *recorder_resume(PyObject *object, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
-static void end(recorder_object *self, cprof_table *table, cprof_status *status)
+static cprof_status end(recorder_object *self, cprof_table *table)
 {
     cprof_recording_session *session = self->session;
     bool is_current = self->state->recorder == self; /* not so in a forked child that has begun another one */
@@ -101,11 +101,13 @@ static void end(recorder_object *self, cprof_table *table, cprof_status *status)
     if (is_current) {
         set_running(self->state, false);
     }
-    *status = cprof_recording_finish(session, table, true); /* with the GIL, so that nobody opens or closes spans meanwhile */
+    /* With the GIL, so that nobody opens or closes spans meanwhile. */
+    cprof_status status = cprof_recording_finish(session, table, true);
     if (is_current) {
         ext_state_forget_labels(self->state);
         set_questions(self->state, Py_None, false, Py_None);
     }
+    return status;
 }
 
 static PyObject *recorder_finish(PyObject *object, PyObject *type)
@@ -124,8 +126,7 @@ static PyObject *recorder_finish(PyObject *object, PyObject *type)
     if (table == NULL) {
         return PyErr_NoMemory();
     }
-    cprof_status status;
-    end(self, table, &status);
+    cprof_status status = end(self, table);
     if (status != CPROF_OK) {
         cprof_table_destroy(table);
         return ext_convert_status(status, "finish");
@@ -151,10 +152,7 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
         status = cprof_recording_step(self->session, thread, names);
     }
     Py_DECREF(owner);
-    if (status != CPROF_OK) {
-        return ext_convert_status(status, "step");
-    }
-    Py_RETURN_NONE;
+    return ext_convert_status(status, "step");
 }
 
 static PyObject *recorder_since_epoch_ns(PyObject *object, void *Py_UNUSED(unused))
@@ -178,8 +176,7 @@ static void recorder_dealloc(PyObject *object)
     recorder_object *self = (recorder_object *)object;
     PyObject_GC_UnTrack(object);
     if (self->session != NULL) {
-        cprof_status status;
-        end(self, NULL, &status);
+        (void)end(self, NULL);
     }
     ext_state_release(self->state);
     ext_state_free(object);

@@ -46,10 +46,7 @@ static cprof_status hand_on(void *context, const char *bytes, size_t length)
 static PyObject *written(const callback *write, cprof_status status)
 {
     PyEval_RestoreThread(write->thread);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "writing a trace");
+    return PyErr_Occurred() ? NULL : ext_convert_status(status, "writing a trace");
 }
 
 PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write)

@@ -78,10 +78,7 @@ static PyObject *recording_finish(PyObject *object, PyObject *Py_UNUSED(unused))
     self->phase = EXT_RECORDING_BUSY;
     EXT_WITHOUT_GIL(status = cprof_table_finish(self->table));
     self->phase = status == CPROF_OK ? EXT_RECORDING_FINISHED : EXT_RECORDING_OPEN;
-    if (status != CPROF_OK) {
-        return ext_convert_status(status, "finishing a recording");
-    }
-    Py_RETURN_NONE;
+    return ext_convert_status(status, "finishing a recording");
 }
 
 static Py_ssize_t recording_length(PyObject *object)

@@ -70,7 +70,7 @@ static PyObject *add(live_object *self, ext_profiler *profiler, cprof_live_about
     about->cost_ns = PyFloat_AS_DOUBLE(cost);
     Py_DECREF(cost);
     cprof_status status = self->live != NULL ? cprof_live_add(self->live, profiler->registry, about) : CPROF_ABSENT;
-    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "adding a Profiler to a live file");
+    return ext_convert_status(status, "adding a Profiler to a live file");
 }
 
 static PyObject *live_add(PyObject *object, PyObject *args)

@@ -75,10 +75,9 @@ static bool add_flag(PyObject *value, const char *parameter, unsigned flag, unsi
         ext_convert_refuse_type(parameter, "a bool", value);
         return false;
     }
-    bool is_on;
-    bool converted = ext_convert_bool(value, &is_on);
-    *flags |= is_on ? flag : 0;
-    return converted;
+    int is_on = PyObject_IsTrue(value);
+    *flags |= is_on > 0 ? flag : 0;
+    return is_on >= 0;
 }
 
 /* What only the package can check. */

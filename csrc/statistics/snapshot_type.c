@@ -316,7 +316,7 @@ static PyObject *list_of_keys(grouping *all)
     PyObject *list = PyList_New(0);
     for (size_t place = 0; list != NULL && place < all->snapshot->key_count; place++) {
         if (place % KEYS_AT_A_TIME == KEYS_AT_A_TIME - 1) {
-            ext_convert_let_others_run();
+            EXT_WITHOUT_GIL((void)0); /* others may want to run */
         }
         PyObject *pair = Py_BuildValue("(NN)", grouped(all, place, false), grouped(all, place, true));
         if (pair == NULL || PyList_Append(list, pair) < 0) {

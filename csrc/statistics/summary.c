@@ -243,21 +243,6 @@ static bool copy_shapes(const cprof_shapes_view *view, shape_rows **copy)
     return *copy != NULL;
 }
 
-static bool make_room(collector *all)
-{
-    if (all->count < all->capacity) {
-        return true;
-    }
-    size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
-    summary_row *rows = cprof_alloc_resize(all->rows, capacity * sizeof *rows);
-    if (rows == NULL) {
-        return false;
-    }
-    all->rows = rows;
-    all->capacity = capacity;
-    return true;
-}
-
 /* Called under the registry's read lock and without the GIL: no Python here. */
 static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
                             const uint64_t *counts)
@@ -267,9 +252,11 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
         (all->stage->length != names.stage.length || memcmp(all->stage->bytes, names.stage.bytes, names.stage.length) != 0)) {
         return CPROF_OK;
     }
-    if (!make_room(all)) {
+    summary_row *rows = cprof_alloc_grow(all->rows, &all->capacity, all->count, sizeof *rows, 16);
+    if (rows == NULL) {
         return CPROF_NO_MEMORY;
     }
+    all->rows = rows;
     summary_row *row = &all->rows[all->count++];
     row->names = names;
     row->order = order;
@@ -320,7 +307,7 @@ static PyObject *row_list(const ext_state *state, const collector *all, uint64_t
     PyObject_GC_UnTrack(list); /* others, who run meanwhile, must not find it half filled */
     for (size_t i = 0; i < all->count; i++) {
         if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
-            ext_convert_let_others_run();
+            EXT_WITHOUT_GIL((void)0); /* others may want to run */
         }
         PyObject *row = make_row(state, &all->rows[i]);
         if (row == NULL) {
