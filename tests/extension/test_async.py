@@ -649,25 +649,6 @@ def test_coroutines_resumed_in_any_order_match_the_model(p: cp.Profiler, seed: i
 # ---- other schedulers (A10, C8) ------------------------------------------------------------------
 
 
-def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
-    trio = pytest.importorskip("trio")
-
-    @p.profile_node
-    async def node(seconds: float = 0) -> None:
-        with trio.move_on_after(TICK):
-            await trio.sleep_forever()
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node)
-            nursery.start_soon(node, 1)
-
-    trio.run(node)
-    trio.run(main)
-    assert outcomes(p, "node") == (3, 0, 0, 0, 0)
-    assert by_name(p)["node"].min_ms >= 0.95e3 * TICK
-
-
 def test_cancelled_by_trio(p: cp.Profiler) -> None:
     """Also where a nursery makes a group of it; other errors beside it are errors."""
     trio = pytest.importorskip("trio")

@@ -93,27 +93,6 @@ def test_a_site_nested_in_itself(p: cp.Profiler) -> None:
     assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-5)
 
 
-def test_a_site_open_in_many_tasks_and_a_contextlib_stack(p: cp.Profiler) -> None:
-    """A11: each sample is of the task that opened it."""
-    site = p.profile_node("block")
-
-    async def work(ticks: int) -> None:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(site)
-            await asyncio.sleep(ticks * TICK)
-
-    async def main() -> None:
-        await asyncio.gather(*(work(ticks) for ticks in (4, 1, 3, 2)))
-
-    asyncio.run(main())
-    stats = by_name(p)["block"]
-    assert stats.count == 4
-    assert stats.total_ms >= 0.95e3 * TICK * 10
-    assert stats.min_ms >= 0.95e3 * TICK
-    assert stats.max_ms >= 0.95e3 * TICK * 4
-    assert stats.last_ms == stats.max_ms
-
-
 def test_blocks_that_exit_out_of_order(p: cp.Profiler) -> None:
     first, second = p.profile_node("first"), p.profile_node("second")
     with p.profile_node("around"):

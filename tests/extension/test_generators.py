@@ -581,17 +581,6 @@ def test_an_asynchronous_generator_behaves_as_the_original(p: cp.Profiler) -> No
     assert outcomes(p, "original") == (1, 0, 0, 0, 0)
 
 
-def test_anext_with_a_default(p: cp.Profiler) -> None:
-    async def main() -> None:
-        iterator = p.profile_node("node")(_ticks)(1)
-        assert await anext(iterator, "default") == 0
-        assert await anext(iterator, "default") == "default"
-        assert await anext(iterator, "default") == "default"
-
-    asyncio.run(main())
-    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
-
-
 def test_steps_are_awaitables_like_the_originals(p: cp.Profiler) -> None:
     async def original() -> AsyncGenerator[int, None]:
         yield 1

@@ -97,16 +97,6 @@ def test_there_is_one_warning_for_each_profiler(full: cp.Profiler, way: Any) -> 
     assert OVERFLOW in message
 
 
-@pytest.mark.parametrize("way", [call_node, run_block])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_warning_that_is_an_error_does_not_reach_the_users_call(full: cp.Profiler, way: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for i in range(5):
-            way(full, f"late {i}")
-    assert overflow(full)["inference"].count == 4
-
-
 def test_under_w_error_nothing_reaches_the_users_call_and_the_process_goes_on() -> None:
     script = f"""
         import cprofiling as cp

@@ -31,15 +31,13 @@ KINDS = {
     "function": """
         @p.profile_node("n")
         def recurse(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return recurse(n - 1) if n else 0
     """,
     "unbound function": """
         @cp.profile_node("n")
         def unbound(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return unbound(n - 1) if n else 0
         def recurse(n):
             with p:
@@ -48,16 +46,14 @@ KINDS = {
     "arguments": """
         @p.profile_node("n")
         def recurse(n, *args, **kwargs):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return recurse(n - 1, 1, 2, *args[:3], key=5) if n else 0
     """,
     "method": """
         class Things:
             @p.profile_node("n")
             def method(self, n):
-                begun[0] += 1
-                deepest(n)
+                begin(n)
                 return self.method(n - 1) if n else 0
         recurse = Things().method
     """,
@@ -66,8 +62,7 @@ KINDS = {
             @p.profile_node("n")
             @classmethod
             def method(cls, n):
-                begun[0] += 1
-                deepest(n)
+                begin(n)
                 return cls.method(n - 1) if n else 0
         recurse = Things.method
     """,
@@ -75,8 +70,7 @@ KINDS = {
         class Things:
             @p.profile_node("n")
             def __getitem__(self, n):
-                begun[0] += 1
-                deepest(n)
+                begin(n)
                 return self[n - 1] if n else 0
         things = Things()
         recurse = lambda n: things[n]
@@ -87,8 +81,7 @@ KINDS = {
                 return self.step(n) if n else 0
             @cp.profile_node("n")
             def step(self, n):
-                begun[0] += 1
-                deepest(n)
+                begin(n)
                 return self.forward(n - 1)
         pipe = Pipe()
         pipe.set_profiling(IS_ON)
@@ -98,7 +91,7 @@ KINDS = {
     "forward alone": """
         class Pipe(cp.PipelineProfiling):
             def forward(self, n):
-                deepest(n)
+                begin(n)
                 return self.forward(n - 1) if n else 0
         pipe = Pipe()
         pipe.set_profiling(IS_ON)
@@ -108,8 +101,7 @@ KINDS = {
     "instrumented": """
         class Foreign:
             def run(self, n):
-                begun[0] += 1
-                deepest(n)
+                begin(n)
                 return self.run(n - 1) if n else 0
         foreign = Foreign()
         p.instrument(foreign, "run", name="n")
@@ -125,15 +117,13 @@ KINDS = {
         @between
         @p.profile_node("inner")
         def recurse(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return recurse(n - 1) if n else 0
     """,
     "mutual": """
         @p.profile_node("n", stage="train")
         def recurse(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return other(n - 1) if n else 0
         @p.profile_node("n", stage="val")
         def other(n):
@@ -143,24 +133,21 @@ KINDS = {
     "through C": """
         @p.profile_node("n")
         def recurse(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return sorted([n - 1], key=recurse)[0] if n else 0
     """,
     "block in a node": """
         site = p.profile_node("block")
         @p.profile_node("n")
         def recurse(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             with site:
                 return recurse(n - 1) if n else 0
     """,
     "generator": """
         @p.profile_node("n")
         def generate(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             if n:
                 yield from generate(n - 1)
         recurse = lambda n: list(generate(n))
@@ -168,8 +155,7 @@ KINDS = {
     "generator in a loop": """
         @p.profile_node("n")
         def generate(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             if n:
                 for i in generate(n - 1):
                     yield i
@@ -178,8 +164,7 @@ KINDS = {
     "coroutine": """
         @p.profile_node("n")
         async def wait(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             return await wait(n - 1) if n else 0
         def recurse(n):
             try:
@@ -190,8 +175,7 @@ KINDS = {
     "asynchronous generator": """
         @p.profile_node("n")
         async def generate(n):
-            begun[0] += 1
-            deepest(n)
+            begin(n)
             if n:
                 async for i in generate(n - 1):
                     yield i
@@ -228,8 +212,9 @@ def room():
 
 least = [1 << 62]
 
-def deepest(n):
-    "Called at the start of each call: remembers how much of the stack was left."
+def begin(n):
+    "Called at the start of each call: counts it, and remembers how much of the stack was left."
+    begun[0] += 1
     if begun[0] % 16 == 0:
         least[0] = min(least[0], room())
 
