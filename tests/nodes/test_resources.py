@@ -221,48 +221,21 @@ def full(**more: Any) -> NodeProfilingStats:
 
 
 @pytest.mark.parametrize("value", [*VALUES, full()], ids=lambda value: type(value).__name__)
-class TestValues:
-    def test_are_frozen(self, value: Any) -> None:
-        for field in dataclasses.fields(value):
-            with pytest.raises(dataclasses.FrozenInstanceError):
-                setattr(value, field.name, 1)
-            with pytest.raises(dataclasses.FrozenInstanceError):
-                delattr(value, field.name)
-
-    @pytest.mark.parametrize("protocol", PROTOCOLS)
-    def test_can_be_pickled(self, value: Any, protocol: int) -> None:
-        again = pickle.loads(pickle.dumps(value, protocol))
-        assert (type(again), again, hash(again), repr(again)) == (type(value), value, hash(value), repr(value))
-
-    def test_can_be_copied(self, value: Any) -> None:
-        assert copy.copy(value) == copy.deepcopy(value) == dataclasses.replace(value) == value
-        assert {value, copy.deepcopy(value)} == {value}
-
-    def test_are_described(self, value: Any) -> None:
-        for field in dataclasses.fields(value):
-            assert f"    {field.name}: " in (inspect.getdoc(type(value)) or "")
+def test_values_are_frozen_copied_and_described(value: Any) -> None:
+    again = [pickle.loads(pickle.dumps(value, protocol)) for protocol in PROTOCOLS]
+    for other in (*again, copy.copy(value), copy.deepcopy(value), dataclasses.replace(value)):
+        assert (type(other), other, hash(other), repr(other)) == (type(value), value, hash(value), repr(value))
+    for field in dataclasses.fields(value):
+        assert f"    {field.name}: " in (inspect.getdoc(type(value)) or "")
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field.name, 1)
 
 
 def test_as_a_dict_everything_is_plain() -> None:
-    stats = full()
-    values = dataclasses.asdict(stats)
-    assert values["launches"] == {
-        "launches": 1, "kernels": 2, "kernel_ms": 3.5, "copies": 4,
-        "bytes_to_device": 5, "bytes_to_host": 6, "bytes_on_device": 7, "fills": 8,
-    }  # fmt: skip
-    assert values["memory"]["device"] == {
-        "calls": 2,
-        "entry": 100,
-        "exit": 150,
-        "change": 60,
-        "peak": 400,
-        "peak_reason": None,
-    }
-    assert values["memory"]["host"]["peak"] is None
-    assert values["memory"]["reason"] is None
-    assert values["counters"] == {
-        name: dataclasses.asdict(value) for name, value in stats.counters.items() if value is not None
-    }
+    values = dataclasses.asdict(full())
+    assert values["launches"]["kernel_ms"] == 3.5
+    assert (values["memory"]["device"]["change"], values["memory"]["host"]["peak"]) == (60, None)
+    assert values["counters"]["cpu_time"]["total"] == 10
     assert json.loads(json.dumps(values)) == values
 
 
