@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,26 @@ pytestmark = pytest.mark.lint
 LISTS = {
     "python/cprofiling/report/format_list.py": "the list of formats",
     "python/cprofiling/commands/main.py": "what the environment may have had loaded",
+}
+# Who imports modules of ours inside functions: they are loaded when they are wanted, or need an extra.
+LATE = {
+    "__init__": "results that few programs use",
+    "_startup": "what a variable of the environment asks for",
+    "commands.completion": "the shell waits for it",
+    "commands.control": "gRPC",
+    "commands.count": "the counting of what was asked for",
+    "commands.demo": "scikit-learn",
+    "commands.main": "completion, in a shell that asks for it",
+    "commands.serve": "gRPC",
+    "commands.top": "gRPC, or the reader of live files",
+    "devices.nsight.report": "import cprofiling stays fast",
+    "integrations.diffusers": "PyTorch",
+    "integrations.torch": "PyTorch",
+    "nodes.probe_callbacks": "import cprofiling stays fast",
+    "recording.activities": "import cprofiling stays fast",
+    "recording.profile": "import cprofiling stays fast",
+    "report.ipython_extension": "IPython",
+    "testing.measure": "import cprofiling stays fast",
 }
 MODULE = re.compile(r"cprofiling(\.\w+){2,}(:\w+)?")
 
@@ -40,9 +59,8 @@ def test_a_room_imports_only_rooms_below_it() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def imported(path: Path) -> set[str]:
-    """The modules of ours that a module imports, inside functions, too, but not for type checkers."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def imported(tree: ast.AST) -> set[str]:
+    """The modules that code imports, inside functions, too, but not for type checkers."""
     unread = {
         inner
         for node in ast.walk(tree)
@@ -61,9 +79,21 @@ def test_no_module_needs_one_that_needs_it() -> None:
     """Left out are packages, which pass names on, and ``exports``, by which results import what shows them."""
     paths = [path for path in PACKAGE.rglob("*.py") if path.stem not in ("__init__", "exports")]
     names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in paths}
-    graph = {name: imported(path) & names.keys() - {name} for name, path in names.items()}
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items()}
+    graph = {name: imported(tree) & names.keys() - {name} for name, tree in trees.items()}
     assert len(graph) > 100
     TopologicalSorter(graph).prepare()  # names the circle, if there is one
+
+
+def test_modules_of_ours_are_imported_at_the_top() -> None:
+    """Left out is ``exports``, by which results import what shows them."""
+    late = set()
+    for path in PACKAGE.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        if any(name.partition(".")[0] == "cprofiling" for function in functions for name in imported(function)):
+            late.add(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+    assert {name for name in late - LATE.keys() if name.rpartition(".")[2] != "exports"} == set()
 
 
 def test_no_module_is_imported_by_a_text_but_from_a_list() -> None:

@@ -6,6 +6,8 @@ import os
 import stat
 from typing import NamedTuple
 
+from cprofiling._internal import files
+
 HEAD = 4096  # bytes by which a file is told
 STATISTICS_MAGICS, LIVE_MAGIC, GZIP_MAGIC = (b"CPROFSNP", b"CPROFRNK"), b"CPROFLIV", b"\x1f\x8b"
 NEITHER = "it holds neither statistics nor a timing report nor a trace"
@@ -52,8 +54,6 @@ def head_of(path: str) -> bytes:
     """Return the first bytes of a file, none of a pipe or device."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # not opened, as the writer of a pipe ends when a reader has gone
         return b""
-    from cprofiling._internal import files  # not at once: it takes long to import
-
     with files.open_to_read(path) as file:
         return file.read(HEAD)
 

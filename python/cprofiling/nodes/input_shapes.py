@@ -133,9 +133,6 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
         return exports.shapes_html(self)
 
 
-ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cprofiling"
-
-
 def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
     """Make the summary from the core's rows and the nodes' statistics."""
     known = {(node.node_name, node.stage): node for node in nodes}

@@ -8,6 +8,7 @@ from cprofiling import _core
 from cprofiling._internal.text import checked_text
 from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.histogram import histogram_of
 from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import no_such_stage
@@ -78,9 +79,7 @@ class Snapshot(_core.Snapshot, Viewable):
 
         TypeError for anything else, ValueError for a node that is not there.
         """
-        from cprofiling.nodes import histogram
-
-        return histogram.histogram_of(self._find_histograms(), node, stage)
+        return histogram_of(self._find_histograms(), node, stage)
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
         """Draw the total time of each node (see ``ProfilingSummary.plot``)."""
