@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cprofiling._internal import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import SupportsIndex
 
 _SHOWN_LINES = 40
@@ -29,6 +28,9 @@ class ProfilerAction(Enum):
     """Record."""
     RECORD_AND_SAVE = 3
     """Record, and at the end of the step finish the cycle: its handler is called."""
+
+
+_ACTIONS = {"wait": ProfilerAction.NONE, "warmup": ProfilerAction.WARMUP, "record": ProfilerAction.RECORD}
 
 
 @dataclass(eq=False, repr=False)
@@ -53,11 +55,11 @@ class Schedule:
     def __call__(self, step: int) -> ProfilerAction:
         """Return the action for this step, counted from 0."""
         number, place = self._find(step)
-        if number < 0 or place < self.wait:
+        if number < 0:
             return ProfilerAction.NONE
-        if place < self.wait + self.warmup:
-            return ProfilerAction.WARMUP
-        return ProfilerAction.RECORD if place < self.cycle - 1 else ProfilerAction.RECORD_AND_SAVE
+        if place == self.cycle - 1:
+            return ProfilerAction.RECORD_AND_SAVE
+        return _ACTIONS[self._phase(place)[0]]
 
     def describe(self, step: int) -> str:
         """Return a description of this step."""
@@ -73,14 +75,24 @@ class Schedule:
         return f"schedule({values}{', skip_first_wait=1' if self.skip_first_wait else ''})"
 
     def __str__(self) -> str:
-        lines = [repr(self)]
-        for step, line in self._lines():
-            lines.append(line)
-            if len(lines) > _SHOWN_LINES and self._find(step)[0] >= 0:
-                last = self._begin + self.repeat * self.cycle - 1
-                lines.append("  and so on" + (f", up to step {last}" if self.repeat > 0 else ""))
-                break
-        return "\n".join(lines)
+        step = self.skip_first
+        lines = [repr(self), *([f"  {_steps(0, step)}: skipped"] if step > 0 else [])]
+        while len(lines) <= _SHOWN_LINES:
+            number, place = self._find(step)
+            if number < 0:
+                return "\n".join([*lines, f"  from step {step} on: {_OVER}"])
+            if self.repeat == 0 and number >= _SHOWN_CYCLES:
+                return "\n".join([*lines, "  and so on, until the recording is stopped"])
+            phase, first, count = self._phase(place)
+            if count <= _SHOWN_SINGLY:
+                lines.append(f"  step {step}: {self.describe(step)}")
+                step += 1
+            else:
+                words = self._words(number, phase, f"1 to {count}", count, is_last=phase == "record")
+                lines.append(f"  {_steps(step, first + count - place)}: {words}")
+                step += first + count - place
+        last = self._begin + self.repeat * self.cycle - 1
+        return "\n".join([*lines, "  and so on" + (f", up to step {last}" if self.repeat > 0 else "")])
 
     def _find(self, step: int) -> tuple[int, int]:
         """Return a step's cycle and place in it, from 0, or (-1, 0) outside."""
@@ -106,27 +118,6 @@ class Schedule:
         of = f" of {self.repeat}" if self.repeat > 0 else ""
         ready = ", then the trace is ready" if is_last else ""
         return f"cycle {number + 1}{of}: {phase} {place} of {count}{ready}"
-
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        """Lines, with the step that each begins with."""
-        step = 0
-        if self.skip_first > 0:
-            yield 0, f"  {_steps(0, self.skip_first)}: skipped"
-            step = self.skip_first
-        while self.repeat > 0 or self._find(step)[0] < _SHOWN_CYCLES:
-            number, place = self._find(step)
-            if number < 0:
-                yield step, f"  from step {step} on: {_OVER}"
-                return
-            phase, first, count = self._phase(place)
-            if count <= _SHOWN_SINGLY:
-                yield step, f"  step {step}: {self.describe(step)}"
-                step += 1
-            else:
-                words = self._words(number, phase, f"1 to {count}", count, is_last=phase == "record")
-                yield step, f"  {_steps(step, first + count - place)}: {words}"
-                step += first + count - place
-        yield step, "  and so on, until the recording is stopped"
 
 
 def _steps(first: int, count: int) -> str:
@@ -156,5 +147,6 @@ def schedule(
         "wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first,
         "skip_first_wait": skip_first_wait,
     }  # fmt: skip
-    least = {"active": 1}
-    return Schedule(**{name: arguments.index_between(name, value, least.get(name, 0)) for name, value in given.items()})
+    return Schedule(
+        **{name: arguments.index_between(name, value, 1 if name == "active" else 0) for name, value in given.items()}
+    )
