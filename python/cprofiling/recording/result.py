@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal import arguments
@@ -11,7 +11,41 @@ from cprofiling._internal.text import shown_value
 from cprofiling.recording.exports import RecordingExports, reduced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+_T = TypeVar("_T")
+
+
+class _Figure(Generic[_T]):
+    """An attribute of an event, made of the value that its row has in a column."""
+
+    def __init__(self, column: str, made: Callable[[Event, int], _T], absent: _T) -> None:
+        self._column, self._made, self._absent = column, made, absent
+
+    def __get__(self, event: Event | None, kind: type) -> _T:
+        if event is None:
+            return self  # type: ignore[return-value]  # of the class
+        recording = event._recording
+        values = recording.column(self._column)
+        value = None if values is None else values[event.row]
+        return self._absent if value is None or value == recording.none(self._column) else self._made(event, value)
+
+
+def _text(column: str, absent: _T) -> _Figure[str | _T]:
+    return _Figure(column, lambda event, number: event._recording.strings[number], absent)
+
+
+def _number(column: str, absent: _T) -> _Figure[int | _T]:
+    return _Figure(column, lambda _, number: number, absent)
+
+
+def _flag(flag: int) -> _Figure[bool]:
+    return _Figure("flags", lambda _, flags: bool(flags & flag), False)
+
+
+def _span_id(column: str) -> _Figure[str | None]:
+    return _Figure(column, lambda _, number: f"{number:016x}", None)
 
 
 class Event:
@@ -20,64 +54,52 @@ class Event:
     Attributes:
         row: The number of the row, by which ``Recording.event(row)`` finds it again. Rows are numbered by their start,
             of equal starts the longer first; moments at which a counter was read are numbered among them.
+        name: Name of the node, label, operator or kernel.
+        cat: Category in Kineto's terms, such as ``cpu_op`` or ``kernel``.
+        stage: Execution stage, or empty.
+        kind: ``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``, and ``counter`` for a reading.
+        outcome: ``success``, ``error`` or ``cancelled``.
+        start: Start in ns since 1970 (UTC), or as the loaded file counts.
+        end: End, in the same unit as the start.
+        span_id: W3C span id of 16 lower-case hex digits, or None.
+        parent_span_id: W3C id of the span around it, or None.
+        parent: Row of the enclosing event, for ``Recording.event(row)``, or None. A step encloses nothing here: what
+            runs in it has no parent, or one that began before the step. ``key_averages()`` and the other reports put
+            steps around their contents.
+        unfinished: True if it was still open at the end of the recording.
+        cut: True if it ended in a pause, with the pause's start as its ``end``.
+        device: Device number, None on the host.
+        stream: Device stream, None on the host.
+        correlation: Id that joins a runtime call with its device work, or None.
+        shapes: Shapes of arguments as a JSON list, None if not recorded.
+        types: Types of arguments as a JSON list, None if not recorded.
+        bytes: Bytes copied, set or allocated, None if unknown.
+        memory_change: Change of the process's resident memory in bytes, None if unknown.
+        memory_peak: Peak resident memory in bytes if it rose, or None.
+        device_memory_change: Change of the framework's allocated device bytes, None if unknown.
+        device_memory_peak: Peak of allocated device bytes if it rose, or None.
     """
 
     __slots__ = ("_recording", "row")
 
+    name, cat, stage = _text("name", ""), _text("cat", ""), _text("stage", "")
+    kind = _Figure("kind", lambda _, number: KINDS[number], KINDS[0])
+    outcome = _Figure("outcome", lambda _, number: OUTCOMES[number], OUTCOMES[0])
+    start, end = _number("start_ns", 0), _number("end_ns", 0)
+    span_id, parent_span_id = _span_id("span"), _span_id("parent_span")
+    parent = _number("parent", None)
+    unfinished, cut = _flag(UNFINISHED), _flag(CUT)
+    device, stream, correlation = _number("device", None), _number("stream", None), _number("correlation", None)
+    shapes, types, _stack = _text("shapes", None), _text("types", None), _text("stack", None)
+    bytes = _number("bytes", None)
+    memory_change, memory_peak = _number("memory_change", None), _number("memory_peak", None)
+    device_memory_change = _number("device_memory_change", None)
+    device_memory_peak = _number("device_memory_peak", None)
+    _track, _trace_high, _trace_low = _number("track", 0), _number("trace_high", 0), _number("trace_low", 0)
+
     def __init__(self, recording: Recording, row: int) -> None:
         self._recording = recording
         self.row = row
-
-    def _value(self, column: str) -> int | None:
-        values = self._recording.column(column)
-        none = self._recording.none(column)
-        value = none if values is None else values[self.row]
-        return None if value == none else int(value)
-
-    def _text(self, column: str) -> str | None:
-        number = self._value(column)
-        return None if number is None else self._recording.strings[number]
-
-    def _flag(self, flag: int) -> bool:
-        return bool((self._value("flags") or 0) & flag)
-
-    @property
-    def name(self) -> str:
-        """Name of the node, label, operator or kernel."""
-        return self._text("name") or ""
-
-    @property
-    def cat(self) -> str:
-        """Category in Kineto's terms, such as ``cpu_op`` or ``kernel``."""
-        return self._text("cat") or ""
-
-    @property
-    def stage(self) -> str:
-        """Execution stage, or empty."""
-        return self._text("stage") or ""
-
-    @property
-    def kind(self) -> str:
-        """Kind of event.
-
-        One of ``node``, ``record``, ``step``, ``host``, ``device``, ``instant``, and ``counter`` for a reading.
-        """
-        return KINDS[self._value("kind") or 0]
-
-    @property
-    def outcome(self) -> str:
-        """``success``, ``error`` or ``cancelled``."""
-        return OUTCOMES[self._value("outcome") or 0]
-
-    @property
-    def start(self) -> int:
-        """Start in ns since 1970 (UTC), or as the loaded file counts."""
-        return self._value("start_ns") or 0
-
-    @property
-    def end(self) -> int:
-        """End, in the same unit as the start."""
-        return self._value("end_ns") or 0
 
     @property
     def dur(self) -> int:
@@ -87,107 +109,25 @@ class Event:
     @property
     def trace_id(self) -> str | None:
         """W3C trace id of 32 lower-case hex digits, or None."""
-        number = ((self._value("trace_high") or 0) << 64) | (self._value("trace_low") or 0)
+        number = self._trace_high << 64 | self._trace_low
         return f"{number:032x}" if number else None
-
-    @property
-    def span_id(self) -> str | None:
-        """W3C span id of 16 lower-case hex digits, or None."""
-        number = self._value("span")
-        return None if number is None else f"{number:016x}"
-
-    @property
-    def parent_span_id(self) -> str | None:
-        """W3C id of the span around it, or None."""
-        number = self._value("parent_span")
-        return None if number is None else f"{number:016x}"
-
-    @property
-    def parent(self) -> int | None:
-        """Row of the enclosing event, for ``Recording.event(row)``, or None.
-
-        A step (``kind`` is ``step``) encloses nothing here: what runs in it has no parent, or one that began before the
-        step. ``key_averages()`` and the other reports put steps around their contents.
-        """
-        return self._value("parent")
-
-    @property
-    def unfinished(self) -> bool:
-        """True if it was still open at the end of the recording."""
-        return self._flag(UNFINISHED)
-
-    @property
-    def cut(self) -> bool:
-        """True if it ended in a pause, with the pause's start as its ``end``."""
-        return self._flag(CUT)
 
     @property
     def thread_id(self) -> int | str:
         """Thread number of the system, or the stream on a device."""
-        _, tid, _, tid_text, *_ = self._recording.tracks[self._value("track") or 0]
+        _, tid, _, tid_text, *_ = self._recording.tracks[self._track]
         return tid if tid_text is None else tid_text
 
     @property
     def thread_name(self) -> str | None:
         """The name of the thread, where it is known."""
-        name: str | None = self._recording.tracks[self._value("track") or 0][6]
+        name: str | None = self._recording.tracks[self._track][6]
         return name
-
-    @property
-    def device(self) -> int | None:
-        """Device number, None on the host."""
-        return self._value("device")
-
-    @property
-    def stream(self) -> int | None:
-        """Device stream, None on the host."""
-        return self._value("stream")
-
-    @property
-    def correlation(self) -> int | None:
-        """Id that joins a runtime call with its device work, or None."""
-        return self._value("correlation")
-
-    @property
-    def shapes(self) -> str | None:
-        """Shapes of arguments as a JSON list, None if not recorded."""
-        return self._text("shapes")
-
-    @property
-    def types(self) -> str | None:
-        """Types of arguments as a JSON list, None if not recorded."""
-        return self._text("types")
 
     @property
     def stack(self) -> str | None:
         """Python frames at the start, innermost first, one per line, or None."""
-        text = self._text("stack")
-        return None if text is None else text.strip("\n")  # PyTorch ends each frame of its traces as one begins
-
-    @property
-    def bytes(self) -> int | None:
-        """Bytes copied, set or allocated, None if unknown."""
-        return self._value("bytes")
-
-    @property
-    def memory_change(self) -> int | None:
-        """Change of the process's resident memory in bytes, None if unknown."""
-        return self._value("memory_change")
-
-    @property
-    def memory_peak(self) -> int | None:
-        """Peak resident memory in bytes if it rose, or None."""
-        return self._value("memory_peak")
-
-    @property
-    def device_memory_change(self) -> int | None:
-        """Change of the framework's allocated device bytes, None if unknown."""
-        return self._value("device_memory_change")
-
-    @property
-    def device_memory_peak(self) -> int | None:
-        """Peak of allocated device bytes if it rose, or None."""
-        return self._value("device_memory_peak")
+        return None if self._stack is None else self._stack.strip("\n")  # PyTorch ends each frame as one begins
 
     def __repr__(self) -> str:
         return f"<Event {self.name!r} {self.kind} of {self.dur / 1e3:.3f} us>"
