@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,55 +29,43 @@ from recordings import DROPPED, NODE, call, device, host, made
 pytestmark = pytest.mark.native
 
 ROOT = Path(__file__).parents[2]
+Run = Callable[[str], None]
 
-PREAMBLE = (
-    WATCH_DOG
-    + """import ctypes, json, os, sys, types, warnings
+PREAMBLE = f"""{WATCH_DOG}import atexit, json, os, sys, warnings
+sys.path.insert(0, {str(ROOT / "tests")!r})
 import cprofiling as cp
-from cprofiling import _core; from cprofiling.devices import cupti as device_activity
-
-US = 1000
-fake = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
-for name in "launch", "upload", "now", "open_buffers":
-    getattr(fake, "fake_cupti_" + name).restype = ctypes.c_int64
-for name in "calls", "violations", "total_calls", "stamp":
-    getattr(fake, "fake_cupti_" + name).restype = ctypes.c_uint64
-fake.fake_cupti_reset()
+from cprofiling import _core
+from fakes.cuda_process import cupti
 
 def launch(name, us):
-    return fake.fake_cupti_launch(name.encode(), ctypes.c_int64(us * US))
+    return cupti.launch(name.encode(), us * 1000)
 
 def upload(count, us):
-    return fake.fake_cupti_upload(ctypes.c_uint64(count), ctypes.c_int64(us * US))
-
-def calls(name):
-    return fake.fake_cupti_calls(name.encode())
+    return cupti.upload(count, us * 1000)
 
 def wait(ms=2):
-    end = fake.fake_cupti_now() + ms * 1_000_000
-    while fake.fake_cupti_now() < end:
+    end = cupti.now() + ms * 1_000_000
+    while cupti.now() < end:
         pass
 
 def works(recording):
     return [event for event in recording.events() if event.kind == "device"]
 
-def finish():
-    assert fake.fake_cupti_violations() == 0
-    assert fake.fake_cupti_open_buffers() == 0
-    assert not fake.fake_cupti_is_subscribed()
-
 warnings.simplefilter("error")
 """
-)
+END = """
+assert cupti.violations() == cupti.open_buffers() == cupti.is_subscribed() == 0
+"""
 
 
-def check(script: str, environment: dict[str, str]) -> None:
-    check_script(PREAMBLE + textwrap.dedent(script) + "\nfinish()\n", **environment)
+@pytest.fixture
+def run(libraries: dict[str, str]) -> Run:
+    """Run a script with the fake libraries."""
+    return lambda script: check_script(PREAMBLE + textwrap.dedent(script) + END, **libraries)
 
 
-def test_a_recording_has_kernels_copies_and_their_calls(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_a_recording_has_kernels_copies_and_their_calls(run: Run) -> None:
+    run("""
         @cp.profile_node("inner")
         def inner():
             upload(4096, 20)
@@ -114,14 +103,11 @@ def test_a_recording_has_kernels_copies_and_their_calls(libraries: dict[str, str
         assert idle.device == 0 and idle.stream == 7
         assert json.loads(recording.facts["cupti"]) == {"version": 130000, "lost": None}
         assert recording.dropped == 0
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_its_trace_has_rows_of_streams_and_arrows(libraries: dict[str, str], tmp_path: Path) -> None:
-    check(
-        f"""
+def test_its_trace_has_rows_of_streams_and_arrows(run: Run, tmp_path: Path) -> None:
+    run(f"""
         path = {str(tmp_path / "trace.json")!r}
         with cp.profile(activities=["CUDA"], file=path):
             launch("gemm", 100)
@@ -139,41 +125,35 @@ def test_its_trace_has_rows_of_streams_and_arrows(libraries: dict[str, str], tmp
         assert names["thread_name"] == {{"name": "stream 7"}}
         again = cp.load_trace(path)
         assert [of.kernel for of in again.top_kernels()] == ["gemm"]
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_pauses_and_cycles_hold_cupti_only_while_they_record(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_pauses_and_cycles_hold_cupti_only_while_they_record(run: Run) -> None:
+    run("""
         kept = []
         prof = cp.profile(
             activities=[cp.ProfilerActivity.CUDA], schedule=cp.schedule(wait=1, warmup=1, active=1, repeat=2),
             on_trace_ready=lambda each: kept.append(works(each.recording)))
         with prof:
             for step in range(6):
-                held = fake.fake_cupti_is_subscribed()
+                held = cupti.is_subscribed()
                 assert held == (step % 3 == 2), step
                 launch(f"step {step}", 10)
                 if step == 2:
                     wait()
                     prof.pause()
-                    assert not fake.fake_cupti_is_subscribed()
+                    assert not cupti.is_subscribed()
                     launch("paused", 10)
                     prof.resume()
                     launch("resumed", 10)
                 wait()
                 prof.step()
         assert [[work.name for work in works] for works in kept] == [["step 2", "resumed"], ["step 5"]]
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_all_activities_include_devices(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_all_activities_include_devices(run: Run) -> None:
+    run("""
         assert cp.supported_activities() == {cp.ProfilerActivity.CPU, cp.ProfilerActivity.CUDA}
         with cp.profile() as prof:
             launch("gemm", 10)
@@ -187,15 +167,12 @@ def test_all_activities_include_devices(libraries: dict[str, str]) -> None:
         prof = cp.profile(resource=cp.Resource.NPU)  # devices only: that is something
         with prof:
             pass
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_another_client_is_warned_of_and_the_recording_goes_on(libraries: dict[str, str]) -> None:
-    check(
-        """
-        fake.fake_cupti_hold(1)
+def test_another_client_is_warned_of_and_the_recording_goes_on(run: Run) -> None:
+    run("""
+        cupti.hold(1)
         @cp.profile_node("node")
         def node():
             launch("gemm", 10)
@@ -214,41 +191,35 @@ def test_another_client_is_warned_of_and_the_recording_goes_on(libraries: dict[s
         with cp.profile() as prof:  # all that there is: that is without devices now
             node()
         assert [event.name for event in prof.events()] == ["node"]
-        fake.fake_cupti_hold(0)
+        cupti.hold(0)
         with cp.profile(activities=["CUDA"]) as prof:
             launch("gemm", 10)
             wait()
         assert len(works(prof)) == 1
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_losses_are_in_the_trace(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_losses_are_in_the_trace(run: Run) -> None:
+    run("""
         with cp.profile(activities=["CUDA"]) as prof:
             launch("not over", 3_600_000_000)
-            fake.fake_cupti_drop(ctypes.c_uint64(3))
+            cupti.drop(3)
         assert prof.recording.dropped == 4
         assert json.loads(prof.recording.facts["cupti"])["lost"] == (
             "records that CUPTI had no room for: 3; records without times: 1")
         status = _core.cupti_status()
         assert (status["dropped"], status["untimed"], status["recording"]) == (3, 1, 0)
         assert status["library"] == os.environ["CPROFILING_LIBCUPTI"]
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_a_forked_child_leaves_it_to_its_parent(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_a_forked_child_leaves_it_to_its_parent(run: Run) -> None:
+    run("""
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork in a process with threads
         prof = cp.profile(activities=["CUDA"])
         prof.start()
         launch("gemm", 10)
-        total = fake.fake_cupti_total_calls()
+        total = cupti.total_calls()
         child = os.fork()
         if child == 0:
             launch("in the child", 10)
@@ -256,36 +227,29 @@ def test_a_forked_child_leaves_it_to_its_parent(libraries: dict[str, str]) -> No
             assert _core.cupti_reason() == "off(fork): CUPTI does not survive a fork"
             with cp.profile() as own:
                 pass
-            assert fake.fake_cupti_total_calls() == total
+            assert cupti.total_calls() == total
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         wait()
         prof.stop()
         assert [work.name for work in works(prof.recording)] == ["gemm"]
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_a_recording_that_nobody_stops_gives_cupti_back(libraries: dict[str, str]) -> None:
-    check(
-        """
-        import atexit
+def test_a_recording_that_nobody_stops_gives_cupti_back(run: Run) -> None:
+    run("""
         warnings.simplefilter("ignore")
         cp.profile(activities=["CUDA"]).start()
-        assert not fake.fake_cupti_is_subscribed()
+        assert not cupti.is_subscribed()
         kept = cp.profile(activities=["CUDA"])
         kept.start()
-        assert fake.fake_cupti_is_subscribed()
+        assert cupti.is_subscribed()
         atexit._run_exitfuncs()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_a_torch_that_records_devices_itself_has_them(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_a_torch_that_records_devices_itself_has_them(run: Run) -> None:
+    run("""
         from cprofiling.recording import activities, profile as session
         prof = cp.profile()
         prof._clear()
@@ -294,9 +258,7 @@ def test_a_torch_that_records_devices_itself_has_them(libraries: dict[str, str])
         assert prof._begin_device_activity(uses_torch=False) is not None
         session.torch_reason = lambda activity: "it has none"
         assert prof._begin_device_activity(uses_torch=True) is not None
-        """,
-        libraries,
-    )
+    """)
 
 
 def test_without_cuda_no_library_is_opened() -> None:

@@ -6,6 +6,7 @@ Each test that has CUDA is a process of its own.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,26 +17,16 @@ from fakes import build
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
 TESTS = Path(__file__).parents[1]
+Run = Callable[[str], None]
 
 PREAMBLE = f"""{WATCH_DOG}import asyncio, ctypes, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from cprofiling import _core
-from fakes.cuda_process import fake, use_torch
+from fakes.cuda_process import cupti, fake, use_torch
 
 LAUNCH, COPY, FILL = (211, 307), (41, 277), (51, 216)      # calls of the runtime, which call the driver
 TO_DEVICE, TO_HOST, ON_DEVICE, ON_HOST = 1, 2, 8, 9
-
-cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
-TYPES = dict(q=ctypes.c_int64, Q=ctypes.c_uint64, i=ctypes.c_int, s=ctypes.c_char_p, v=None)
-for name, types in dict(
-    now="q", correlation="q", enter="iiiq", leave="iiiq", kernel="vsQQiiq", copy="viiiQQQq", fill="viQQQq",
-    peer_copy="vQQQq", calls="Qs", total_calls="Q", violations="Q", violation="s", fail="vsiQ", hold="vi",
-    set_version="vQ", open_buffers="q", is_subscribed="i", reset="v", wants_call="iii", drop="vQ",
-).items():
-    function = cupti["fake_cupti_" + name]
-    function.restype, *function.argtypes = [TYPES[letter] for letter in types]
-    setattr(cupti, name, function)
 
 def call(numbers, give=None, *arguments):
     "A call of the runtime, and of the driver in it, in this thread; the device does its work at once, in 1000 ns."
@@ -77,22 +68,25 @@ use_torch()
 """
 
 
-def check(script: str, environment: dict[str, str]) -> None:
-    check_script(PREAMBLE + textwrap.dedent(script), **environment)
+@pytest.fixture
+def run(libraries: dict[str, str]) -> Run:
+    """Run a script with the fake libraries."""
+    return lambda script: check_script(PREAMBLE + textwrap.dedent(script), **libraries)
 
 
-def check_before_cuda(script: str, environment: dict[str, str]) -> None:
+@pytest.fixture
+def run_before_cuda(libraries: dict[str, str]) -> Run:
     """Run a script that loads the driver itself."""
-    later = {**environment, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": environment["CPROFILING_LIBCUDA"]}
-    check_script(PREAMBLE.replace("use_torch()\n", "import time\n") + textwrap.dedent(script), **later)
+    later = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
+    preamble = PREAMBLE.replace("use_torch()\n", "import time\n")
+    return lambda script: check_script(preamble + textwrap.dedent(script), **later)
 
 
 # ---- figures -------------------------------------------------------------------------------------
 
 
-def test_every_figure_is_exact_and_the_innermost_nodes(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_every_figure_is_exact_and_the_innermost_nodes(run: Run) -> None:
+    run("""
         from cprofiling.nodes.resources import NodeLaunches
         cp.set_profiling(True, kernels=True)
 
@@ -131,14 +125,11 @@ def test_every_figure_is_exact_and_the_innermost_nodes(libraries: dict[str, str]
         assert "Launches" in text and "2.0 TiB" in text, text
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_threads_generators_and_coroutines_have_their_own(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_threads_generators_and_coroutines_have_their_own(run: Run) -> None:
+    run("""
         cp.set_profiling(True, kernels=True)
 
         @cp.profile_node("generator")
@@ -180,15 +171,12 @@ def test_threads_generators_and_coroutines_have_their_own(libraries: dict[str, s
         assert known == {name: (count, count) for name, count in expected.items()}, known
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
+def test_calls_that_are_no_samples(run: Run) -> None:
     """Skipped ones give nothing; of one that fails the device has done its work all the same."""
-    check(
-        """
+    run("""
         cp.set_profiling(True, kernels=True, skip_first_n=2, reset=True)
 
         @cp.profile_node
@@ -222,14 +210,11 @@ def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
         assert launches().launches == 1
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_snapshots_carry_launches_and_waits(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_snapshots_carry_launches_and_waits(run: Run) -> None:
+    run("""
         import pickle
         from fakes.cuda_process import Tensor
         profilers = [cp.Profiler(), cp.Profiler()]
@@ -251,17 +236,14 @@ def test_snapshots_carry_launches_and_waits(libraries: dict[str, str]) -> None:
         for profiler in profilers:
             profiler.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
 # ---- who holds CUPTI -----------------------------------------------------------------------------
 
 
-def test_profilers_share_the_subscriber_and_the_last_one_gives_it_back(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_profilers_share_the_subscriber_and_the_last_one_gives_it_back(run: Run) -> None:
+    run("""
         first, second = cp.Profiler(), cp.Profiler()
         nodes = [each.profile_node("node")(kernel) for each in (first, second)]
         first.set_profiling(True, kernels=True)
@@ -288,14 +270,11 @@ def test_profilers_share_the_subscriber_and_the_last_one_gives_it_back(libraries
         del first, nodes
         gc.collect()
         finish()                          # a Profiler that nobody has any more has given it back
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_a_recording_and_a_profiler_hold_it_together(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_a_recording_and_a_profiler_hold_it_together(run: Run) -> None:
+    run("""
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
         node()
@@ -308,14 +287,11 @@ def test_a_recording_and_a_profiler_hold_it_together(libraries: dict[str, str]) 
         assert (launches().launches, launches().kernels) == (3, 3)
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_another_client_is_named_and_nothing_else_is_harmed(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_another_client_is_named_and_nothing_else_is_harmed(run: Run) -> None:
+    run("""
         cupti.hold(1)
         cp.set_profiling(True, kernels=True, counters=("cpu_time",))
         node = cp.profile_node("node")(lambda: (kernel(), "result")[1])
@@ -336,9 +312,7 @@ def test_another_client_is_named_and_nothing_else_is_harmed(libraries: dict[str,
         assert told.startswith("launches: not counted in all calls: CUPTI was not to be had then"), told
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
 WATCH = """
@@ -378,10 +352,9 @@ def test_it_is_given_back_at_the_end(libraries: dict[str, str], tmp_path: Path, 
     assert ("ZeroDivisionError" in done.stderr) == (done.returncode != 0) == (ending == "1 / 0")
 
 
-def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
+def test_the_child_of_a_fork_leaves_it_alone(run: Run) -> None:
     """H5."""
-    check(
-        """
+    run("""
         end_watch_dog()
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
@@ -403,13 +376,11 @@ def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
         assert launches().launches == 2
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_cuda_that_comes_later_is_found(libraries: dict[str, str]) -> None:
-    script = """
+def test_cuda_that_comes_later_is_found(run_before_cuda: Run) -> None:
+    run_before_cuda("""
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
         node()
@@ -419,12 +390,11 @@ def test_cuda_that_comes_later_is_found(libraries: dict[str, str]) -> None:
             node()
             time.sleep(0.01)
         assert launches().launches > 0
-        """
-    check_before_cuda(script, libraries)
+    """)
 
 
-def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
-    script = """
+def test_the_child_of_a_fork_may_be_the_first_with_cuda(run_before_cuda: Run) -> None:
+    run_before_cuda("""
         end_watch_dog()
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
@@ -442,17 +412,15 @@ def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str
             os._exit(0 if launches().launches == 1 and not cupti.is_subscribed() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert launches() is None
-        """
-    check_before_cuda(script, libraries)
+    """)
 
 
 # ---- what may go wrong ---------------------------------------------------------------------------
 
 
-def test_every_call_of_cupti_may_fail(libraries: dict[str, str]) -> None:
+def test_every_call_of_cupti_may_fail(run: Run) -> None:
     """H1: no exception, CPU figures as ever, the reason in the summary; and the next time it works again."""
-    check(
-        """
+    run("""
         node = cp.profile_node("node")(lambda: (kernel(), "result")[1])
         for function in (
             "cuptiGetVersion", "cuptiGetTimestamp", "cuptiSubscribe", "cuptiEnableCallback",
@@ -475,14 +443,11 @@ def test_every_call_of_cupti_may_fail(libraries: dict[str, str]) -> None:
                 cp.set_profiling(False)
                 assert not cupti.is_subscribed(), function
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_giving_it_back_may_fail(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_giving_it_back_may_fail(run: Run) -> None:
+    run("""
         node = cp.profile_node("node")(kernel)
         for function in ("cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiUnsubscribe"):
             for code in (1, 15, 999):
@@ -497,14 +462,11 @@ def test_giving_it_back_may_fail(libraries: dict[str, str]) -> None:
                 use_torch()
                 cupti.reset()
         finish()
-        """,
-        libraries,
-    )
+    """)
 
 
-def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> None:
-    check(
-        """
+def test_an_old_cupti_and_lost_records_are_said(run: Run) -> None:
+    run("""
         node = cp.profile_node("node")(kernel)
         cupti.set_version(12)
         cp.set_profiling(True, kernels=True)
@@ -520,6 +482,4 @@ def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> No
         assert "launches: records that CUPTI had no room for: 3" in cp.get_profiling_summary().reasons
         cp.set_profiling(False)
         finish()
-        """,
-        libraries,
-    )
+    """)

@@ -1,6 +1,7 @@
-"""For scripts in a process of their own: the controls of the fake driver, and a torch that works on its devices.
+"""For scripts in a process of their own: the controls of the fake driver and CUPTI, and a torch on its devices.
 
-The driver is the library that FAKE_LIBCUDA or CPROFILING_LIBCUDA names; it is loaded at the first use.
+The driver is the library that FAKE_LIBCUDA or CPROFILING_LIBCUDA names, CUPTI that of CPROFILING_LIBCUPTI. They are
+loaded at the first use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import cprofiling as cp
 
 MS = 1_000_000
 
-_TYPES = {
+# The letters of a control's result and arguments; of others, all are int.
+_DRIVER_TYPES = {
     "now": "q",
     "advance": "vq",
     "launch": "vQq",
@@ -35,6 +37,12 @@ _TYPES = {
     "set_memory": "viqq",
     "profiler_log": "iQ",
 }
+_CUPTI_TYPES = {
+    "now": "q", "stamp": "Qq", "correlation": "q", "enter": "iiiq", "leave": "iiiq", "kernel": "vsQQiiq",
+    "copy": "viiiQQQq", "fill": "viQQQq", "peer_copy": "vQQQq", "calls": "Qs", "total_calls": "Q", "violations": "Q",
+    "violation": "s", "fail": "vsiQ", "hold": "vi", "set_version": "vQ", "open_buffers": "q", "reset": "v",
+    "wants_call": "iii", "drop": "vQ", "launch": "qsq", "upload": "qQq",
+}  # fmt: skip
 _KINDS: dict[str, Any] = {
     "q": ctypes.c_int64,
     "Q": ctypes.c_uint64,
@@ -44,18 +52,23 @@ _KINDS: dict[str, Any] = {
 }
 
 
-class FakeDriver:
-    """The functions of tests/fakes/fake_cuda.h, without their prefix."""
+class FakeLibrary:
+    """The controls of a fake library, without their prefix."""
+
+    def __init__(self, prefix: str, types: dict[str, str], *variables: str) -> None:
+        self._prefix, self._types, self._variables = prefix, types, variables
 
     def __getattr__(self, name: str) -> Any:
-        library = ctypes.CDLL(os.environ.get("FAKE_LIBCUDA") or os.environ["CPROFILING_LIBCUDA"])
-        function = library[f"fake_{name}"]
-        result, *arguments = [_KINDS[letter] for letter in _TYPES.get(name, "iiii")]
-        function.restype = result
-        if name in _TYPES:
-            function.argtypes = arguments
+        path = next(os.environ[variable] for variable in self._variables if os.environ.get(variable))
+        function = ctypes.CDLL(path)[f"{self._prefix}{name}"]
+        if name in self._types:
+            function.restype, *function.argtypes = [_KINDS[letter] for letter in self._types[name]]
         setattr(self, name, function)
         return function
+
+
+class FakeDriver(FakeLibrary):
+    """That of tests/fakes/fake_cuda.h."""
 
     def names_called(self) -> list[str]:
         """The calls since the reset, in order."""
@@ -66,7 +79,8 @@ class FakeDriver:
         return [self.violation(index) for index in range(self.violations())]
 
 
-fake = FakeDriver()
+fake = FakeDriver("fake_", _DRIVER_TYPES, "FAKE_LIBCUDA", "CPROFILING_LIBCUDA")
+cupti = FakeLibrary("fake_cupti_", _CUPTI_TYPES, "CPROFILING_LIBCUPTI")
 
 
 class Tensor:
