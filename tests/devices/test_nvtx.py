@@ -6,6 +6,7 @@ Each test is a process of its own. What the environment may say of a window is i
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from nvtx_headers import nvtx_include
 pytestmark = [pytest.mark.native, pytest.mark.forks]
 
 TESTS = Path(__file__).parents[1]
+Run = Callable[[str], None]
 needs_headers = pytest.mark.skipif(_core.nvtx_status()[1] is not None, reason="built without NVTX's headers")
 
 PREAMBLE = f"""{WATCH_DOG}import asyncio, contextlib, ctypes, gc, os, sys, threading
@@ -69,13 +71,18 @@ def check(script: str, told: str = "", **environment: str) -> None:
     check_script(PREAMBLE + textwrap.dedent(script), told=told, **environment)
 
 
+@pytest.fixture
+def run(tool: str) -> Run:
+    """Run a script with a tool that listens."""
+    return lambda script: check(script, NVTX_INJECTION64_PATH=tool)
+
+
 # ---- ranges --------------------------------------------------------------------------------------
 
 
 @needs_headers
-def test_nodes_are_ranges(tool: str) -> None:
-    check(
-        """
+def test_nodes_are_ranges(run: Run) -> None:
+    run("""
         cp.set_profiling(True, nvtx=True)
         inner = cp.profile_node("inner")(lambda: None)
         outer = cp.profile_node("outer")(lambda: inner())
@@ -102,15 +109,12 @@ def test_nodes_are_ranges(tool: str) -> None:
         outer()
         assert tool.news() == []
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
-def test_every_resumption_is_a_range(tool: str) -> None:
-    check(
-        """
+def test_every_resumption_is_a_range(run: Run) -> None:
+    run("""
         cp.set_profiling(True, nvtx=True)
 
         @cp.profile_node("c")
@@ -151,15 +155,12 @@ def test_every_resumption_is_a_range(tool: str) -> None:
         assert pushes == [f"push g {at}" for at in range(len(pushes))] and len(pushes) >= 3, said
         assert said[1::2] == pushes and set(said[2::2]) == {"pop g"}
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
-def test_ranges_are_balanced_in_every_thread(tool: str) -> None:
-    check(
-        """
+def test_ranges_are_balanced_in_every_thread(run: Run) -> None:
+    run("""
         cp.set_profiling(True, nvtx=True)
         ready = threading.Barrier(8)
 
@@ -202,15 +203,12 @@ def test_ranges_are_balanced_in_every_thread(tool: str) -> None:
         assert len(open_in) == 8 and not any(open_in.values())
         assert sorted(payloads) == list(range(8 * 20 * 4)), "each call has its own number"
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
-def test_whatever_leaves_a_node_ends_its_range(tool: str) -> None:
-    check(
-        """
+def test_whatever_leaves_a_node_ends_its_range(run: Run) -> None:
+    run("""
         cp.set_profiling(True, nvtx=True)
 
         @cp.profile_node("node")
@@ -244,15 +242,12 @@ def test_whatever_leaves_a_node_ends_its_range(tool: str) -> None:
         assert sum(each.startswith("push") for each in said) == sum(each.startswith("pop") for each in said) == 8
         assert said[-4:] == ["push block 0", "push node 4", "pop node", "pop block"], said
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
-def test_each_key_of_each_profiler_is_registered_once(tool: str) -> None:
-    check(
-        """
+def test_each_key_of_each_profiler_is_registered_once(run: Run) -> None:
+    run("""
         names = ["with blank", "", "line\\nbreak", "節点", "\\ud800", "a:b:1"]
         first, second = cp.Profiler(), cp.Profiler()
         for profiler in (first, second):
@@ -270,15 +265,12 @@ def test_each_key_of_each_profiler_is_registered_once(tool: str) -> None:
         first.profile_node("a:b:1", stage="val")(len)("")
         assert [each for each in tool.news() if each.startswith("name")] == []
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
-def test_what_is_switched_inside_a_node_counts_from_the_next_call(tool: str) -> None:
-    check(
-        """
+def test_what_is_switched_inside_a_node_counts_from_the_next_call(run: Run) -> None:
+    run("""
         node = cp.profile_node("node")(lambda call: call())
         node(lambda: cp.set_profiling(True, nvtx=True))
         assert tool.news() == []
@@ -291,9 +283,7 @@ def test_what_is_switched_inside_a_node_counts_from_the_next_call(tool: str) -> 
         node(tuple)
         assert tool.news() == ["push node 1", "pop node"]
         tool.finish()
-        """,
-        NVTX_INJECTION64_PATH=tool,
-    )
+    """)
 
 
 @needs_headers
