@@ -56,6 +56,7 @@ for value in range(5):
     work(value)
 with cp.profile_node("declared"):
     pass
+multiprocessing.spawn.get_preparation_data("child")  # as for a process that is spawned, which is not served
 print(sys.argv, __name__, flush=True)
 sys.stdin.read()
 sys.exit(7)

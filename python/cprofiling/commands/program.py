@@ -11,7 +11,7 @@ import sys
 import weakref
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cprofiling import _core
 from cprofiling._internal.messages import say
@@ -98,7 +98,18 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
     return Launch()
 
 
-class RunRecording(Automatic):
+class Recorder(Protocol):
+    """Watcher of a program, with patterns of functions that are nodes."""
+
+    patterns: Patterns
+    module: str | None = None  # that is the program
+    folder: str | None = None  # or archive, whose __main__ it is
+
+    def begin(self) -> None:
+        """Begin, as the program is about to."""
+
+
+class RunRecording(Automatic, Recorder):
     """Recording of the command ``run``, with messages."""
 
     def __init__(self, path: str, patterns: Iterable[str], *, is_first: bool, speaks: bool = True) -> None:
@@ -109,8 +120,6 @@ class RunRecording(Automatic):
         """
         super().__init__(path, is_first=is_first)
         self.patterns = Patterns(patterns, default=(f"{MAIN}:*",))
-        self.module: str | None = None  # that is the program
-        self.folder: str | None = None  # or archive, whose __main__ it is
         self._speaker = os.getpid() if speaks else 0
 
     def begin(self) -> None:
@@ -173,7 +182,7 @@ class Program:
     Folders and archives have a ``__main__``.
     """
 
-    def __init__(self, arguments: Sequence[str], recording: RunRecording) -> None:
+    def __init__(self, arguments: Sequence[str], recording: Recorder) -> None:
         self._recording = recording
         self._hook = sys.excepthook
         self.launcher = functools.partial(_core.run_program, self.prepare, self.finish)  # lives while it runs
@@ -191,20 +200,10 @@ class Program:
         self._arguments = [first, *rest]
         folder = None if os.path.isabs(first) else _working_folder()
         self._path = first if folder is None else f"{folder}/{first}"
-        if self._module is None:
-            self._check_script()
-        recording.module = self._module
-
-    def _check_script(self) -> None:
-        try:
-            os.stat(self._path)
-            reason = None if os.access(self._path, os.R_OK) else os.strerror(errno.EACCES)
-        except OSError as error:
-            reason = error.strerror
-        except ValueError:
-            reason = "it has a NUL"
+        reason = None if self._module is not None else _why_not_readable(self._path)
         if reason is not None:
-            raise CannotRunError(f"cannot open {shown_path(self._arguments[0])}: {reason}", 2)
+            raise CannotRunError(f"cannot open {shown_path(first)}: {reason}", 2)
+        recording.module = self._module
 
     def prepare(self) -> Runnable:
         """Set up Python's state for the program, and return its code or path."""
@@ -227,9 +226,7 @@ class Program:
         own = 2 if _began_as_module() and interpreter[-1] == _PACKAGE else 1
         sys.orig_argv = [*interpreter[:-own], *self._given]
         sys.argv = self._arguments
-        finder = NodeFinder(self._recording.patterns, self._module)
-        finder.install()
-        finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=self._recording))
+        _make_nodes(self._recording, self._module)
         try:
             self._recording.begin()
         except Exception as error:  # noqa: BLE001 the program goes on as without us
@@ -275,6 +272,16 @@ class Program:
             sys.exit(0)
 
 
+def _why_not_readable(path: str) -> str | None:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.strerror
+    except ValueError:
+        return "it has a NUL"
+    return None if os.access(path, os.R_OK) else os.strerror(errno.EACCES)
+
+
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
@@ -307,6 +314,14 @@ def _begin_path(folder: str | None, *, always: bool = False) -> None:
         if os.path.realpath(spec.origin) != os.path.realpath(known.origin):
             for forgotten in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
                 del sys.modules[forgotten]
+
+
+def _make_nodes(recording: Recorder, module: str | None) -> None:
+    """Make nodes in the modules that are imported from now on, and record spawned processes."""
+    finder = NodeFinder(recording.patterns, module)
+    finder.install()
+    if isinstance(recording, RunRecording):
+        finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=recording))
 
 
 def _record_spawned(spawn: ModuleType, recording: RunRecording) -> None:
@@ -343,9 +358,7 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
     module or script: its future main module.
     """
     recording = RunRecording(path, patterns, is_first=False, speaks=False)
-    finder = NodeFinder(recording.patterns, module)
-    finder.install()
-    finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=recording))
+    _make_nodes(recording, module)
     if script is not None:
         import runpy  # which gives the script another name than the finder looks for
 

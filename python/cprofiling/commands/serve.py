@@ -21,7 +21,6 @@ from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.patterns import Patterns
 
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import Any
 
 DEFAULT = "default"
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> NoReturn:
     import_grpc()
     wanted = token(options)
     try:
-        served = ServedProgram(options.program, Patterns(options.node))
+        served = program.Program(options.program, _NotRecorded(Patterns(options.node)))
         lines = serve(options, wanted)
     except program.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
@@ -176,12 +175,11 @@ class PlacedPipeline:
         return found
 
 
-class _NotRecorded:
+class _NotRecorded(program.Recorder):
     """Stand-in for a recording, with nodes and unmatched patterns only."""
 
     def __init__(self, patterns: Patterns) -> None:
         self.patterns = patterns
-        self.module: str | None = None
 
     def begin(self) -> None:
         """Report at the end of this process, but not of its children."""
@@ -190,20 +188,3 @@ class _NotRecorded:
     def _conclude(self, speaker: int) -> None:
         if os.getpid() == speaker:
             program.say_unmatched(self.patterns)
-
-
-class ServedProgram(program.Program):
-    """Served program.
-
-    Processes that it spawns are not served.
-    """
-
-    def __init__(self, arguments: list[str], patterns: Patterns) -> None:
-        """Note program, arguments and nodes.
-
-        Raises CannotRunError if there is no such program.
-        """
-        super().__init__(arguments, _NotRecorded(patterns))  # type: ignore[arg-type]  # it is asked for no more
-
-    def _watch_spawning(self, spawn: ModuleType) -> None:
-        """Leave them as they are."""
