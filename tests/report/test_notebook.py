@@ -57,21 +57,14 @@ def test_every_figure_stands_in_its_column() -> None:
     assert all(cell.attributes.get("title") for cell in fragment.rows[0])
 
 
-@pytest.mark.parametrize(
-    ("label", "name"),
-    [
-        ("Errors", "error_count"),
-        ("Cancelled", "cancelled_count"),
-        ("Skipped", "skipped_count"),
-        ("Dropped", "dropped_count"),
-    ],
-)
-def test_a_column_of_events_is_there_when_there_was_one(label: str, name: str) -> None:
+def test_a_column_of_events_is_there_when_there_was_one() -> None:
     assert parsed(summary_html([node(), node()])).head == COLUMNS
-    events: dict[str, Any] = {name: 2}
-    fragment = parsed(summary_html([node(), node(**events)]))
-    assert fragment.head == [*COLUMNS, label]
-    assert fragment.column(label) == ["0", "2"]
+    for label in ("Error", "Cancelled", "Skipped", "Dropped"):
+        events: dict[str, Any] = {f"{label.lower()}_count": 2}
+        fragment = parsed(summary_html([node(), node(**events)]))
+        heading = "Errors" if label == "Error" else label
+        assert fragment.head == [*COLUMNS, heading]
+        assert fragment.column(heading) == ["0", "2"]
 
 
 def test_rows_are_sorted_by_total_and_keys_with_errors_only_are_there() -> None:
@@ -81,17 +74,9 @@ def test_rows_are_sorted_by_total_and_keys_with_errors_only_are_there() -> None:
     assert fragment.column("Errors") == ["0", "0", "0", "2"]
 
 
-@pytest.mark.parametrize(
-    ("total_frames", "skip_first_n", "caption"),
-    [
-        (None, 0, "Profiling Summary"),
-        (350, 3, "Profiling Summary (350 frames, skip_first_n=3)"),
-        (None, 3, "Profiling Summary (skip_first_n=3)"),
-    ],
-)
-def test_the_caption_is_the_title_of_the_text_table(total_frames: int | None, skip_first_n: int, caption: str) -> None:
-    html = summary_html([node()], total_frames=total_frames, skip_first_n=skip_first_n)
-    assert parsed(html).texts["caption"] == caption
+def test_the_caption_is_the_title_of_the_text_table() -> None:
+    html = summary_html([node()], total_frames=350, skip_first_n=3)
+    assert parsed(html).texts["caption"] == "Profiling Summary (350 frames, skip_first_n=3)"
 
 
 def test_objects_with_the_first_ten_fields_are_rows() -> None:
@@ -109,29 +94,13 @@ def test_objects_with_the_first_ten_fields_are_rows() -> None:
 @pytest.mark.parametrize(
     ("time_ms", "shown"),
     [
-        (0.0, "0.00 ns"),
-        (1e-6, "1.00 ns"),
-        (9.999e-6, "10.00 ns"),
-        (99.99e-6, "99.99 ns"),
-        (99.996e-6, "100.0 ns"),
-        (999.9e-6, "999.9 ns"),
-        (999.96e-6, "1.00 µs"),
-        (1e-3, "1.00 µs"),
-        (12.345e-3, "12.35 µs"),
-        (123.45678e-3, "123.5 µs"),
-        (999.94e-3, "999.9 µs"),
-        (999.96e-3, "1.00 ms"),
-        (1, "1.00 ms"),
-        (16.666, "16.67 ms"),
-        (999.94, "999.9 ms"),
-        (999.96, "1.00 s"),
-        (1e3, "1.00 s"),
-        (60_000.0, "60.00 s"),
-        (999_940.0, "999.9 s"),
-        (1e6, "1000.0 s"),
+        (0.0, "0.00 ns"), (1e-6, "1.00 ns"), (9.999e-6, "10.00 ns"), (99.99e-6, "99.99 ns"), (99.996e-6, "100.0 ns"),
+        (999.9e-6, "999.9 ns"), (999.96e-6, "1.00 µs"), (1e-3, "1.00 µs"), (12.345e-3, "12.35 µs"),
+        (123.45678e-3, "123.5 µs"), (999.94e-3, "999.9 µs"), (999.96e-3, "1.00 ms"), (1, "1.00 ms"),
+        (16.666, "16.67 ms"), (999.94, "999.9 ms"), (999.96, "1.00 s"), (60_000.0, "60.00 s"), (1e6, "1000.0 s"),
         (1e12, "1000000000.0 s"),
     ],
-)
+)  # fmt: skip
 def test_the_unit_fits_the_time(time_ms: float, shown: str) -> None:
     assert format_time(time_ms) == shown
 
@@ -219,46 +188,50 @@ def test_frames_are_those_of_the_text_table() -> None:
     assert per_frame(summary_html(stats[:3], total_frames=200)) == ["(train): 5.00 ms (200.0 FPS), frames: 200 (given)"]
 
 
-def test_skipped_calls_do_not_hide_the_node_around_all_others() -> None:
-    for inside in (
-        node("tile", count=57, mean_ms=1.0, skipped_count=3),
-        node("rare", count=2, mean_ms=7.8, skipped_count=3),
-    ):
-        own_ms = 70 - 7 * inside.mean_ms * (inside.count + 3) / 10
-        frame = node("frame", count=7, mean_ms=10.0, self_ms=own_ms, skipped_count=3)
-        assert per_frame(summary_html([frame, inside])) == [
-            "(train): 10.00 ms (100.0 FPS), frames: 10 (calls of frame, in which all others ran)"
-        ]
+FRAME = node("frame", count=100, mean_ms=10.0, self_ms=100.0)
+WALK = node("walk", count=1000, mean_ms=5.0, self_ms=900.0)  # calls itself
+IN_FRAME = "(train): 10.00 ms (100.0 FPS), frames: 100 (calls of frame, in which all others ran)"
 
 
-def test_a_node_that_takes_nearly_all_the_time_is_not_the_frame_if_none_is_inside() -> None:
-    stats = [node("rare", count=10, mean_ms=100.0), node("always", count=100, mean_ms=0.01)]
-    assert per_frame(summary_html(stats))[0].startswith("(train): not known")
+@pytest.mark.parametrize(
+    ("stats", "line"),
+    [
+        (
+            [
+                node("frame", count=7, mean_ms=10.0, self_ms=28.0, skipped_count=3),
+                node("tile", count=57, mean_ms=1.0, skipped_count=3),
+            ],
+            "(train): 10.00 ms (100.0 FPS), frames: 10 (calls of frame, in which all others ran)",
+        ),
+        (
+            [
+                node("frame", count=7, mean_ms=10.0, self_ms=42.7, skipped_count=3),
+                node("rare", count=2, mean_ms=7.8, skipped_count=3),
+            ],
+            "(train): 10.00 ms (100.0 FPS), frames: 10 (calls of frame, in which all others ran)",
+        ),
+        ([node("rare", count=10, mean_ms=100.0), node("always", count=100, mean_ms=0.01)], "(train): not known"),
+        ([WALK], "(train): 900.0 µs (1111.1 FPS), frames: 1000 (calls of walk)"),
+        ([WALK, FRAME], IN_FRAME),
+        ([WALK, node("leaf", count=10, mean_ms=10.0)], "(train): not known"),
+        (
+            [
+                node("tile", count=300, mean_ms=2.0, self_ms=1.0),
+                node("frame", count=100, mean_ms=6.0, self_ms=0.0),
+                node("leaf", count=300, mean_ms=599.0 / 300),
+            ],
+            "(train): 6.00 ms (166.7 FPS), frames: 100 (calls of frame, in which all others ran)",
+        ),
+    ],
+)
+def test_frames_are_the_calls_of_the_node_around_all_others(stats: list[NodeProfilingStats], line: str) -> None:
+    (found,) = per_frame(summary_html(stats))
+    assert found.startswith(line)
 
 
-def test_a_recursive_node_is_a_frame_without_others_only() -> None:
-    walk = node("walk", count=1000, mean_ms=5.0, self_ms=900.0)
-    assert per_frame(summary_html([walk])) == ["(train): 900.0 µs (1111.1 FPS), frames: 1000 (calls of walk)"]
-    assert per_frame(summary_html([walk, node("frame", count=100, mean_ms=10.0, self_ms=100.0)])) == [
-        "(train): 10.00 ms (100.0 FPS), frames: 100 (calls of frame, in which all others ran)"
-    ]
-    assert per_frame(summary_html([walk, node("leaf", count=10, mean_ms=10.0)]))[0].startswith("(train): not known")
-
-
-def test_the_outermost_of_several_nodes_around_all_others_is_the_frame() -> None:
-    stats = [node("tile", count=300, mean_ms=2.0, self_ms=1.0), node("frame", count=100, mean_ms=6.0, self_ms=0.0)]
-    stats.append(node("leaf", count=300, mean_ms=599.0 / 300))
-    assert per_frame(summary_html(stats)) == [
-        "(train): 6.00 ms (166.7 FPS), frames: 100 (calls of frame, in which all others ran)"
-    ]
-
-
-@pytest.mark.parametrize("total_frames", [None, 0, 5])
-def test_without_samples_there_is_no_time_per_frame(total_frames: int | None) -> None:
-    assert per_frame(summary_html([node(count=0, skipped_count=1)], total_frames=total_frames)) == []
-
-
-def test_no_frames_are_as_good_as_unknown() -> None:
+def test_without_samples_there_is_no_time_per_frame() -> None:
+    for total_frames in (None, 0, 5):
+        assert per_frame(summary_html([node(count=0, skipped_count=1)], total_frames=total_frames)) == []
     html = summary_html([node(count=2, mean_ms=0.0)], total_frames=0)
     assert per_frame(html) == ["(train): 0.00 ns (0.0 FPS), frames: 2 (calls of n)"]
 
@@ -275,13 +248,7 @@ def test_what_one_must_know_stands_below_the_table() -> None:
         "no CUDA",
         "<b>",
     ]
-
-
-def test_a_cost_of_zero_is_known() -> None:
     assert parsed(summary_html([node()], cost_ns=0.0)).items[1].endswith(" not subtracted: 0.00 ns")
-
-
-def test_what_is_nothing_is_not_mentioned() -> None:
     assert len(parsed(summary_html([node()])).items) == 1
 
 
@@ -330,15 +297,6 @@ def test_the_arguments_are_checked_as_for_the_text_table() -> None:
         summary_html([node(stage=3)])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^reasons must be a str, got 3 \(int\)$"):
         summary_html([node()], reasons=[3])  # type: ignore[list-item]
-
-
-def test_integers_of_other_kinds_count_frames() -> None:
-    class Frames:
-        def __index__(self) -> int:
-            return 4
-
-    html = summary_html([node(count=2)], total_frames=Frames())  # type: ignore[arg-type]
-    assert per_frame(html) == ["(train): 500.0 µs (2000.0 FPS), frames: 4 (given)"]
 
 
 def test_500_hostile_names_show_as_themselves() -> None:
