@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,52 +109,6 @@ def test_without_argcomplete_nothing_is_proposed_and_nothing_is_run(folder: Path
     shadow.mkdir()
     (shadow / "argcomplete.py").write_text("raise ModuleNotFoundError('as if it were not installed')")
     assert completed("cprofiling r", folder, path=f"{shadow}{os.pathsep}{FOLDER}") == ([], 1)
-
-
-def completed_here(line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], object]:
-    """What a shell would be told by this process, and the status that it would exit with."""
-    from argcomplete.finders import CompletionFinder
-
-    for name, value in {
-        "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    # It would take descriptors 8 and 9, which may be anybody's here.
-    told = io.StringIO()
-    monkeypatch.setattr(CompletionFinder, "_init_debug_stream", lambda _self: None)
-    monkeypatch.setattr("argcomplete.autocomplete", partial(CompletionFinder(), output_stream=told))
-    with pytest.raises(SystemExit) as exit_:
-        main.main()
-    return {word.rstrip() for word in told.getvalue().split("\n") if word}, exit_.value.code
-
-
-@pytest.mark.usefixtures("argcomplete")
-def test_arguments_are_completed_by_any_process_that_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    whole = {"schema_version": 1, "request_id": "", "timestamp": "2026-11-22T05:12:13+00:00", "stages": {}}
-    (folder / "io.json").write_text(json.dumps(whole))
-    for line, words in (
-        ("cprofiling run -m json.tool trai", {"train.py"}),
-        ("cprofiling ncu -- python trai", {"train.py"}),
-        ("cprofiling harness --output-dir tra", {"traces/"}),
-        ("cprofiling harness --stage de", set()),
-        ("cprofiling harness --signature io.json --stage de", set()),
-        ("cprofiling harness --signature missing.json --stage de", set()),
-    ):
-        assert completed_here(line, monkeypatch) == (words, 0)
-    monkeypatch.setitem(sys.modules, "argcomplete", None)
-    assert main.main() == 1
-
-
-def test_nothing_of_it_is_loaded_by_commands(tmp_path: Path) -> None:
-    code = "import sys; from cprofiling.commands import main as cli; cli.main(['doctor']); print(*sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert "cprofiling.commands.doctor" in loaded
-    assert {"argcomplete", "cprofiling.commands.completion"} & loaded == set()
 
 
 def test_arguments_given_in_a_program_are_no_completion(monkeypatch: pytest.MonkeyPatch) -> None:

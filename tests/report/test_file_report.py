@@ -143,18 +143,6 @@ def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
 
 
-def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    for name in NAMES:
-        profiler.record(name, name, 1.0)
-    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
-    for kind in ("text", "md", "csv", "json"):
-        assert report(capsys, tmp_path / "h.bin", "-r", kind).count("\n") >= 500
-        report(capsys, tmp_path / "h.bin", "-r", kind, "-o", tmp_path / "out")
-        (tmp_path / "out").read_bytes().decode("utf-8")
-
-
 @pytest.mark.slow
 def test_a_terminal_gets_no_control_characters_of_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -176,14 +176,3 @@ def test_small_and_deep_places_are_one() -> None:
     deep = icicle(made([host(f"r{at}", at, 1000 - at) for at in range(150)]))
     assert len(deep) == 100
     assert sum(place.self_ms for place in deep) == pytest.approx(1.0)
-
-
-def test_the_document_of_a_recording_has_both() -> None:
-    from cprofiling.views import View
-
-    with profile() as prof:
-        outer()
-    document = View(prof).document
-    assert document.timeline == timeline(prof._finished())
-    assert document.icicle == icicle(prof._finished())
-    assert document.icicle[0].name == "outer"
