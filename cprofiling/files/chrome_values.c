@@ -153,6 +153,12 @@ int64_t cprof_chrome_values_integer(const cprof_json_value *value, int64_t least
     return cprof_chrome_values_is_integer(value, &integer) && integer >= least && integer <= most ? integer : none;
 }
 
+/* An integer of 64 bits. */
+static int64_t integer_of(const cprof_json_value *value, int64_t none)
+{
+    return cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, none);
+}
+
 cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, bool *is_known)
 {
     bool ignored;
@@ -161,40 +167,23 @@ cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, 
     return !*is_known || cprof_json_read_decimal(value->text, NS_POWER, ns, &ignored) ? CPROF_OK : CPROF_OUT_OF_RANGE;
 }
 
-static bool parse_hex(const char *digits, uint64_t *bits)
+/* Reads `count` words of 16 hexadecimal digits in lower case, the most significant first; anything else changes nothing. */
+static void read_hex(const cprof_json_value *value, size_t count, uint64_t *words)
 {
     enum { DIGITS = 16 };
-    *bits = 0;
-    for (int i = 0; i < DIGITS; i++) {
-        char c = digits[i];
-        bool is_letter = c >= 'a' && c <= 'f';
-        if (!is_letter && (c < '0' || c > '9')) {
-            return false;
-        }
-        *bits = *bits << 4 | (uint64_t)(is_letter ? c - 'a' + 10 : c - '0');
-    }
-    return true;
-}
-
-/* The 64 bits that 16 hexadecimal digits in lower case are, or 128 bits, where there is a place for their upper half; of
- * anything else, nothing is changed. */
-static void read_hex(const cprof_json_value *value, uint64_t *high, uint64_t *low)
-{
-    enum { DIGITS = 16 };
-    uint64_t upper = 0;
-    uint64_t lower;
-    size_t length = high != NULL ? 2 * DIGITS : DIGITS;
-    if (value == NULL || value->kind != CPROF_JSON_STRING || value->text.length != length ||
-        !parse_hex(value->text.bytes + length - DIGITS, &lower)) {
+    uint64_t found[2] = {0, 0};
+    if (value == NULL || value->kind != CPROF_JSON_STRING || value->text.length != count * DIGITS) {
         return;
     }
-    if (high != NULL) {
-        if (!parse_hex(value->text.bytes, &upper)) {
+    for (size_t i = 0; i < value->text.length; i++) {
+        char c = value->text.bytes[i];
+        bool is_letter = c >= 'a' && c <= 'f';
+        if (!is_letter && !cprof_json_read_is_digit(c)) {
             return;
         }
-        *high = upper;
+        found[i / DIGITS] = found[i / DIGITS] << 4 | (uint64_t)(is_letter ? c - 'a' + 10 : c - '0');
     }
-    *low = lower;
+    memcpy(words, found, count * sizeof *words);
 }
 
 /* Whether a text is a number of 64 bits without sign or point. */
@@ -424,40 +413,15 @@ static cprof_status name_thread(cprof_chrome_tracks *tracks, const cprof_chrome_
     return status == CPROF_OK ? intern_text(tracks->values, name, &tracks->values->table->tracks[track].thread_name) : status;
 }
 
-/* What is said of a process is said of any of its tracks, if there is one; what comes later shares it. */
-static cprof_status find_described(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, int what, uint32_t *track)
-{
-    bool of_process = what == PROCESS_NAME || what == PROCESS_LABELS || what == PROCESS_SORT;
-    if (of_process && cprof_table_find_process(tracks->values->table, thread->pid, thread->pid_text, track)) {
-        return CPROF_OK;
-    }
-    return find_track(tracks, thread, track);
-}
-
-static cprof_status set_metadata(cprof_chrome_values *values, int what, const cprof_json_value *value, cprof_track *track)
-{
-    cprof_track *process = &values->table->tracks[track->process];
-    switch (what) {
-    case PROCESS_NAME:
-        return text_of_value(values, value, &process->process_name);
-    case PROCESS_LABELS:
-        return text_of_value(values, value, &process->process_labels);
-    default:
-        break;
-    }
-    int64_t *sort = what == PROCESS_SORT ? &process->process_sort : &track->thread_sort;
-    *sort = cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, CPROF_TABLE_UNKNOWN);
-    return CPROF_OK;
-}
-
 cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known)
 {
+    cprof_chrome_values *values = tracks->values;
     cprof_name name;
     cprof_chrome_thread thread;
     uint32_t track;
     int what = 0;
     *is_known = false;
-    cprof_status status = string_of_value(tracks->values, VALUE(NAME), &name);
+    cprof_status status = string_of_value(values, VALUE(NAME), &name);
     while (status == CPROF_OK && what < METADATA && !cprof_name_is(name, metadata[what].name)) {
         what++;
     }
@@ -466,17 +430,26 @@ cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cpr
         return status;
     }
     *is_known = true;
-    status = thread_of(tracks->values, event, &thread);
+    status = thread_of(values, event, &thread);
     if (status == CPROF_OK && what == THREAD_NAME) {
         return name_thread(tracks, &thread, value);
     }
-    if (status == CPROF_OK) {
-        status = find_described(tracks, &thread, what, &track);
+    /* Any track of a process may hold its description. */
+    bool of_process = what != THREAD_SORT;
+    if (status == CPROF_OK && !(of_process && cprof_table_find_process(values->table, thread.pid, thread.pid_text, &track))) {
+        status = find_track(tracks, &thread, &track);
     }
-    return status == CPROF_OK ? set_metadata(tracks->values, what, value, &tracks->values->table->tracks[track]) : status;
+    if (status != CPROF_OK) {
+        return status;
+    }
+    cprof_track *described = &values->table->tracks[track];
+    described = of_process ? &values->table->tracks[described->process] : described;
+    if (what == PROCESS_NAME || what == PROCESS_LABELS) {
+        return text_of_value(values, value, what == PROCESS_NAME ? &described->process_name : &described->process_labels);
+    }
+    *(of_process ? &described->process_sort : &described->thread_sort) = integer_of(value, CPROF_TABLE_UNKNOWN);
+    return CPROF_OK;
 }
-
-#define VALUE(field) cprof_chrome_event_value(event, CPROF_CHROME_##field)
 
 cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
                                            bool *is_known)
@@ -573,11 +546,6 @@ cprof_kind cprof_chrome_values_row_kind(const cprof_table *table, const cprof_ch
     return may_be_step && is_step(cprof_table_string(table, row->name)) ? CPROF_KIND_STEP : CPROF_KIND_HOST;
 }
 
-static int64_t integer_of(const cprof_json_value *value, int64_t none)
-{
-    return cprof_chrome_values_integer(value, INT64_MIN, INT64_MAX, none);
-}
-
 static bool is_true(const cprof_json_value *value)
 {
     return value != NULL && value->kind == CPROF_JSON_WORD && value->text.bytes[0] == 't';
@@ -589,9 +557,12 @@ static cprof_status set_own(cprof_chrome_values *values, const cprof_chrome_even
     if ((event->present & own_fields) == 0) {
         return CPROF_OK;
     }
-    read_hex(VALUE(TRACE_ID), &row->trace_high, &row->trace_low);
-    read_hex(VALUE(SPAN_ID), NULL, &row->span);
-    read_hex(VALUE(PARENT_SPAN_ID), NULL, &row->parent_span);
+    uint64_t trace[2] = {0, 0};
+    read_hex(VALUE(TRACE_ID), 2, trace);
+    row->trace_high = trace[0];
+    row->trace_low = trace[1];
+    read_hex(VALUE(SPAN_ID), 1, &row->span);
+    read_hex(VALUE(PARENT_SPAN_ID), 1, &row->parent_span);
     /* How a row of ours ended. */
     const cprof_json_value *outcome = VALUE(OUTCOME);
     if (outcome != NULL && cprof_name_is(outcome->text, "error")) {
@@ -641,22 +612,6 @@ bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cpr
     return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
 }
 
-/* Puts a moved id in its place in the copy of args that `changed` begins with; returns the length of the copy. */
-static size_t put_moved(cprof_chrome_values *values, const cprof_json_value *args, const cprof_json_value *id, size_t length)
-{
-    char number[LONGEST_NUMBER];
-    int64_t integer;
-    if (!cprof_chrome_values_is_integer(id, &integer)) {
-        return length;
-    }
-    size_t digits = (size_t)(cprof_json_write_integer(number, move_id(values, integer)) - number);
-    char *at = values->changed.bytes + length - (size_t)(args->text.bytes + args->text.length - id->text.bytes);
-    size_t rest = (size_t)(values->changed.bytes + length - at) - id->text.length;
-    memmove(at + digits, at + id->text.length, rest);
-    memcpy(at, number, digits);
-    return length + digits - id->text.length;
-}
-
 /* The args with moved ids; borrowed as by cprof_chrome_values_json(). CPROF_NO_MEMORY. */
 static cprof_status move_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_json_value *args)
 {
@@ -666,10 +621,22 @@ static cprof_status move_args(cprof_chrome_values *values, const cprof_chrome_ev
     }
     const cprof_json_value *first = VALUE(CORRELATION);
     const cprof_json_value *second = VALUE(EXTERNAL_ID);
-    memcpy(bytes, args->text.bytes, args->text.length);
     bool is_swapped = first != NULL && second != NULL && first->text.bytes > second->text.bytes;
-    size_t length = put_moved(values, args, is_swapped ? second : first, args->text.length);
-    args->text = (cprof_name){bytes, put_moved(values, args, is_swapped ? first : second, length)};
+    const cprof_json_value *const ids[] = {is_swapped ? second : first, is_swapped ? first : second};
+    const char *from = args->text.bytes;
+    char *at = bytes;
+    for (int i = 0; i < 2; i++) {
+        int64_t integer;
+        if (cprof_chrome_values_is_integer(ids[i], &integer)) {
+            size_t length = (size_t)(ids[i]->text.bytes - from);
+            memcpy(at, from, length);
+            at = cprof_json_write_integer(at + length, move_id(values, integer));
+            from = ids[i]->text.bytes + ids[i]->text.length;
+        }
+    }
+    size_t rest = (size_t)(args->text.bytes + args->text.length - from);
+    memcpy(at, from, rest);
+    args->text = (cprof_name){bytes, (size_t)(at - bytes) + rest};
     return CPROF_OK;
 }
 

@@ -1,7 +1,8 @@
 #include "cprofiling/files/chrome_write.h"
 
-#include "cprofiling/nodes/accum.h"
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/files/json_read.h"
+#include "cprofiling/nodes/accum.h"
 
 #include <string.h>
 
@@ -198,31 +199,39 @@ static void put_track(trace *t, uint32_t number)
     }
 }
 
-/* Writes a member of args, and a comma behind it, if its number is known. */
+/* Each writes a member of args, and a comma behind it, if it is known. */
 #define PUT_NUMBER(t, row, column, none, member)                           \
     if ((t)->table->column != NULL && (t)->table->column[row] != (none)) { \
         PUT(t, member);                                                    \
         put_integer(t, (t)->table->column[row]);                           \
         PUT(t, ",");                                                       \
     }
+#define PUT_ID(t, row, column, member)                                              \
+    if ((t)->table->column != NULL && (t)->table->column[row] != 0) {               \
+        PUT(t, member);                                                             \
+        (t)->json.at = cprof_json_write_hex((t)->json.at, (t)->table->column[row]); \
+        PUT(t, "\",");                                                              \
+    }
+#define PUT_LIST(t, row, column, member)                                                            \
+    if ((t)->table->column != NULL && (t)->table->column[row] != 0) {                               \
+        PUT(t, member);                                                                             \
+        cprof_json_write_json(&(t)->json, cprof_table_string((t)->table, (t)->table->column[row])); \
+        PUT(t, ",");                                                                                \
+    }
 
 static void put_kind(trace *t, size_t row)
 {
-    switch (t->table->kind[row]) {
-    case CPROF_KIND_NODE:
-        PUT(t, "\"kind\":\"node\",");
-        break;
-    case CPROF_KIND_RECORD:
-        PUT(t, "\"kind\":\"record\",");
-        break;
-    case CPROF_KIND_STEP:
-        PUT(t, "\"kind\":\"step\",");
-        break;
-    case CPROF_KIND_DEVICE:
-        PUT(t, "\"kind\":\"device\",");
-        break;
-    default:
-        break;
+    static const cprof_name kinds[CPROF_KIND_COUNTER + 1] = {
+        [CPROF_KIND_NODE] = {"node", 4},
+        [CPROF_KIND_RECORD] = {"record", 6},
+        [CPROF_KIND_STEP] = {"step", 4},
+        [CPROF_KIND_DEVICE] = {"device", 6},
+    };
+    cprof_name kind = kinds[t->table->kind[row]];
+    if (kind.length > 0) {
+        PUT(t, "\"kind\":\"");
+        put(t, kind.bytes, kind.length);
+        PUT(t, "\",");
     }
 }
 
@@ -236,16 +245,8 @@ static void put_ids(trace *t, size_t row)
         t->json.at = cprof_json_write_hex(cprof_json_write_hex(t->json.at, high), low);
         PUT(t, "\",");
     }
-    if (table->span != NULL && table->span[row] != 0) {
-        PUT(t, "\"span_id\":\"");
-        t->json.at = cprof_json_write_hex(t->json.at, table->span[row]);
-        PUT(t, "\",");
-    }
-    if (table->parent_span != NULL && table->parent_span[row] != 0) {
-        PUT(t, "\"parent_span_id\":\"");
-        t->json.at = cprof_json_write_hex(t->json.at, table->parent_span[row]);
-        PUT(t, "\",");
-    }
+    PUT_ID(t, row, span, "\"span_id\":\"");
+    PUT_ID(t, row, parent_span, "\"parent_span_id\":\"");
 }
 
 static void put_end(trace *t, size_t row)
@@ -283,24 +284,6 @@ static void put_stack(trace *t, cprof_name stack)
     PUT(t, "\",");
 }
 
-static void put_texts(trace *t, size_t row)
-{
-    const cprof_table *table = t->table;
-    if (table->shapes != NULL && table->shapes[row] != 0) {
-        PUT(t, "\"Input Dims\":");
-        cprof_json_write_json(&t->json, cprof_table_string(table, table->shapes[row]));
-        PUT(t, ",");
-    }
-    if (table->types != NULL && table->types[row] != 0) {
-        PUT(t, "\"Input type\":");
-        cprof_json_write_json(&t->json, cprof_table_string(table, table->types[row]));
-        PUT(t, ",");
-    }
-    if (table->stack != NULL && table->stack[row] != 0) {
-        put_stack(t, cprof_table_string(table, table->stack[row]));
-    }
-}
-
 static void put_made_args(trace *t, size_t row)
 {
     static const char begin[] = ",\"args\":{";
@@ -322,7 +305,11 @@ static void put_made_args(trace *t, size_t row)
     PUT_NUMBER(t, row, device, -1, "\"device\":");
     PUT_NUMBER(t, row, stream, -1, "\"stream\":");
     PUT_NUMBER(t, row, bytes, CPROF_TABLE_UNKNOWN, "\"bytes\":");
-    put_texts(t, row);
+    PUT_LIST(t, row, shapes, "\"Input Dims\":");
+    PUT_LIST(t, row, types, "\"Input type\":");
+    if (t->table->stack != NULL && t->table->stack[row] != 0) {
+        put_stack(t, cprof_table_string(t->table, t->table->stack[row]));
+    }
     if (t->json.at[-1] == ',') {
         t->json.at[-1] = '}';
     } else {
@@ -439,24 +426,6 @@ static void put_arrows(trace *t)
     }
 }
 
-/* The value of a fact that is an integer of 64 bits; 0 of any other. */
-static int64_t parse_integer(cprof_name json)
-{
-    int64_t number = 0;
-    size_t at = json.length > 0 && json.bytes[0] == '-' ? 1 : 0;
-    bool is_negative = at == 1;
-    bool is_wrong = at == json.length;
-    for (; at < json.length && !is_wrong; at++) {
-        int digit = json.bytes[at] - '0';
-        is_wrong = digit < 0 || digit > 9 || __builtin_mul_overflow(number, 10, &number) ||
-                   __builtin_sub_overflow(number, digit, &number);
-    }
-    if (is_wrong || (!is_negative && number == INT64_MIN)) {
-        return 0;
-    }
-    return is_negative ? number : -number;
-}
-
 static const char dropped_key[] = "droppedEvents";
 static const char base_key[] = "baseTimeNanoseconds";
 
@@ -464,8 +433,7 @@ static void put_fact(trace *t, cprof_name key, cprof_name json)
 {
     PUT(t, "\"");
     cprof_json_write_string(&t->json, key);
-    PUT(t, "\"");
-    PUT(t, ":");
+    PUT(t, "\":");
     cprof_json_write_json(&t->json, json);
     PUT(t, ",\n");
 }
@@ -493,16 +461,17 @@ static bool has_fact(const trace *t, const char *key)
 cprof_ns cprof_chrome_write_base(const cprof_table *table)
 {
     cprof_name fact;
+    cprof_ns base_ns;
+    bool is_exact;
     /* The earliest moment that is written; 0 where nothing is. */
     cprof_ns first_ns = table->count > 0 ? table->start_ns[0] : table->flow_count > 0 ? table->flows[0].at_ns : 0;
     for (size_t i = 0; i < table->flow_count; i++) {
         first_ns = table->flows[i].at_ns < first_ns ? table->flows[i].at_ns : first_ns;
     }
-    if (cprof_table_fact(table, cprof_name_of(base_key), &fact)) {
-        cprof_ns base_ns = parse_integer(fact);
-        if (base_ns <= first_ns && (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_CHROME_WRITE_LONGEST_NS) {
-            return base_ns;
-        }
+    if (cprof_table_fact(table, cprof_name_of(base_key), &fact) && fact.length > 0 &&
+        cprof_json_read_decimal(fact, 0, &base_ns, &is_exact) && is_exact && base_ns <= first_ns &&
+        (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_CHROME_WRITE_LONGEST_NS) {
+        return base_ns;
     }
     cprof_ns into_ns = first_ns % CPROF_CHROME_WRITE_PERIOD_NS;
     into_ns += into_ns < 0 ? CPROF_CHROME_WRITE_PERIOD_NS : 0;
@@ -562,20 +531,27 @@ static void put_events(trace *t)
     }
 }
 
-static trace *begin(const cprof_table *table, cprof_ns base_ns, bool is_first, cprof_write write, void *context)
+/* Writes the events, and with `is_file` all around them: then the base and `is_first` are chosen here. */
+static cprof_status write_trace(const cprof_table *table, bool is_file, cprof_ns base_ns, bool is_first, cprof_write write,
+                                void *context)
 {
     trace *t = cprof_alloc_zeroed(sizeof *t);
-    if (t != NULL) {
-        t->table = table;
-        t->base_ns = base_ns;
-        t->is_first = is_first;
-        cprof_json_write_begin(&t->json, write, context);
+    if (t == NULL) {
+        return CPROF_NO_MEMORY;
     }
-    return t;
-}
-
-static cprof_status end(trace *t)
-{
+    t->table = table;
+    t->base_ns = base_ns;
+    t->is_first = is_first || is_file;
+    cprof_json_write_begin(&t->json, write, context);
+    if (is_file) {
+        PUT(t, "{\n");
+        put_facts(t);
+        PUT(t, "\"traceEvents\":[");
+    }
+    put_events(t);
+    if (is_file) {
+        PUT(t, "\n]}\n");
+    }
     cprof_json_write_flush(&t->json);
     cprof_status status = t->json.status;
     cprof_alloc_release(t);
@@ -585,24 +561,10 @@ static cprof_status end(trace *t)
 cprof_status cprof_chrome_write_events(const cprof_table *table, cprof_ns base_ns, bool is_first, cprof_write write,
                                        void *context)
 {
-    trace *t = begin(table, base_ns, is_first, write, context);
-    if (t == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    put_events(t);
-    return end(t);
+    return write_trace(table, false, base_ns, is_first, write, context);
 }
 
 cprof_status cprof_chrome_write(const cprof_table *table, cprof_write write, void *context)
 {
-    trace *t = begin(table, 0, true, write, context);
-    if (t == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    PUT(t, "{\n");
-    put_facts(t);
-    PUT(t, "\"traceEvents\":[");
-    put_events(t);
-    PUT(t, "\n]}\n");
-    return end(t);
+    return write_trace(table, true, 0, true, write, context);
 }

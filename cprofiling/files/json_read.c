@@ -66,12 +66,6 @@ static bool stop_at(cprof_json_reader *reader, const char *at, const char *reaso
 
 /* ---- the window */
 
-static bool give_up(cprof_json_reader *reader, cprof_status status)
-{
-    reader->status = status;
-    return false;
-}
-
 void cprof_json_read_refuse(cprof_json_reader *reader, const char *place, const char *reason)
 {
     reader->reason = reason;
@@ -84,23 +78,20 @@ static cprof_status make_room(cprof_json_reader *reader)
 {
     size_t kept = (size_t)(reader->end - reader->mark);
     size_t size = reader->size;
+    cprof_status status = CPROF_OK;
     while (kept > size / 2 && size < reader->most) {
         size = size < reader->most / 2 ? size * 2 : reader->most;
     }
     memmove(reader->window, reader->mark, kept);
     if (size != reader->size) {
         char *larger = cprof_alloc_resize(reader->window, size + CPROF_JSON_PADDING);
-        if (larger == NULL) {
-            reader->mark = reader->window;
-            reader->end = reader->window + kept;
-            return CPROF_NO_MEMORY;
-        }
-        reader->window = larger;
-        reader->size = size;
+        reader->window = larger != NULL ? larger : reader->window;
+        reader->size = larger != NULL ? size : reader->size;
+        status = larger != NULL ? CPROF_OK : CPROF_NO_MEMORY;
     }
     reader->mark = reader->window;
     reader->end = reader->window + kept;
-    return CPROF_OK;
+    return status;
 }
 
 /* Reads until the window is full or the stream has ended. */
@@ -185,7 +176,8 @@ bool cprof_json_read_again(cprof_json_reader *reader)
     reader->depth = reader->mark_depth;
     reader->is_fresh = reader->mark_is_fresh;
     cprof_json_read_mark(reader);
-    return status == CPROF_OK || give_up(reader, status);
+    reader->status = status;
+    return status == CPROF_OK;
 }
 
 bool cprof_json_read_is_over(cprof_json_reader *reader)
@@ -269,36 +261,22 @@ static bool take_number(cprof_json_reader *reader, cprof_json_value *value)
     return true;
 }
 
-typedef struct {
-    const char *text;
-    cprof_json_kind kind;
-} word;
-
-static const word words[] = {
-    {"true", CPROF_JSON_WORD},    {"false", CPROF_JSON_WORD},        {"null", CPROF_JSON_WORD},    {"NaN", CPROF_JSON_UNKNOWN},
-    {"nan", CPROF_JSON_UNKNOWN},  {"Infinity", CPROF_JSON_UNKNOWN},  {"inf", CPROF_JSON_UNKNOWN},  {"-NaN", CPROF_JSON_UNKNOWN},
-    {"-nan", CPROF_JSON_UNKNOWN}, {"-Infinity", CPROF_JSON_UNKNOWN}, {"-inf", CPROF_JSON_UNKNOWN},
-};
-enum { WORDS = sizeof words / sizeof words[0] };
-
-/* How much of the word is at `at`. */
-static size_t common_length(const char *at, const char *text)
-{
-    size_t length = 0;
-    while (text[length] != '\0' && at[length] == text[length]) {
-        length++;
-    }
-    return length;
-}
+static const char *const words[] = {"true", "false", "null", "NaN",       "nan", "Infinity",
+                                    "inf",  "-NaN",  "-nan", "-Infinity", "-inf"};
+enum { WORDS = sizeof words / sizeof words[0], STRICT_WORDS = 3 };
 
 static bool take_word(cprof_json_reader *reader, cprof_json_value *value)
 {
     size_t longest = 0;
     for (size_t i = 0; i < WORDS; i++) {
-        size_t length = common_length(reader->at, words[i].text);
-        if (words[i].text[length] == '\0') {
-            bool is_strict = words[i].kind == CPROF_JSON_WORD;
-            *value = (cprof_json_value){{reader->at, length}, words[i].kind, true, is_strict};
+        size_t length = 0;
+        while (words[i][length] != '\0' && reader->at[length] == words[i][length]) {
+            length++;
+        }
+        if (words[i][length] == '\0') {
+            bool is_strict = i < STRICT_WORDS;
+            cprof_json_kind kind = is_strict ? CPROF_JSON_WORD : CPROF_JSON_UNKNOWN;
+            *value = (cprof_json_value){{reader->at, length}, kind, true, is_strict};
             reader->unknown += is_strict ? 0 : 1;
             reader->at += length;
             return true;
@@ -443,22 +421,25 @@ static int64_t read_exponent(const char *at, const char *end)
     return is_negative ? -exponent : exponent;
 }
 
-static digits split(cprof_name number)
+static const char *after_digits_until(const char *at, const char *end)
 {
-    const char *at = number.bytes;
-    const char *end = at + number.length;
-    digits d = {.is_negative = *at == '-'};
-    d.whole = at += d.is_negative;
     while (at < end && cprof_json_read_is_digit(*at)) {
         at++;
     }
+    return at;
+}
+
+static digits split(cprof_name number)
+{
+    const char *end = number.bytes + number.length;
+    digits d = {.is_negative = *number.bytes == '-'};
+    d.whole = number.bytes + d.is_negative;
+    const char *at = after_digits_until(d.whole, end);
     d.count = d.whole_count = (size_t)(at - d.whole);
     d.point = (int64_t)d.whole_count;
     if (at < end && *at == '.') {
-        d.fraction = ++at;
-        while (at < end && cprof_json_read_is_digit(*at)) {
-            at++;
-        }
+        d.fraction = at + 1;
+        at = after_digits_until(d.fraction, end);
         d.count += (size_t)(at - d.fraction);
     }
     if (at < end) {
@@ -568,49 +549,29 @@ size_t cprof_json_read_unescape(cprof_name string, char *out)
     return (size_t)(out - start);
 }
 
-/* Whether something unknown is here: a word that begins as none of true, false and null does, and has no such beginning inside.
- */
-static bool is_unknown(const char *at)
-{
-    return *at == 'N' || *at == 'I' || *at == 'i' || (*at == 'n' && at[1] == 'a') ||
-           (*at == '-' && !cprof_json_read_is_digit(at[1]));
-}
-
-/* The length of a word, with a minus before it. */
-static size_t word_length(const char *at)
-{
-    size_t length = 1;
-    while ((unsigned char)((at[length] | 0x20) - 'a') < 26) {
-        length++;
-    }
-    return length;
-}
-
-/* The length of the string that the text begins with, with its quotes. */
-static size_t string_length(const char *text)
-{
-    size_t length = 1;
-    while (text[length] != '"') {
-        length += text[length] == '\\' ? 2 : 1;
-    }
-    return length + 1;
-}
-
 size_t cprof_json_read_strict(cprof_name value, char *out)
 {
     static const char null[] = {'n', 'u', 'l', 'l'};
     const char *end = value.bytes + value.length;
     char *start = out;
     for (const char *at = value.bytes; at < end;) {
-        if (is_unknown(at)) {
-            memcpy(out, null, sizeof null);
-            out += sizeof null;
-            at += word_length(at);
-            continue;
+        /* Words that begin as none of true, false and null does; none has such a beginning inside. */
+        bool is_unknown = *at == 'N' || *at == 'I' || *at == 'i' || (*at == 'n' && at[1] == 'a') ||
+                          (*at == '-' && !cprof_json_read_is_digit(at[1]));
+        size_t length = 1;
+        if (is_unknown) {
+            while ((unsigned char)((at[length] | 0x20) - 'a') < 26) {
+                length++;
+            }
+        } else if (*at == '"') {
+            while (at[length] != '"') {
+                length += at[length] == '\\' ? 2 : 1;
+            }
+            length++;
         }
-        size_t length = *at == '"' ? string_length(at) : 1;
-        memcpy(out, at, length);
-        out += length;
+        size_t written = is_unknown ? sizeof null : length;
+        memcpy(out, is_unknown ? null : at, written);
+        out += written;
         at += length;
     }
     return (size_t)(out - start);
