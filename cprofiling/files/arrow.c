@@ -31,49 +31,76 @@ static void release_schema(struct ArrowSchema *schema)
     schema->release = NULL;
 }
 
-/* The name of a child is its own: it may be moved away, and outlive all else. */
-static bool copy_name(struct ArrowSchema *child)
+static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
 {
-    size_t size = strlen(child->name) + 1;
-    char *name = cprof_alloc_zeroed(size);
-    if (name == NULL) {
-        return false;
-    }
-    memcpy(name, child->name, size);
-    child->name = child->private_data = name;
-    return true;
-}
-
-bool cprof_arrow_schema(const cprof_arrow_field *fields, size_t count, bool copies, struct ArrowSchema *out)
-{
+    cprof_arrow_source *source = self->private_data;
+    size_t count = source->count;
     struct ArrowSchema *children = cprof_alloc_zeroed(count * (sizeof *children + sizeof(void *)) + 1);
-    if (children == NULL) {
-        return false;
-    }
     struct ArrowSchema **pointers = (struct ArrowSchema **)(children + count);
+    bool fine = children != NULL;
+    size_t made = 0;
+    for (; fine && made < count; made++) {
+        const cprof_arrow_field *field = &source->fields[made];
+        size_t size = strlen(field->name) + 1;
+        char *name = cprof_alloc_zeroed(size); /* a child's own: it may be moved away, and outlive all else */
+        fine = name != NULL;
+        if (fine) {
+            memcpy(name, field->name, size);
+        }
+        children[made] = (struct ArrowSchema){
+            .format = field->format,
+            .name = name,
+            .flags = ARROW_FLAG_NULLABLE,
+            .release = release_child_schema,
+            .private_data = name,
+        };
+        pointers[made] = &children[made];
+    }
     *out = (struct ArrowSchema){
         .format = "+s",
         .name = "",
-        .n_children = (int64_t)count,
+        .n_children = (int64_t)made,
         .children = pointers,
         .release = release_schema,
         .private_data = children,
     };
-    bool fine = true;
-    for (size_t i = 0; i < count; i++) {
-        children[i] = (struct ArrowSchema){
-            .format = fields[i].format,
-            .name = fields[i].name,
-            .flags = ARROW_FLAG_NULLABLE,
-            .release = release_child_schema,
-        };
-        pointers[i] = &children[i];
-        fine = fine && (!copies || copy_name(&children[i]));
-    }
     if (!fine) {
         out->release(out);
+        source->error = cprof_status_text(CPROF_NO_MEMORY);
     }
-    return fine;
+    return fine ? 0 : ENOMEM;
+}
+
+static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
+{
+    cprof_arrow_source *source = self->private_data;
+    return source->get_next(source, out);
+}
+
+static const char *get_last_error(struct ArrowArrayStream *self)
+{
+    return ((cprof_arrow_source *)self->private_data)->error;
+}
+
+static void release_stream(struct ArrowArrayStream *self)
+{
+    cprof_arrow_source *source = self->private_data;
+    if (source != NULL) {
+        source->destroy(source);
+    }
+    self->private_data = NULL;
+    self->release = NULL;
+}
+
+void cprof_arrow_open(cprof_arrow_source *source, cprof_arrow_stream *stream)
+{
+    *stream = (cprof_arrow_stream){
+        .get_schema = get_schema,
+        .get_next = get_next,
+        .get_last_error = get_last_error,
+        .release = release_stream,
+        .private_data = source,
+    };
 }
 
 static void release_batch(struct ArrowArray *array)
@@ -157,22 +184,41 @@ void cprof_arrow_set_valid(struct ArrowArray *column, size_t row)
 }
 
 struct cprof_arrow_columns {
-    size_t count;
+    cprof_arrow_source source;
     size_t rows;
-    cprof_arrow_field *fields; /* the names are owned; NULL of a column that was not begun */
-    struct ArrowArray batch;   /* released once it was handed out */
-    const char *error;
+    struct ArrowArray batch;    /* released once it was handed out */
+    cprof_arrow_field fields[]; /* the names are owned; NULL of a column that was not begun */
 };
+
+/* The one batch, then the end, which is released. */
+static int next_of_columns(cprof_arrow_source *source, struct ArrowArray *out)
+{
+    cprof_arrow_columns *columns = (cprof_arrow_columns *)source;
+    *out = columns->batch;
+    columns->batch.release = NULL;
+    return 0;
+}
+
+static void destroy_columns(cprof_arrow_source *source)
+{
+    cprof_arrow_columns *columns = (cprof_arrow_columns *)source;
+    for (size_t i = 0; i < source->count; i++) {
+        cprof_alloc_release((void *)columns->fields[i].name);
+    }
+    if (columns->batch.release != NULL) {
+        columns->batch.release(&columns->batch);
+    }
+    cprof_alloc_release(columns);
+}
 
 cprof_arrow_columns *cprof_arrow_columns_create(size_t count, size_t rows)
 {
-    cprof_arrow_columns *columns = cprof_alloc_zeroed(sizeof *columns + (count + 1) * sizeof(cprof_arrow_field));
+    cprof_arrow_columns *columns = cprof_alloc_zeroed(sizeof *columns + count * sizeof(cprof_arrow_field));
     if (columns == NULL) {
         return NULL;
     }
-    columns->count = count;
+    columns->source = (cprof_arrow_source){columns->fields, count, NULL, next_of_columns, destroy_columns};
     columns->rows = rows;
-    columns->fields = (cprof_arrow_field *)(columns + 1);
     if (!cprof_arrow_batch(count, rows, &columns->batch)) {
         cprof_alloc_release(columns);
         return NULL;
@@ -226,58 +272,14 @@ void cprof_arrow_columns_set_text(cprof_arrow_columns *columns, size_t number, s
     }
 }
 
-static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
-{
-    cprof_arrow_columns *columns = self->private_data;
-    if (!cprof_arrow_schema(columns->fields, columns->count, true, out)) {
-        columns->error = cprof_status_text(CPROF_NO_MEMORY);
-        return ENOMEM;
-    }
-    return 0;
-}
-
-/* The one batch, then the end, which is released. */
-static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
-{
-    cprof_arrow_columns *columns = self->private_data;
-    *out = columns->batch;
-    columns->batch.release = NULL;
-    return 0;
-}
-
-static const char *get_last_error(struct ArrowArrayStream *self)
-{
-    return ((cprof_arrow_columns *)self->private_data)->error;
-}
-
-static void release_stream(struct ArrowArrayStream *self)
-{
-    cprof_arrow_columns_destroy(self->private_data);
-    self->private_data = NULL;
-    self->release = NULL;
-}
-
 void cprof_arrow_columns_open(cprof_arrow_columns *columns, cprof_arrow_stream *stream)
 {
-    *stream = (cprof_arrow_stream){
-        .get_schema = get_schema,
-        .get_next = get_next,
-        .get_last_error = get_last_error,
-        .release = release_stream,
-        .private_data = columns,
-    };
+    cprof_arrow_open(&columns->source, stream);
 }
 
 void cprof_arrow_columns_destroy(cprof_arrow_columns *columns)
 {
-    if (columns == NULL) {
-        return;
+    if (columns != NULL) {
+        destroy_columns(&columns->source);
     }
-    for (size_t i = 0; i < columns->count; i++) {
-        cprof_alloc_release((void *)columns->fields[i].name);
-    }
-    if (columns->batch.release != NULL) {
-        columns->batch.release(&columns->batch);
-    }
-    cprof_alloc_release(columns);
 }

@@ -63,9 +63,17 @@ typedef struct {
     const char *format; /* static */
 } cprof_arrow_field;
 
-/* Makes the schema of some columns, all nullable. `copies`: whether the names are copied; else they are static.
- * False without memory. */
-bool cprof_arrow_schema(const cprof_arrow_field *fields, size_t count, bool copies, struct ArrowSchema *out);
+/* The part of a stream's owner that this file looks at, which it begins with. */
+typedef struct cprof_arrow_source {
+    const cprof_arrow_field *fields; /* of its columns, all nullable; their names are copied */
+    size_t count;
+    const char *error;                                                          /* static: of the last call; or NULL */
+    int (*get_next)(struct cprof_arrow_source *source, struct ArrowArray *out); /* as that of a stream */
+    void (*destroy)(struct cprof_arrow_source *source);
+} cprof_arrow_source;
+
+/* Makes a stream that owns its source. */
+void cprof_arrow_open(cprof_arrow_source *source, cprof_arrow_stream *stream);
 
 /* Makes a batch of some columns, which the caller puts into out->children. False without memory. */
 bool cprof_arrow_batch(size_t count, size_t rows, struct ArrowArray *out);

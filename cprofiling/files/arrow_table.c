@@ -66,8 +66,9 @@ static const field fields[] = {
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-/* What a stream owns. */
+/* The owner of a stream. */
 typedef struct {
+    cprof_arrow_source source;
     cprof_table *table;
     int32_t *spans; /* as in the extras */
     int64_t *executions;
@@ -76,28 +77,15 @@ typedef struct {
     uint32_t *rows;     /* of the present batch */
     size_t row_count;
     size_t next; /* row of the table */
-    const char *error;
+    cprof_arrow_field fields[FIELDS];
 } stream;
-
-static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
-{
-    cprof_arrow_field named[FIELDS];
-    for (size_t i = 0; i < FIELDS; i++) {
-        named[i] = fields[i].field;
-    }
-    if (!cprof_arrow_schema(named, FIELDS, false, out)) {
-        ((stream *)self->private_data)->error = cprof_status_text(CPROF_NO_MEMORY);
-        return ENOMEM;
-    }
-    return 0;
-}
 
 /* A column of one batch that is being made. */
 typedef struct {
     const stream *stream;
     const field *field;
     cprof_column column; /* of the table */
-} source;
+} batch_column;
 
 static bool number_of_column(const cprof_column *column, size_t row, int64_t *number)
 {
@@ -116,7 +104,7 @@ static bool extra_of(const int64_t *extras, size_t row, int64_t *number)
 }
 
 /* False: none. */
-static bool number_of(const source *from, size_t row, int64_t *number)
+static bool number_of(const batch_column *from, size_t row, int64_t *number)
 {
     const cprof_table *table = from->stream->table;
     switch (from->field->item) {
@@ -152,7 +140,7 @@ static cprof_name spell(char *digits, uint64_t id)
 }
 
 /* An id that a row has, or has through its span; false: none. */
-static bool id_text(const source *from, size_t row, char *digits, cprof_name *text)
+static bool id_text(const batch_column *from, size_t row, char *digits, cprof_name *text)
 {
     const cprof_table *table = from->stream->table;
     int64_t span = from->stream->spans != NULL ? from->stream->spans[row] : (int64_t)row;
@@ -185,7 +173,7 @@ static bool outcome_of(const cprof_table *table, size_t row, cprof_name *text)
     return table->kind[row] == CPROF_KIND_NODE || table->kind[row] == CPROF_KIND_RECORD;
 }
 
-static bool text_of(const source *from, size_t row, char *digits, cprof_name *text, bool *needs_repair)
+static bool text_of(const batch_column *from, size_t row, char *digits, cprof_name *text, bool *needs_repair)
 {
     static const cprof_name kinds[] = {{"node", 4}, {"record", 6}, {"step", 4}, {"host", 4}, {"device", 6}, {"instant", 7}};
     const cprof_table *table = from->stream->table;
@@ -207,16 +195,12 @@ static bool text_of(const source *from, size_t row, char *digits, cprof_name *te
     return number != 0 || from->field->column == CPROF_COLUMN_name;
 }
 
-static bool make_column(const source *from, size_t first_size, size_t second_size, struct ArrowArray *array)
-{
-    return cprof_arrow_column(from->field->field.format, from->stream->row_count, first_size, second_size, array);
-}
-
-static bool make_numbers(const source *from, struct ArrowArray *array)
+static bool make_numbers(const batch_column *from, struct ArrowArray *array)
 {
     bool is_short = from->field->field.format[0] == 'i';
     size_t item_size = is_short ? sizeof(int32_t) : sizeof(int64_t);
-    if (!make_column(from, from->stream->row_count * item_size, 0, array)) {
+    if (!cprof_arrow_column(from->field->field.format, from->stream->row_count, from->stream->row_count * item_size, 0,
+                            array)) {
         return false;
     }
     int64_t *items = cprof_arrow_buffer(array, 1);
@@ -237,7 +221,7 @@ static bool make_numbers(const source *from, struct ArrowArray *array)
 }
 
 /* The bytes of an item, written to `out` unless that is NULL. */
-static size_t put_text(const source *from, size_t row, char *out, bool *is_valid)
+static size_t put_text(const batch_column *from, size_t row, char *out, bool *is_valid)
 {
     char digits[TRACE_DIGITS];
     cprof_name text;
@@ -255,7 +239,7 @@ static size_t put_text(const source *from, size_t row, char *out, bool *is_valid
     return text.length;
 }
 
-static bool make_texts(const source *from, struct ArrowArray *array)
+static bool make_texts(const batch_column *from, struct ArrowArray *array)
 {
     const stream *s = from->stream;
     size_t total = 0;
@@ -263,7 +247,7 @@ static bool make_texts(const source *from, struct ArrowArray *array)
     for (size_t i = 0; i < s->row_count; i++) {
         total += put_text(from, s->rows[i], NULL, &is_valid);
     }
-    if (!make_column(from, (s->row_count + 1) * sizeof(int32_t), total, array)) {
+    if (!cprof_arrow_column("u", s->row_count, (s->row_count + 1) * sizeof(int32_t), total, array)) {
         return false;
     }
     int32_t *offsets = cprof_arrow_buffer(array, 1);
@@ -320,7 +304,7 @@ static int make_batch(const stream *s, struct ArrowArray *out)
     }
     bool fine = true;
     for (size_t i = 0; i < FIELDS; i++) {
-        source from = {s, &fields[i], cprof_table_column(s->table, fields[i].column)};
+        batch_column from = {s, &fields[i], cprof_table_column(s->table, fields[i].column)};
         struct ArrowArray *child = out->children[i];
         fine = fine && (fields[i].field.format[0] == 'u' ? make_texts(&from, child) : make_numbers(&from, child));
     }
@@ -331,14 +315,14 @@ static int make_batch(const stream *s, struct ArrowArray *out)
     return 0;
 }
 
-static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
+static int get_next(cprof_arrow_source *source, struct ArrowArray *out)
 {
-    stream *s = self->private_data;
+    stream *s = (stream *)source;
     size_t first = s->next;
     *out = (struct ArrowArray){.release = NULL};
     if (!take_rows(s)) {
         s->next = first;
-        s->error = "the strings of a row may be longer than 1 GiB";
+        source->error = "the strings of a row may be longer than 1 GiB";
         return EOVERFLOW;
     }
     if (s->row_count == 0) {
@@ -347,18 +331,14 @@ static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
     int error = make_batch(s, out);
     if (error != 0) {
         s->next = first;
-        s->error = cprof_status_text(CPROF_NO_MEMORY);
+        source->error = cprof_status_text(CPROF_NO_MEMORY);
     }
     return error;
 }
 
-static const char *get_last_error(struct ArrowArrayStream *self)
+static void destroy(cprof_arrow_source *source)
 {
-    return ((stream *)self->private_data)->error;
-}
-
-static void dispose(stream *s)
-{
+    stream *s = (stream *)source;
     cprof_table_destroy(s->table);
     cprof_alloc_release(s->spans);
     cprof_alloc_release(s->executions);
@@ -366,15 +346,6 @@ static void dispose(stream *s)
     cprof_alloc_release(s->needs_repair);
     cprof_alloc_release(s->rows);
     cprof_alloc_release(s);
-}
-
-static void release_stream(struct ArrowArrayStream *self)
-{
-    if (self->private_data != NULL) {
-        dispose(self->private_data);
-    }
-    self->private_data = NULL;
-    self->release = NULL;
 }
 
 static bool spans_are_rows(const cprof_table *table, const int32_t *spans)
@@ -428,15 +399,13 @@ cprof_status cprof_arrow_table_open(cprof_table *table, const cprof_arrow_extras
     s->table = cprof_table_share(table);
     s->rows = cprof_alloc_zeroed(CPROF_ARROW_BATCH_ROWS * sizeof *s->rows);
     if (s->rows == NULL || !copy_extras(s, extras) || !look_at_texts(s)) {
-        dispose(s);
+        destroy(&s->source);
         return CPROF_NO_MEMORY;
     }
-    *opened = (cprof_arrow_stream){
-        .get_schema = get_schema,
-        .get_next = get_next,
-        .get_last_error = get_last_error,
-        .release = release_stream,
-        .private_data = s,
-    };
+    for (size_t i = 0; i < FIELDS; i++) {
+        s->fields[i] = fields[i].field;
+    }
+    s->source = (cprof_arrow_source){s->fields, FIELDS, NULL, get_next, destroy};
+    cprof_arrow_open(&s->source, opened);
     return CPROF_OK;
 }

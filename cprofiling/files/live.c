@@ -32,12 +32,6 @@ typedef struct {
     uint64_t kept; /* the generation with statistics merged already; 0: none */
 } source;
 
-/* What a registry that has left the file had counted. */
-typedef struct left {
-    struct left *next;
-    cprof_snapshot *snapshot; /* owned */
-} left;
-
 /* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
  * out a registry does not wait for the disk. */
 struct cprof_live {
@@ -61,8 +55,9 @@ struct cprof_live {
     source *sources;
     size_t source_count;
     size_t source_capacity;
-    left *left; /* owned; who left last comes first */
+    cprof_snapshot **left; /* owned, with the statistics of registries that have left: who left last comes last */
     size_t left_count;
+    size_t left_capacity;
     cprof_snapshot *merged;   /* owned, as the next: of those who left before; NULL: none has counted anything */
     cprof_snapshot *shown;    /* with those left; NULL: it is `merged`, or there is something new */
     uint64_t folded;          /* keys for which there was no room */
@@ -153,30 +148,33 @@ static void forget_shown(cprof_live *live)
     live->shown = NULL;
 }
 
-static void release_left(left *gone)
+/* Merges the statistics merged before with the first `count` of those left. */
+static cprof_status merge_left(const cprof_live *live, size_t count, cprof_snapshot **merged)
 {
-    cprof_snapshot_destroy(gone->snapshot);
-    cprof_alloc_release(gone);
-}
-
-/* Merges what is merged already with those left, from one of them on. */
-static cprof_status merge_left(const cprof_live *live, const left *from, cprof_snapshot **merged)
-{
-    const cprof_snapshot **all = cprof_alloc_zeroed((1 + live->left_count) * sizeof *all);
+    const cprof_snapshot **all = cprof_alloc_zeroed((1 + count) * sizeof *all);
     if (all == NULL) {
         return CPROF_NO_MEMORY;
     }
-    size_t count = 0;
-    if (live->merged != NULL) {
-        all[count++] = live->merged;
-    }
-    for (; from != NULL; from = from->next) {
-        all[count++] = from->snapshot;
+    all[0] = live->merged;
+    size_t known = live->merged != NULL;
+    for (size_t i = 0; i < count; i++) {
+        all[known + i] = live->left[i];
     }
     cprof_snapshot_clash clash;
-    cprof_status status = cprof_snapshot_merge(all, count, merged, &clash);
+    cprof_status status = cprof_snapshot_merge(all, known + count, merged, &clash);
     cprof_alloc_release(all);
     return status;
+}
+
+/* Takes some of those left out of the list, and destroys them. */
+static void drop_left(cprof_live *live, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        cprof_snapshot_destroy(live->left[i]);
+    }
+    live->left_count -= count;
+    memmove(live->left + first, live->left + first + count, (live->left_count - first) * sizeof *live->left);
+    forget_shown(live);
 }
 
 /* Merges all but those that left last, once there are enough of them. Without memory they wait. */
@@ -185,19 +183,16 @@ static void merge_those_before(cprof_live *live)
     if (live->left_count < 2 * (size_t)MAY_RETURN) {
         return;
     }
-    left **end = &live->left;
-    for (int i = 0; i < MAY_RETURN; i++) {
-        end = &(*end)->next;
-    }
+    size_t count = live->left_count - MAY_RETURN;
     cprof_snapshot *merged;
-    cprof_status status = merge_left(live, *end, &merged);
+    cprof_status status = merge_left(live, count, &merged);
     if (status == CPROF_NO_MEMORY) {
         return;
     }
     if (status == CPROF_OK) {
         cprof_snapshot_destroy(live->merged);
         live->merged = merged;
-        /* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever.
+        /* So many merged sources are told apart; then they are the file's, or their list would grow for ever.
          * So would keys; without memory for less of them, there are more until the next time. */
         (void)cprof_snapshot_bound(live->merged, CPROF_REGISTRY_MAX_KEYS, CPROF_REGISTRY_MAX_OVERFLOW_STAGES, &live->folded);
         if (live->merged->source_count > CPROF_LIVE_SOURCES) {
@@ -205,18 +200,12 @@ static void merge_those_before(cprof_live *live)
             live->merged->source_count = 1;
         }
     } else { /* nor would they fit the next time */
-        live->lost += live->left_count - MAY_RETURN;
+        live->lost += count;
     }
-    for (left *gone = *end; gone != NULL;) {
-        left *next = gone->next;
-        release_left(gone);
-        gone = next;
-    }
-    *end = NULL;
-    live->left_count = MAY_RETURN;
+    drop_left(live, 0, count);
 }
 
-/* What cannot be had is counted, and lost. */
+/* Keeps the statistics of a registry that leaves; counts those for which there is no memory as lost. */
 static void keep(cprof_live *live, const source *from)
 {
     cprof_snapshot *snapshot;
@@ -225,17 +214,17 @@ static void keep(cprof_live *live, const source *from)
         return;
     }
     bool is_new = snapshot->key_count > 0 && snapshot->sources[0].generation != from->kept;
-    left *gone = is_new ? cprof_alloc_zeroed(sizeof *gone) : NULL;
-    if (gone == NULL) {
+    cprof_snapshot **left =
+        is_new ? cprof_alloc_grow(live->left, &live->left_capacity, live->left_count, sizeof *left, 2 * MAY_RETURN) : NULL;
+    if (left == NULL) {
         live->lost += is_new;
         cprof_snapshot_destroy(snapshot);
         return;
     }
-    *gone = (left){live->left, snapshot};
-    live->left = gone;
-    live->left_count++;
-    merge_those_before(live);
+    live->left = left;
+    left[live->left_count++] = snapshot;
     forget_shown(live);
+    merge_those_before(live);
 }
 
 /* Of a registry that is added again: what is left of the same statistics goes, as it will be part of the file itself. Returns
@@ -244,13 +233,9 @@ static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
 {
     cprof_snapshot_source wanted = {.generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT};
     memcpy(wanted.id, registry->id, sizeof wanted.id);
-    for (left **at = &live->left; *at != NULL; at = &(*at)->next) {
-        left *gone = *at;
-        if (cprof_snapshot_compare_sources(&gone->snapshot->sources[0], &wanted) == 0) {
-            *at = gone->next;
-            live->left_count--;
-            release_left(gone);
-            forget_shown(live);
+    for (size_t i = 0; i < live->left_count; i++) {
+        if (cprof_snapshot_compare_sources(&live->left[i]->sources[0], &wanted) == 0) {
+            drop_left(live, i, 1);
             return 0;
         }
     }
@@ -266,7 +251,8 @@ static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
 static cprof_status put_all(cprof_live *live)
 {
     live->size = live->keys = 0;
-    cprof_status status = live->left != NULL && live->shown == NULL ? merge_left(live, live->left, &live->shown) : CPROF_OK;
+    cprof_status status =
+        live->left_count > 0 && live->shown == NULL ? merge_left(live, live->left_count, &live->shown) : CPROF_OK;
     if (status != CPROF_OK || more(live, 8) == NULL) {
         return status != CPROF_OK ? status : CPROF_NO_MEMORY;
     }
@@ -373,11 +359,10 @@ static void release(cprof_live *live)
         cprof_alloc_release(live->sources[i].texts);
     }
     cprof_alloc_release(live->sources);
-    while (live->left != NULL) {
-        left *gone = live->left;
-        live->left = gone->next;
-        release_left(gone);
+    for (size_t i = 0; i < live->left_count; i++) {
+        cprof_snapshot_destroy(live->left[i]);
     }
+    cprof_alloc_release(live->left);
     cprof_snapshot_destroy(live->merged);
     cprof_snapshot_destroy(live->shown);
     cprof_alloc_release(live->bytes);
@@ -385,9 +370,14 @@ static void release(cprof_live *live)
     cprof_alloc_release(live);
 }
 
-static int begin(cprof_live *live, const cprof_live_plan *plan)
+int cprof_live_open(const cprof_live_plan *plan, cprof_live **opened)
 {
+    cprof_live *live = cprof_alloc_zeroed(sizeof *live);
+    if (live == NULL) {
+        return ENOMEM;
+    }
     if (!cprof_live_file_init(&live->file, plan)) {
+        release(live);
         return ENOMEM;
     }
     live->process = getpid();
@@ -405,21 +395,12 @@ static int begin(cprof_live *live, const cprof_live_plan *plan)
     (void)pthread_condattr_destroy(&attributes);
     cprof_live_state state;
     commit(live, 0, &state);
-    return state.error != 0 ? state.error : start(live);
-}
-
-int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
-{
-    cprof_live *made = cprof_alloc_zeroed(sizeof *made);
-    if (made == NULL) {
-        return ENOMEM;
-    }
-    int error = begin(made, plan);
+    int error = state.error != 0 ? state.error : start(live);
     if (error != 0) {
-        release(made);
+        release(live);
         return error;
     }
-    *live = made;
+    *opened = live;
     return 0;
 }
 
@@ -431,26 +412,21 @@ static bool is_own(const cprof_live *live)
 
 /* ---- Registries */
 
-static const cprof_name *text_of(const cprof_live_about *about, size_t i)
-{
-    return i == 0 ? &about->label : &about->notes[i - 1];
-}
-
 /* One allocation with label and notes. NULL without memory. */
 static cprof_name *copy_texts(const cprof_live_about *about)
 {
     size_t count = about->note_count + 1;
     size_t size = count * sizeof(cprof_name) + 1;
     for (size_t i = 0; i < count; i++) {
-        size += text_of(about, i)->length;
+        size += i == 0 ? about->label.length : about->notes[i - 1].length;
     }
     cprof_name *texts = cprof_alloc_zeroed(size);
     char *at = (char *)(texts + count);
     for (size_t i = 0; texts != NULL && i < count; i++) {
-        size_t length = text_of(about, i)->length;
-        memcpy(at, text_of(about, i)->bytes, length);
-        texts[i] = (cprof_name){at, length};
-        at += length;
+        cprof_name text = i == 0 ? about->label : about->notes[i - 1];
+        memcpy(at, text.bytes, text.length);
+        texts[i] = (cprof_name){at, text.length};
+        at += text.length;
     }
     return texts;
 }
