@@ -89,23 +89,39 @@ static void close_group(group *owned)
     }
 }
 
-/* Whether another thread, or a later attempt, would fare the same. */
-static bool is_final(int error)
+#define NOT_HERE "this machine does not offer it; few virtual machines do"
+#define NOT_ACCEPTED "the kernel does not accept it, or not beside the other hardware events"
+
+/* What an errno of perf_event_open(2) means here. */
+static const struct refusal {
+    int error;
+    bool is_final; /* another thread, or a later attempt, would fare the same */
+    const char *name;
+    const char *meaning; /* NULL: it is forbidden */
+} refusals[] = {
+    {EACCES, true, "EACCES", NULL},
+    {EPERM, true, "EPERM", NULL},
+    {ENOENT, true, "ENOENT", NOT_HERE},
+    {EOPNOTSUPP, true, "EOPNOTSUPP", NOT_HERE},
+    {ENODEV, true, "ENODEV", NOT_HERE},
+    {ENXIO, true, "ENXIO", NOT_HERE},
+    {ENOSYS, true, "ENOSYS", "the kernel has no perf_event_open"},
+    {EINVAL, true, "EINVAL", NOT_ACCEPTED},
+    {E2BIG, true, "E2BIG", NOT_ACCEPTED},
+    {EMFILE, false, "EMFILE", "the process has no file descriptor left for it; it is tried again"},
+    {ENFILE, false, "ENFILE", "the system has no file descriptor left for it; it is tried again"},
+    {ENOMEM, false, "ENOMEM", "there is no memory left for it; it is tried again"},
+    {EBUSY, false, "EBUSY", "another program has the counters to itself; it is tried again"},
+};
+
+/* NULL: one that is not expected; it is tried again. */
+static const struct refusal *find_refusal(int error)
 {
-    switch (error) {
-    case EACCES:
-    case EPERM:
-    case ENOENT:
-    case ENODEV:
-    case ENXIO:
-    case EOPNOTSUPP:
-    case ENOSYS:
-    case EINVAL:
-    case E2BIG:
-        return true;
-    default:
-        return false;
+    size_t i = 0;
+    while (i < sizeof refusals / sizeof refusals[0] && refusals[i].error != error) {
+        i++;
     }
+    return i < sizeof refusals / sizeof refusals[0] ? &refusals[i] : NULL;
 }
 
 /* 0 when the event is in the group, or refused for good; else an errno. */
@@ -120,7 +136,8 @@ static int add_event(group *owned, unsigned event)
         return 0;
     }
     int error = errno;
-    if (!is_final(error)) {
+    const struct refusal *refusal = find_refusal(error);
+    if (refusal == NULL || !refusal->is_final) {
         return error;
     }
     /* The first one to find out says why. */
@@ -238,14 +255,6 @@ static bool is_ready(void)
     return false;
 }
 
-static void put_value(cprof_counter_reading *reading, unsigned wanted, unsigned event, uint64_t value)
-{
-    if ((wanted & bit_of(event)) != 0) {
-        reading->values[CPROF_COUNTER_CYCLES + event] = value;
-        reading->known |= bit_of(event);
-    }
-}
-
 static void read_events(const group *owned, unsigned wanted, cprof_counter_reading *reading)
 {
     uint64_t words[HEADER + EVENTS];
@@ -257,7 +266,11 @@ static void read_events(const group *owned, unsigned wanted, cprof_counter_readi
     reading->enabled_ns = words[1];
     reading->running_ns = words[2];
     for (unsigned i = 0; i < count; i++) {
-        put_value(reading, wanted, owned->events[i].event, words[HEADER + i]);
+        unsigned event = owned->events[i].event;
+        if ((wanted & bit_of(event)) != 0) {
+            reading->values[CPROF_COUNTER_CYCLES + event] = words[HEADER + i];
+            reading->known |= bit_of(event);
+        }
     }
 }
 
@@ -283,25 +296,6 @@ static int refusal_of(cprof_counter counter)
     int refused = atomic_load(&hardware.refused[event]);
     return refused != 0 ? refused : tried;
 }
-
-/* What an errno of perf_event_open(2) means here. */
-static const struct {
-    int error;
-    const char *name;
-    const char *meaning;
-} refusals[] = {
-    {ENOENT, "ENOENT", "this machine does not offer it; few virtual machines do"},
-    {EOPNOTSUPP, "EOPNOTSUPP", "this machine does not offer it; few virtual machines do"},
-    {ENODEV, "ENODEV", "this machine does not offer it; few virtual machines do"},
-    {ENXIO, "ENXIO", "this machine does not offer it; few virtual machines do"},
-    {ENOSYS, "ENOSYS", "the kernel has no perf_event_open"},
-    {EINVAL, "EINVAL", "the kernel does not accept it, or not beside the other hardware events"},
-    {E2BIG, "E2BIG", "the kernel does not accept it, or not beside the other hardware events"},
-    {EMFILE, "EMFILE", "the process has no file descriptor left for it; it is tried again"},
-    {ENFILE, "ENFILE", "the system has no file descriptor left for it; it is tried again"},
-    {ENOMEM, "ENOMEM", "there is no memory left for it; it is tried again"},
-    {EBUSY, "EBUSY", "another program has the counters to itself; it is tried again"},
-};
 
 /* The errno, or 0. */
 static int read_cpu_time(cprof_counter_reading *reading)
@@ -380,17 +374,14 @@ static void say_forbidden(const char *name, char *buffer, size_t size)
 
 static void say_refused(int error, char *buffer, size_t size)
 {
-    if (error == EACCES || error == EPERM) {
-        say_forbidden(error == EACCES ? "EACCES" : "EPERM", buffer, size);
-        return;
+    const struct refusal *refusal = find_refusal(error);
+    if (refusal == NULL) {
+        (void)snprintf(buffer, size, "perf_event_open failed with errno %d; it is tried again", error);
+    } else if (refusal->meaning == NULL) {
+        say_forbidden(refusal->name, buffer, size);
+    } else {
+        (void)snprintf(buffer, size, "%s (%s)", refusal->meaning, refusal->name);
     }
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        if (refusals[i].error == error) {
-            (void)snprintf(buffer, size, "%s (%s)", refusals[i].meaning, refusals[i].name);
-            return;
-        }
-    }
-    (void)snprintf(buffer, size, "perf_event_open failed with errno %d; it is tried again", error);
 }
 
 /* 0 when the counter has values; else an errno. */
@@ -421,10 +412,7 @@ bool cprof_counters_reason(cprof_counter counter, char *buffer, size_t size)
 void cprof_counters_after_fork_in_child(void)
 {
     for (group *known = atomic_load(&hardware.first); known != NULL; known = known->next) {
-        unsigned count = atomic_exchange(&known->count, 0);
-        for (unsigned i = 0; i < count; i++) {
-            (void)close(known->events[i].fd);
-        }
+        close_group(known);
         atomic_store(&known->taken, known == self.group);
     }
     self.pause = 0;
