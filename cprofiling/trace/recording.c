@@ -111,16 +111,6 @@ void cprof_recording_resume(cprof_recording_session *session)
 
 /* ---- A thread joins */
 
-static bool grow_threads(cprof_recording_session *session)
-{
-    pid_t *threads = cprof_alloc_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
-    if (threads == NULL) {
-        return false;
-    }
-    session->threads = threads;
-    return true;
-}
-
 static struct cprof_ring *ring_of(cprof_recording_session *session, cprof_thread *thread)
 {
     struct cprof_ring *ring = session->rings;
@@ -145,11 +135,13 @@ static struct cprof_ring *ring_of(cprof_recording_session *session, cprof_thread
 
 static bool join_lock_held(cprof_recording_session *session, cprof_thread *thread)
 {
-    if (session->thread_count >= MOST_THREADS || !grow_threads(session)) {
+    pid_t *threads = cprof_alloc_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
+    if (threads == NULL) {
         return false;
     }
+    session->threads = threads;
     struct cprof_ring *ring = ring_of(session, thread);
-    if (ring == NULL) {
+    if (ring == NULL || session->thread_count >= MOST_THREADS) {
         return false;
     }
     session->threads[session->thread_count++] = (pid_t)syscall(SYS_gettid); /* gettid() came with glibc 2.30 */
@@ -178,24 +170,24 @@ static __attribute__((noinline)) bool join(cprof_thread *thread, uint32_t serial
 
 /* ---- Labels */
 
-uint32_t cprof_recording_label(uint32_t serial, cprof_names names)
+static uint32_t make_label(uint32_t serial, cprof_names names, bool may_overflow)
 {
     cprof_lock_acquire(&cprof_recording.lock);
     cprof_recording_session *session = cprof_recording.session;
     bool goes_on = session != NULL && session->serial == serial;
-    uint32_t label = goes_on ? cprof_labels_make(&session->labels, names) : 0;
+    uint32_t label = goes_on ? cprof_labels_make(&session->labels, names, may_overflow) : 0;
     cprof_lock_release(&cprof_recording.lock);
     return label;
 }
 
+uint32_t cprof_recording_label(uint32_t serial, cprof_names names)
+{
+    return make_label(serial, names, true);
+}
+
 uint32_t cprof_recording_text(uint32_t serial, cprof_name text)
 {
-    cprof_lock_acquire(&cprof_recording.lock);
-    cprof_recording_session *session = cprof_recording.session;
-    bool goes_on = session != NULL && session->serial == serial;
-    uint32_t label = goes_on ? cprof_labels_make_text(&session->labels, text) : 0;
-    cprof_lock_release(&cprof_recording.lock);
-    return label;
+    return make_label(serial, (cprof_names){{"", 0}, text}, false);
 }
 
 static __attribute__((noinline)) uint32_t find_label(cprof_accum *accum, uint32_t serial)
@@ -216,17 +208,6 @@ static inline uint32_t label_of(cprof_accum *accum, uint32_t serial)
 
 /* ---- Steps */
 
-static bool grow_steps(cprof_recording_session *session)
-{
-    cprof_recording_begun_step *steps =
-        cprof_alloc_grow(session->steps, &session->step_capacity, session->step_count, sizeof *steps, 16);
-    if (steps == NULL) {
-        return false;
-    }
-    session->steps = steps;
-    return true;
-}
-
 static bool is_parents(const cprof_recording_session *session)
 {
     return session->epoch != atomic_load(&cprof_lock_epoch);
@@ -241,9 +222,15 @@ cprof_status cprof_recording_step(cprof_recording_session *session, cprof_thread
         return CPROF_NO_MEMORY;
     }
     uint32_t label = cprof_recording_label(session->serial, names);
-    if (label == 0 || !grow_steps(session)) {
+    if (label == 0) {
         return CPROF_NO_MEMORY;
     }
+    cprof_recording_begun_step *steps =
+        cprof_alloc_grow(session->steps, &session->step_capacity, session->step_count, sizeof *steps, 16);
+    if (steps == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    session->steps = steps;
     session->steps[session->step_count++] = (cprof_recording_begun_step){
         .start = cprof_clock_read(),
         .span = ++thread->trace.last_span,

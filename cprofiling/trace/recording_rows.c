@@ -27,13 +27,21 @@ static uint32_t number_of(const cprof_labels *labels, cprof_names names)
     return index != CPROF_NAMES_ABSENT ? (uint32_t)index + 1 : 0;
 }
 
-static uint32_t add_label(cprof_labels *labels, cprof_names names)
+uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names, bool may_overflow)
 {
-    if (cprof_names_add(&labels->names, names) != CPROF_OK) {
-        return 0;
+    uint32_t number = number_of(labels, names);
+    if (number == 0 && !has_room(labels, names)) {
+        if (!may_overflow) {
+            return 0;
+        }
+        names = overflow;
+        number = number_of(labels, names);
     }
-    labels->bytes += bytes_of(names);
-    return (uint32_t)labels->names.count;
+    if (number == 0 && cprof_names_add(&labels->names, names) == CPROF_OK) {
+        labels->bytes += bytes_of(names);
+        number = (uint32_t)labels->names.count;
+    }
+    return number;
 }
 
 /* The number of a name, or, past the limits, of the label that stands for all further ones; 0: none yet. */
@@ -41,19 +49,6 @@ static uint32_t find_label(const cprof_labels *labels, cprof_names names)
 {
     uint32_t number = number_of(labels, names);
     return number != 0 || has_room(labels, names) ? number : number_of(labels, overflow);
-}
-
-uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names)
-{
-    uint32_t number = find_label(labels, names);
-    return number != 0 ? number : add_label(labels, has_room(labels, names) ? names : overflow);
-}
-
-uint32_t cprof_labels_make_text(cprof_labels *labels, cprof_name text)
-{
-    cprof_names names = {{"", 0}, text};
-    uint32_t number = number_of(labels, names);
-    return number == 0 && has_room(labels, names) ? add_label(labels, names) : number;
 }
 
 /* What all rows of one recording have in common while they are made. */
@@ -198,18 +193,16 @@ static void collect_ring(collector *to, struct cprof_ring *ring)
     bool wrapped = ring->written > places;
     to->table->dropped += ring->refused + (wrapped ? ring->written - places : 0);
     size_t used = ring->chunk_count == 0 ? 0 : (size_t)(ring->at - ring->chunks[ring->current].events);
-    for (size_t i = 0; wrapped && i < ring->chunk_count; i++) {
+    if (wrapped) {
+        add_chunk_rows(to, &ring->chunks[ring->current], used, ring->chunks[ring->current].size);
+    }
+    for (size_t i = 1; i < ring->chunk_count; i++) {
         size_t index = (ring->current + i) % ring->chunk_count;
-        add_chunk_rows(to, &ring->chunks[index], i == 0 ? used : 0, ring->chunks[index].size);
-        if (i > 0) {
+        if (wrapped || index < ring->current) {
+            add_chunk_rows(to, &ring->chunks[index], 0, ring->chunks[index].size);
             cprof_ring_free_chunk(&ring->chunks[index]);
             ring->chunks[index] = (cprof_ring_chunk){.events = NULL};
         }
-    }
-    for (size_t i = 0; !wrapped && i < ring->current; i++) {
-        add_chunk_rows(to, &ring->chunks[i], 0, ring->chunks[i].size);
-        cprof_ring_free_chunk(&ring->chunks[i]);
-        ring->chunks[i] = (cprof_ring_chunk){.events = NULL};
     }
     if (ring->chunk_count > 0) {
         add_chunk_rows(to, &ring->chunks[ring->current], 0, used);
@@ -299,7 +292,7 @@ static void label_open(void *context, cprof_span *span)
 {
     cprof_recording_session *session = context;
     if (span->trace != 0 && span->trace_serial == session->serial && span->accum != NULL) {
-        (void)cprof_labels_make(&session->labels, cprof_registry_names(span->accum));
+        (void)cprof_labels_make(&session->labels, cprof_registry_names(span->accum), true);
     }
 }
 

@@ -21,11 +21,9 @@ typedef struct {
     size_t bytes;            /* of all of them */
 } cprof_labels;
 
-/* The same, made if missing. 0 without memory. */
-uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names);
-
-/* The number of a text that nothing else may stand for; 0 past the limits, or without memory. */
-uint32_t cprof_labels_make_text(cprof_labels *labels, cprof_name text);
+/* The number of a label, found or made. 0 without memory, and past the limits unless it `may_overflow`: then it is that of the
+ * label __overflow__. */
+uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names, bool may_overflow);
 
 typedef struct cprof_recording_session cprof_recording_session;
 

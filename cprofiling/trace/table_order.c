@@ -219,52 +219,17 @@ static void put_parents_first(const cprof_table *table, uint32_t *order, uint32_
     memcpy(order, fresh, count * sizeof *order);
 }
 
-static void gather_64(uint64_t *items, const uint32_t *order, size_t count, uint64_t *scratch)
-{
-    for (size_t i = 0; i < count; i++) {
-        scratch[i] = items[order[i]];
-    }
-    memcpy(items, scratch, count * sizeof *items);
-}
-
-static void gather_32(uint32_t *items, const uint32_t *order, size_t count, uint32_t *scratch)
-{
-    for (size_t i = 0; i < count; i++) {
-        scratch[i] = items[order[i]];
-    }
-    memcpy(items, scratch, count * sizeof *items);
-}
-
-static void gather_8(uint8_t *items, const uint32_t *order, size_t count, uint8_t *scratch)
-{
-    for (size_t i = 0; i < count; i++) {
-        scratch[i] = items[order[i]];
-    }
-    memcpy(items, scratch, count * sizeof *items);
-}
-
-/* No column has items of another size, but lanes, which are not there yet. */
-static void reorder_column(void *items, size_t item_size, const uint32_t *order, size_t count, void *scratch)
-{
-    if (items == NULL) {
-        return;
-    }
-    switch (item_size) {
-    case sizeof(uint64_t):
-        gather_64(items, order, count, scratch);
-        break;
-    case sizeof(uint32_t):
-        gather_32(items, order, count, scratch);
-        break;
-    default:
-        gather_8(items, order, count, scratch);
-    }
-}
-
 /* Moves the rows; then parents, which are numbers of rows, are translated. */
 static void reorder(cprof_table *table, const uint32_t *order, void *scratch)
 {
-#define REORDER_COLUMN(name, type, none) reorder_column(table->name, sizeof(type), order, table->count, scratch);
+#define REORDER_COLUMN(name, type, none)                          \
+    if (table->name != NULL) {                                    \
+        type *moved = scratch;                                    \
+        for (size_t i = 0; i < table->count; i++) {               \
+            moved[i] = table->name[order[i]];                     \
+        }                                                         \
+        memcpy(table->name, moved, table->count * sizeof *moved); \
+    }
     CPROF_TABLE_COLUMNS(REORDER_COLUMN)
 #undef REORDER_COLUMN
     int32_t *places = scratch;
