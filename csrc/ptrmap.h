@@ -2,7 +2,8 @@
 #ifndef EXT_PTRMAP_H
 #define EXT_PTRMAP_H
 
-#include <stdbool.h>
+#include "csrc/compat.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,5 +46,20 @@ void *ext_ptrmap_take(ext_ptrmap *map, const void *key);
 
 /* Empties the table: takes out value by value, gives each to `drop` (NULL: none is left), and gives back the memory. */
 void ext_ptrmap_clear(ext_ptrmap *map, void (*drop)(void *value));
+
+/* An entry that goes with the object that is its key: the first field of a struct. */
+typedef struct {
+    ext_ptrmap *map;           /* borrowed */
+    PyObject *object;          /* borrowed, never followed */
+    void (*drop)(void *entry); /* ends the watch, and frees the entry */
+    PyObject *watch;           /* NULL: the object takes no weak references. Owned */
+} ext_ptrmap_entry;
+
+/* Takes the entry out of the map, if it is in it, and drops it when the object dies, until the watch is ended. To take no weak
+ * references is no error. False with an exception. */
+bool ext_ptrmap_watch(ext_ptrmap_entry *entry, ext_ptrmap *map, PyObject *object, void (*drop)(void *entry));
+
+/* Ends the watch, if there is one. */
+void ext_ptrmap_forget(ext_ptrmap_entry *entry);
 
 #endif

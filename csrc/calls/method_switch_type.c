@@ -1,7 +1,5 @@
 #include "csrc/types.h"
 
-#include "csrc/weak.h"
-
 /* A non-data descriptor: an instrumented instance gets its wrapper, bound; all others get what was found in the class before.
  */
 typedef struct {
@@ -12,15 +10,15 @@ typedef struct {
 } method_switch;
 
 typedef struct {
-    ext_weak weak;     /* of the instance */
-    PyObject *wrapper; /* owned */
-    bool binds;        /* the wrapper is called with the instance first */
+    ext_ptrmap_entry weak; /* of the instance */
+    PyObject *wrapper;     /* owned */
+    bool binds;            /* the wrapper is called with the instance first */
 } switch_entry;
 
 static void free_entry(void *data)
 {
     switch_entry *entry = data;
-    ext_weak_forget(&entry->weak);
+    ext_ptrmap_forget(&entry->weak);
     Py_CLEAR(entry->wrapper);
     PyMem_Free(entry);
 }
@@ -80,7 +78,7 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     }
     entry->wrapper = Py_NewRef(wrapper);
     entry->binds = binds;
-    bool watched = ext_weak_watch(&entry->weak, &self->instances, instance, free_entry);
+    bool watched = ext_ptrmap_watch(&entry->weak, &self->instances, instance, free_entry);
     if (watched && entry->weak.watch == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
     } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {

@@ -2,11 +2,10 @@
 
 #include "csrc/convert.h"
 #include "csrc/calls/pipeline.h"
-#include "csrc/weak.h"
 
 /* Owned by the node's table; goes when the instance does. */
 typedef struct {
-    ext_weak weak;
+    ext_ptrmap_entry weak;
     ext_key key;
 } ext_instance_key;
 
@@ -14,7 +13,7 @@ static void free_instance_key(void *data)
 {
     ext_instance_key *instance = data;
     ext_key_clear(&instance->key);
-    ext_weak_forget(&instance->weak);
+    ext_ptrmap_forget(&instance->weak);
     PyMem_Free(instance);
 }
 
@@ -177,7 +176,7 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
         return NULL;
     }
     instance->key.name = Py_NewRef(name);
-    if (!ext_weak_watch(&instance->weak, &node->instance_keys, first, free_instance_key) || instance->weak.watch == NULL ||
+    if (!ext_ptrmap_watch(&instance->weak, &node->instance_keys, first, free_instance_key) || instance->weak.watch == NULL ||
         !ext_ptrmap_add(&node->instance_keys, first, instance)) {
         free_instance_key(instance);
         return NULL;

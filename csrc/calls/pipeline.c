@@ -4,7 +4,7 @@ static void free_pair(void *data)
 {
     ext_pipeline *pair = data;
     if (pair != NULL) {
-        ext_weak_forget(&pair->weak);
+        ext_ptrmap_forget(&pair->weak);
         Py_CLEAR(pair->profiler);
         PyMem_Free(pair);
     }
@@ -52,7 +52,7 @@ static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
         return NULL;
     }
     pair->profiler = make_profiler(state);
-    if (pair->profiler == NULL || !ext_weak_watch(&pair->weak, &state->pipelines, pipeline, free_pair)) {
+    if (pair->profiler == NULL || !ext_ptrmap_watch(&pair->weak, &state->pipelines, pipeline, free_pair)) {
         free_pair(pair);
         return NULL;
     }

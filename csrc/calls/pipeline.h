@@ -7,10 +7,9 @@
 #define EXT_PIPELINE_H
 
 #include "csrc/profiler.h"
-#include "csrc/weak.h"
 
 typedef struct {
-    ext_weak weak;          /* of the pipeline */
+    ext_ptrmap_entry weak;  /* of the pipeline */
     ext_profiler *profiler; /* owned */
 } ext_pipeline;
 

@@ -2,14 +2,13 @@
 
 #include "csrc/types.h"
 #include "csrc/calls/context.h"
-#include "csrc/weak.h"
 
 #include "cprofiling/calls/probe.h"
 
 /* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have
  * not returned keep the context. */
 typedef struct ext_parked {
-    ext_weak weak; /* of the context */
+    ext_ptrmap_entry weak; /* of the context */
     cprof_chain chain;
     PyObject *held; /* the context; owned, or NULL */
 } ext_parked;
@@ -41,7 +40,7 @@ static void free_parked(void *data)
     if (parked != NULL) {
         PyObject *held = parked->held;
         drop_chain(&parked->chain);
-        ext_weak_forget(&parked->weak);
+        ext_ptrmap_forget(&parked->weak);
         PyMem_Free(parked);
         Py_XDECREF(held);
     }
@@ -167,7 +166,7 @@ static bool make_known(ext_view *view)
         return false;
     }
     PyObject *task = Py_NewRef(view->task);
-    bool made = ext_weak_watch(&parked->weak, &view->parked, task, context_died);
+    bool made = ext_ptrmap_watch(&parked->weak, &view->parked, task, context_died);
     if (made && view->known == NULL && view->task == task) {
         view->known = parked;
     } else {

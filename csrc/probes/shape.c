@@ -1,7 +1,6 @@
 #include "csrc/probes/shape.h"
 
 #include "csrc/convert.h"
-#include "csrc/weak.h"
 
 #include <string.h>
 
@@ -11,7 +10,7 @@ enum { MOST_DIMENSIONS = 64, MOST_DTYPES = 128, DTYPE_CHARACTERS = 64, END = siz
 typedef enum { IS_NOTHING, IS_TENSOR, IS_SEQUENCE, IS_DICT, IS_RECORD } shape_kind;
 
 typedef struct {
-    ext_weak weak;
+    ext_ptrmap_entry weak;
     shape_kind kind;
     PyObject *fields; /* of a dataclass: a tuple of their names; owned */
 } shape_type;
@@ -45,7 +44,7 @@ static PyObject *ask(PyObject *object, PyObject *name)
 static void free_type(void *data)
 {
     shape_type *known = data;
-    ext_weak_forget(&known->weak);
+    ext_ptrmap_forget(&known->weak);
     Py_CLEAR(known->fields);
     PyMem_Free(known);
 }
@@ -108,7 +107,7 @@ static void remember_type(ext_state *state, PyTypeObject *type, shape_kind kind,
     }
     *known = (shape_type){.kind = kind, .fields = fields};
     bool is_static = !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE);
-    bool is_watched = !is_static && ext_weak_watch(&known->weak, &state->shape_types, (PyObject *)type, free_type) &&
+    bool is_watched = !is_static && ext_ptrmap_watch(&known->weak, &state->shape_types, (PyObject *)type, free_type) &&
                       known->weak.watch != NULL;
     bool is_new = state->serial != 0 && ext_ptrmap_get(&state->shape_types, type) == NULL; /* others may have run */
     if (!is_new || !(is_static || is_watched) || !ext_ptrmap_add(&state->shape_types, type, known)) {

@@ -33,29 +33,8 @@ PyObject *ext_arrow_stream_capsule(cprof_arrow_stream stream)
     return capsule;
 }
 
-static bool set_text(cprof_arrow_columns *columns, size_t number, size_t row, PyObject *value)
-{
-    cprof_name utf8;
-    PyObject *owner;
-    if (value == Py_None) {
-        cprof_arrow_columns_set_text(columns, number, row, NULL);
-        return true;
-    }
-    if (!PyUnicode_Check(value)) {
-        ext_convert_refuse_type("an item", "a str", value);
-        return false;
-    }
-    if (!ext_convert_utf8(value, &utf8, &owner)) {
-        return false;
-    }
-    cprof_arrow_columns_set_text(columns, number, row, &utf8);
-    Py_DECREF(owner);
-    return true;
-}
-
 typedef struct {
-    const char *name;
-    const char *format;
+    cprof_arrow_field field;
     PyObject *values; /* borrowed: a list */
 } given_column;
 
@@ -69,12 +48,12 @@ static bool parse(PyObject *columns, Py_ssize_t number, given_column *given)
         ext_convert_refuse_type("a column", "a tuple", column);
         return false;
     }
-    if (!PyArg_ParseTuple(column, "ssO!:arrow_stream", &given->name, &format, &PyList_Type, &given->values)) {
+    if (!PyArg_ParseTuple(column, "ssO!:arrow_stream", &given->field.name, &format, &PyList_Type, &given->values)) {
         return false;
     }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (strcmp(format, formats[i]) == 0) {
-            given->format = formats[i];
+            given->field.format = formats[i];
             return true;
         }
     }
@@ -82,65 +61,57 @@ static bool parse(PyObject *columns, Py_ssize_t number, given_column *given)
     return false;
 }
 
-/* How many bytes the texts have, at most; -1 with an exception. */
-static Py_ssize_t most_characters(PyObject *values, const char *format)
+/* False with an exception. */
+static bool set_item(cprof_arrow_columns *columns, size_t number, size_t row, char format, PyObject *value)
+{
+    cprof_name utf8;
+    PyObject *owner;
+    if (value == Py_None) {
+        if (format == 'u') {
+            cprof_arrow_columns_set_text(columns, number, row, NULL);
+        }
+    } else if (format == 'l') {
+        cprof_arrow_columns_set_whole(columns, number, row, PyLong_AsLongLong(value));
+    } else if (format == 'g') {
+        cprof_arrow_columns_set_real(columns, number, row, PyFloat_AsDouble(value));
+    } else if (!PyUnicode_Check(value)) {
+        ext_convert_refuse_type("an item", "a str", value);
+    } else if (ext_convert_utf8(value, &utf8, &owner)) {
+        cprof_arrow_columns_set_text(columns, number, row, &utf8);
+        Py_DECREF(owner);
+    }
+    return !PyErr_Occurred();
+}
+
+/* Adds what the list has now: an item's __index__ or __float__ may change it. False with an exception. */
+static bool add(cprof_arrow_columns *columns, size_t number, const given_column *given, Py_ssize_t rows)
 {
     enum { MOST_BYTES = 4 }; /* of a character */
-    Py_ssize_t most = 0;
-    for (Py_ssize_t i = 0; format[0] == 'u' && i < PyTuple_GET_SIZE(values); i++) {
+    char format = given->field.format[0];
+    size_t text_size = 0;
+    PyObject *values = PyList_AsTuple(given->values);
+    if (values != NULL && PyTuple_GET_SIZE(values) != rows) {
+        PyErr_Format(PyExc_ValueError, "all columns must have %zd rows, got %zd", rows, PyTuple_GET_SIZE(values));
+        Py_CLEAR(values);
+    }
+    if (values == NULL) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; format == 'u' && i < rows; i++) {
         PyObject *value = PyTuple_GET_ITEM(values, i);
         if (PyUnicode_Check(value)) {
-            most += PyUnicode_GET_LENGTH(value) * (PyUnicode_IS_ASCII(value) ? 1 : MOST_BYTES);
+            text_size += (size_t)PyUnicode_GET_LENGTH(value) * (PyUnicode_IS_ASCII(value) ? 1 : MOST_BYTES);
         }
     }
-    return most;
-}
-
-static bool fill(cprof_arrow_columns *columns, size_t number, PyObject *values, const char *format)
-{
-    bool fine = true;
-    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(values); i++) {
-        PyObject *value = PyTuple_GET_ITEM(values, i);
-        if (format[0] == 'u') {
-            fine = set_text(columns, number, (size_t)i, value);
-        } else if (value != Py_None) {
-            if (format[0] == 'l') {
-                cprof_arrow_columns_set_whole(columns, number, (size_t)i, PyLong_AsLongLong(value));
-            } else {
-                cprof_arrow_columns_set_real(columns, number, (size_t)i, PyFloat_AsDouble(value));
-            }
-            fine = !PyErr_Occurred();
-        }
-    }
-    return fine;
-}
-
-static bool add_values(cprof_arrow_columns *columns, size_t number, const given_column *given, PyObject *values,
-                       Py_ssize_t rows)
-{
-    if (PyTuple_GET_SIZE(values) != rows) {
-        PyErr_Format(PyExc_ValueError, "all columns must have %zd rows, got %zd", rows, PyTuple_GET_SIZE(values));
-        return false;
-    }
-    cprof_arrow_field field = {given->name, given->format};
-    cprof_status status = cprof_arrow_columns_begin(columns, number, field, (size_t)most_characters(values, given->format));
-    if (status != CPROF_OK) {
+    cprof_status status = cprof_arrow_columns_begin(columns, number, given->field, text_size);
+    bool fine = status == CPROF_OK;
+    if (!fine) {
         (void)ext_convert_status(status, "making an Arrow column");
-        return false;
     }
-    return fill(columns, number, values, given->format);
-}
-
-/* Adds what the list has now: an item's __index__ or __float__ may change it. */
-static bool add(cprof_arrow_columns *columns, PyObject *given_columns, Py_ssize_t number, Py_ssize_t rows)
-{
-    given_column given;
-    if (!parse(given_columns, number, &given)) {
-        return false;
+    for (Py_ssize_t i = 0; fine && i < rows; i++) {
+        fine = set_item(columns, number, (size_t)i, format, PyTuple_GET_ITEM(values, i));
     }
-    PyObject *values = PyList_AsTuple(given.values);
-    bool fine = values != NULL && add_values(columns, (size_t)number, &given, values, rows);
-    Py_XDECREF(values);
+    Py_DECREF(values);
     return fine;
 }
 
@@ -152,18 +123,18 @@ PyObject *ext_arrow_stream(PyObject *Py_UNUSED(module), PyObject *columns)
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(columns);
-    given_column first = {.values = NULL};
-    if (count > 0 && !parse(columns, 0, &first)) {
+    given_column given = {.values = NULL};
+    if (count > 0 && !parse(columns, 0, &given)) {
         return NULL;
     }
-    Py_ssize_t rows = count > 0 ? PyList_GET_SIZE(first.values) : 0;
+    Py_ssize_t rows = count > 0 ? PyList_GET_SIZE(given.values) : 0;
     cprof_arrow_columns *made = cprof_arrow_columns_create((size_t)count, (size_t)rows);
     if (made == NULL) {
         return PyErr_NoMemory();
     }
     bool fine = true;
     for (Py_ssize_t i = 0; fine && i < count; i++) {
-        fine = add(made, columns, i, rows);
+        fine = parse(columns, i, &given) && add(made, (size_t)i, &given, rows);
     }
     if (!fine) {
         cprof_arrow_columns_destroy(made);

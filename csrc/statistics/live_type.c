@@ -60,28 +60,18 @@ static ext_profiler *profiler_of(PyObject *self, PyObject *object)
     return ext_convert_is_profiler(state, object, "a Profiler") ? (ext_profiler *)object : NULL;
 }
 
-/* NULL with an exception. */
-static PyObject *add(live_object *self, ext_profiler *profiler, cprof_live_about *about)
-{
-    PyObject *cost = ext_cost_ns(profiler->state, profiler);
-    if (cost == NULL) {
-        return NULL;
-    }
-    about->cost_ns = PyFloat_AS_DOUBLE(cost);
-    Py_DECREF(cost);
-    cprof_status status = self->live != NULL ? cprof_live_add(self->live, profiler->registry, about) : CPROF_ABSENT;
-    return ext_convert_status(status, "adding a Profiler to a live file");
-}
-
 static PyObject *live_add(PyObject *object, PyObject *args)
 {
+    const live_object *self = (live_object *)object;
     PyObject *profiler, *label, *notes;
     if (!PyArg_ParseTuple(args, "OSO!:add", &profiler, &label, &PyTuple_Type, &notes)) {
         return NULL;
     }
     ext_profiler *added = profiler_of(object, profiler);
-    cprof_name *names = added != NULL ? ext_convert_notes(notes) : NULL;
+    PyObject *cost = added != NULL ? ext_cost_ns(added->state, added) : NULL;
+    cprof_name *names = cost != NULL ? ext_convert_notes(notes) : NULL;
     if (names == NULL) {
+        Py_XDECREF(cost);
         return NULL;
     }
     cprof_live_about about = {
@@ -89,10 +79,12 @@ static PyObject *live_add(PyObject *object, PyObject *args)
         .notes = names,
         .note_count = (size_t)PyTuple_GET_SIZE(notes),
         .errors = &added->internal_errors,
+        .cost_ns = PyFloat_AS_DOUBLE(cost),
     };
-    PyObject *result = add((live_object *)object, added, &about);
+    Py_DECREF(cost);
+    cprof_status status = self->live != NULL ? cprof_live_add(self->live, added->registry, &about) : CPROF_ABSENT;
     PyMem_Free(names);
-    return result;
+    return ext_convert_status(status, "adding a Profiler to a live file");
 }
 
 static PyObject *live_holds(PyObject *object, PyObject *profiler)

@@ -50,11 +50,25 @@ static void snapshot_dealloc(PyObject *object)
     ext_state_free(object);
 }
 
-static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *cost, PyObject *notes)
+/* take_snapshot(type, profiler, taken_ns, notes): taken_ns is the time of day since 1970, the notes are UTF-8. */
+PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
 {
-    ext_state *state = profiler->state;
-    cprof_name *names = ext_convert_notes(notes);
+    ext_state *state = ext_state_of_module(module);
+    PyObject *type, *object, *notes;
+    long long taken_ns;
+    if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &object, &taken_ns, &PyTuple_Type, &notes) ||
+        !ext_convert_is_profiler(state, object, "a Profiler")) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)type, state->snapshot_type)) {
+        ext_convert_refuse_type("type", "Snapshot or a subclass", type);
+        return NULL;
+    }
+    ext_profiler *profiler = (ext_profiler *)object;
+    PyObject *cost = ext_cost_ns(state, profiler);
+    cprof_name *names = cost != NULL ? ext_convert_notes(notes) : NULL;
     if (names == NULL) {
+        Py_XDECREF(cost);
         return NULL;
     }
     cprof_snapshot_remarks remarks = {
@@ -64,33 +78,12 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
         .notes = names,
         .note_count = (size_t)PyTuple_GET_SIZE(notes),
     };
+    Py_DECREF(cost);
     cprof_snapshot *snapshot;
     cprof_status status;
     EXT_WITHOUT_GIL(status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot));
     PyMem_Free(names);
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
-}
-
-/* take_snapshot(type, profiler, taken_ns, notes): taken_ns is the time of day since 1970, the notes are UTF-8. */
-PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
-{
-    ext_state *state = ext_state_of_module(module);
-    PyObject *type, *profiler, *notes;
-    long long taken_ns;
-    if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes)) {
-        return NULL;
-    }
-    if (!ext_convert_is_profiler(state, profiler, "a Profiler")) {
-        return NULL;
-    }
-    if (!PyType_IsSubtype((PyTypeObject *)type, state->snapshot_type)) {
-        ext_convert_refuse_type("type", "Snapshot or a subclass", type);
-        return NULL;
-    }
-    PyObject *cost = ext_cost_ns(state, (ext_profiler *)profiler);
-    PyObject *snapshot = cost != NULL ? take(type, (ext_profiler *)profiler, taken_ns, cost, notes) : NULL;
-    Py_XDECREF(cost);
-    return snapshot;
 }
 
 static PyObject *refuse_merge(cprof_status status, const cprof_snapshot_clash *clash)
