@@ -524,7 +524,7 @@ def test_faults_of_our_own_do_no_harm(
     whole_process.start("", "VARIABLE")  # the first process has said so
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("builtins.open", fault(OSError()))
-    assert own_process._start_time() == ""
+    assert own_process.started_ticks() == 0
     monkeypatch.setattr(sys, "stderr", None)
     messages.say("to nobody")
     assert output_names.reason(KeyboardInterrupt()) == "interrupted"

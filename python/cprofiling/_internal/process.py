@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _IMPORTED_IN = os.getpid()
+_DEAD = "ZX"  # states of ended processes that wait for their parent
+_START = 19  # the field of the start in /proc/PID/stat, counted from behind the name
 
 
 def known_rank() -> int | None:
@@ -66,14 +68,20 @@ def host() -> str:
 
 def is_first_with(owner: str) -> bool:
     """Return whether no parent process uses this variable."""
-    own = f"{os.getpid()}:{_start_time()}"
+    own = f"{os.getpid()}:{started_ticks()}"
     return os.environ.setdefault(owner, own) == own
 
 
-def _start_time() -> str:
-    """Return this process's start in ticks, stable across exec."""
+def started_ticks(pid: int | str = "self") -> int | None:
+    """Return the start of a process in ticks since boot, stable across exec.
+
+    0 if it cannot be read, None if the process has ended.
+    """
     try:
-        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] in _DEAD else int(fields[_START])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except (OSError, IndexError, ValueError):
+        return 0

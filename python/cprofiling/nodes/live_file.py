@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, files
+from cprofiling._internal.process import started_ticks
 from cprofiling.nodes.missing_figures import REFUSED
 from cprofiling.nodes.snapshot import Snapshot
 
@@ -35,8 +36,6 @@ _VERSION = 1
 _FIELDS = struct.Struct("<8sIIQQ16sQQHH")
 _CHECKSUM = struct.Struct("<Q")
 _MOST_HOST, _MOST_COMMAND = 255, 2048  # bytes
-_DEAD = "ZX"  # states of ended processes that wait for their parent
-_START = 19  # its place in /proc/PID/stat, counted from behind the name
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ class Head:
         here = own_head()
         if not here.namespace or not any(here.boot) or (here.boot, here.namespace) != (self.boot, self.namespace):
             return None
-        began = _started_ticks(str(self.pid))
-        return began is not None and began == self.started_ticks
+        return started_ticks(self.pid) == self.started_ticks
 
 
 def head_from_bytes(data: bytes) -> Head:
@@ -111,19 +109,7 @@ def own_head() -> Head:
         name = os.path.basename(folder) or name
     command = _cut(name, _MOST_COMMAND).decode()
     boot = boot.ljust(16, b"\0")[:16]
-    return Head(os.getpid(), _started_ticks("self") or 0, boot, namespace, time.time_ns(), host, command)
-
-
-def _started_ticks(process: str) -> int | None:
-    """Return the start of a process in ticks, 0 if unknown, None if it ended."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return None if fields[0] in _DEAD else int(fields[_START])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    except (OSError, IndexError, ValueError):
-        return 0
+    return Head(os.getpid(), started_ticks() or 0, boot, namespace, time.time_ns(), host, command)
 
 
 def _cut(text: str, most: int) -> bytes:

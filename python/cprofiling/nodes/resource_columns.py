@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling._internal.text import counted, format_time, plain_table, shown_text
@@ -48,12 +47,9 @@ class Column(NamedTuple):
 def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
     """Return the columns with a value in any row."""
     columns: list[Column] = []
-    if any(_of(row, "gpu_count") or _of(row, "gpu_reason") for row in rows):
-        columns += _GPU
-    if any(_of(row, "launches") is not None for row in rows):
-        columns += _LAUNCHES
-    if any(_of(row, "memory") is not None for row in rows):
-        columns += _MEMORY
+    for fields, group in ((("gpu_count", "gpu_reason"), _GPU), (("launches",), _LAUNCHES), (("memory",), _MEMORY)):
+        if any(_of(row, field) for row in rows for field in fields):
+            columns += group
     names = dict.fromkeys(name for row in rows for name in _of(row, "counters") or ())
     columns += [_counter_column(name) for name in names]
     if "cpu_time" in names:
@@ -117,24 +113,28 @@ def shown_bytes(count: float) -> str:
     return f"{sign}{value:.0f} B" if unit == 0 else f"{sign}{value:.1f} {_BYTE_UNITS[unit]}"
 
 
-def _of(row: Any, *names: str) -> Any:
+def _of(row: Any, path: str) -> Any:
     """Return an attribute of an attribute and so on, None where any is."""
     value = row if isinstance(row, NodeProfilingStats) else None
-    for name in names:
+    for name in path.split("."):
         value = None if value is None else getattr(value, name)
     return value
 
 
-def _text(names: tuple[str, ...], show: Callable[[Any], str], row: Any) -> str | None:
-    value = _of(row, *names)
-    return None if value is None else show(value)
+def _column(label: str, tip: str, path: str, show: Callable[[Any], str], why: str = _UNKNOWN, *told: str) -> Column:
+    """Make the column of an attribute, by its path.
 
+    why: The reason where it is not known, unless one of the attributes ``told`` has another.
+    """
 
-def _column(
-    label: str, tip: str, path: str, show: Callable[[Any], str], why: str | Callable[[Any], str] = _UNKNOWN
-) -> Column:
-    """Make the column of an attribute, by its path."""
-    return Column(label, tip, partial(_text, tuple(path.split(".")), show), why if callable(why) else lambda _row: why)
+    def text(row: Any) -> str | None:
+        value = _of(row, path)
+        return None if value is None else show(value)
+
+    def reason(row: Any) -> str:
+        return next(filter(None, [_of(row, each) for each in told]), why)
+
+    return Column(label, tip, text, reason)
 
 
 def _counter_column(name: str) -> Column:
@@ -150,18 +150,6 @@ def _counter_column(name: str) -> Column:
     return Column(_HEADS.get(name, shown), tip, text, lambda row: "no samples" if row.count == 0 else refused)
 
 
-def _why_no_gpu_time(row: Any) -> str:
-    return _of(row, "gpu_reason") or _UNKNOWN
-
-
-def _why_no_device_memory(row: Any) -> str:
-    return _of(row, "memory", "device", "peak_reason") or _of(row, "memory", "reason") or _UNKNOWN
-
-
-def _why_no_host_memory(row: Any) -> str:
-    return _of(row, "memory", "host", "peak_reason") or _UNKNOWN
-
-
 def _why_no_share(row: Any) -> str:
     known = (_of(row, "counters") or {}).get("cpu_time") is not None
     return "calls are too short, or some were not counted" if known else "CPU time is not known"
@@ -173,14 +161,15 @@ def _copied(launches: Any) -> str:
 
 _SPAN = "mean time on the device's stream, gaps in its queue included"
 _DELAY = "mean time by which the device began later than the host did"
-_NOT_COUNTED = "launches were not counted"
+_NO_TIME = (_UNKNOWN, "gpu_reason")
 _GPU = [
-    _column("GPU mean", _SPAN, "gpu_mean_ms", format_time, _why_no_gpu_time),
-    _column("GPU p50", "50th percentile of the GPU times, within 1 %", "gpu_p50_ms", format_time, _why_no_gpu_time),
-    _column("GPU p99", "99th percentile of the GPU times, within 1 %", "gpu_p99_ms", format_time, _why_no_gpu_time),
-    _column("GPU total", "sum of the GPU times", "gpu_total_ms", format_time, _why_no_gpu_time),
-    _column("Queue", _DELAY, "queue_delay_ms", format_time, _why_no_gpu_time),
+    _column("GPU mean", _SPAN, "gpu_mean_ms", format_time, *_NO_TIME),
+    _column("GPU p50", "50th percentile of the GPU times, within 1 %", "gpu_p50_ms", format_time, *_NO_TIME),
+    _column("GPU p99", "99th percentile of the GPU times, within 1 %", "gpu_p99_ms", format_time, *_NO_TIME),
+    _column("GPU total", "sum of the GPU times", "gpu_total_ms", format_time, *_NO_TIME),
+    _column("Queue", _DELAY, "queue_delay_ms", format_time, *_NO_TIME),
 ]
+_NOT_COUNTED = "launches were not counted"
 _LAUNCHES = [
     _column("Launches", "calls that launched kernels or graphs", "launches.launches", "{:,}".format, _NOT_COUNTED),
     _column("Kernels", "kernels that have run", "launches.kernels", "{:,}".format, _NOT_COUNTED),
@@ -188,15 +177,17 @@ _LAUNCHES = [
     _column("Copied", "bytes copied between host and device and on devices", "launches", _copied, _NOT_COUNTED),
 ]
 _ADDED = "memory that the calls added, all together"
+_NO_DEVICE = (_UNKNOWN, "memory.device.peak_reason", "memory.reason")
+_NO_HOST = (_UNKNOWN, "memory.host.peak_reason")
 _MEMORY = [
-    _column("Device change", f"device {_ADDED}", "memory.device.change", shown_bytes, _why_no_device_memory),
-    _column("Device peak", "the most device memory in use", "memory.device.peak", shown_bytes, _why_no_device_memory),
-    _column("Host change", f"resident {_ADDED}", "memory.host.change", shown_bytes, _why_no_host_memory),
-    _column("Host peak", "the most resident memory in a call", "memory.host.peak", shown_bytes, _why_no_host_memory),
+    _column("Device change", f"device {_ADDED}", "memory.device.change", shown_bytes, *_NO_DEVICE),
+    _column("Device peak", "the most device memory in use", "memory.device.peak", shown_bytes, *_NO_DEVICE),
+    _column("Host change", f"resident {_ADDED}", "memory.host.change", shown_bytes, *_NO_HOST),
+    _column("Host peak", "the most resident memory in a call", "memory.host.peak", shown_bytes, *_NO_HOST),
 ]
 _CPU_SHARE = _column(
-    "CPU share", "CPU time over elapsed time; the rest was waiting", "cpu_share", "{:.0%}".format, _why_no_share
-)
+    "CPU share", "CPU time over elapsed time; the rest was waiting", "cpu_share", "{:.0%}".format
+)._replace(reason=_why_no_share)
 _IPC = _column("IPC", "instructions per cycle", "counters.ipc", "{:.2f}".format, "cycles or instructions are not known")
 _WAITING = "waiting for devices because of synchronize_cuda"
 _SYNC = _column("Waiting", _WAITING, "sync_total_ms", format_time, "nothing was waited for")
