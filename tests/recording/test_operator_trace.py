@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from calls import run_python
 from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators import collect
 from cprofiling.recording.torch_operators.trace import MARK, Clock, RunTrace, may_be_damaged, mended, true_names
+from cprofiling.recording.traces.reader import load_again
 
 PID = os.getpid()
 BASE = 1_700_000_000_000_000_000
@@ -30,13 +30,6 @@ def at(name: str, start: int, dur: int = 10, **more: Any) -> dict[str, Any]:
     return {"ph": "X", "cat": "cpu_op", "pid": PID, "tid": 7, "ns": start, "dur": dur / 1000, "name": name, **more}
 
 
-def loaded(trace: bytes) -> Recording:
-    recording = Recording.empty()
-    recording._load(io.BytesIO(trace).read, 0)
-    recording._finish()
-    return recording
-
-
 def found(*events: dict[str, Any], **facts: Any) -> Recording:
     """What torch.profiler's trace of such events is read as."""
     texts = []
@@ -44,7 +37,7 @@ def found(*events: dict[str, Any], **facts: Any) -> Recording:
         members = {key: value for key, value in each.items() if key != "ns"}
         texts.append(f'{json.dumps(members)[:-1]}, "ts": {each["ns"] // 1000}.{each["ns"] % 1000:03}}}')
     whole = json.dumps({"baseTimeNanoseconds": BASE, **facts})
-    return loaded(f'{whole[:-1]}, "traceEvents": [{", ".join(texts)}]}}'.encode())
+    return load_again(f'{whole[:-1]}, "traceEvents": [{", ".join(texts)}]}}'.encode())
 
 
 def joined(
@@ -56,15 +49,8 @@ def joined(
     names: Mapping[tuple[int, int], str] | None = None,
 ) -> Recording:
     """The rows of a run, as a recording of their own."""
-    rows = RunTrace(trace, marks, BASE + begin, BASE + end, dict(names or {}))
     recording = Recording.empty()
-    recording._load(rows.reader(), 0)
-    for pid, name, labels, sort in rows.processes():
-        recording._name_process(pid, name, labels, sort)
-    for pid, tid, thread, sort in rows.threads():
-        recording._name_thread(pid, tid, thread, sort)
-    for key, value in rows.metadata():
-        recording._set_fact(key, value)
+    RunTrace(trace, marks, BASE + begin, BASE + end, dict(names or {})).add_to(recording)
     recording._finish()
     return recording
 
@@ -279,7 +265,7 @@ def test_a_name_that_was_freed_costs_that_name(freed: bytes, read: str) -> None:
     trace = b"""{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7,
         "ts": 1000, "dur": 2, "args": {"Call stack": "inner.py(1): f;%s;outer.py(2): g;", "Ev Idx": 0
         }}]}"""
-    (event,) = joined(loaded(mended(trace % freed)), begin=-BASE).events()
+    (event,) = joined(load_again(mended(trace % freed)), begin=-BASE).events()
     assert (event.name, event.stack) == ("aten::mm", f"inner.py(1): f\n{read}\nouter.py(2): g")
 
 
@@ -361,7 +347,7 @@ def test_true_names_are_those_that_traces_damage() -> None:
 def test_damaged_traces_are_mended(layout: str, name: str, read: str) -> None:
     events = ",\n".join((layout % name, layout % "second"))
     trace = f'{{"traceEvents": [\n{events}\n]}}'
-    recording = loaded(mended(trace.encode()))
+    recording = load_again(mended(trace.encode()))
     assert [each.name for each in recording.events()] == [read, "second"]
 
 

@@ -54,28 +54,23 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     return {key: json.dumps(value) for key, value in found.items() if key not in known}
 
 
-def checked_key(key: Any) -> str:
-    """Return a key for metadata of the user's own."""
+def checked(key: Any, value: Any) -> tuple[str, str]:
+    """Return a key and a JSON text for metadata of the user's own."""
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {shown_value(key)}")
     if key in (_OWN, *_EVENTS, *_STANDARD):
         raise ValueError(f"key is set by the trace itself, choose another: {key!r}")
-    return key
-
-
-def checked_json(value: Any) -> str:
-    """Return a JSON text."""
     if not isinstance(value, str):
         raise TypeError(f"value must be a JSON text, got {shown_value(value)}")
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"there is no {constant} in JSON")
+
     try:
-        json.loads(value, parse_constant=_refuse)
+        json.loads(value, parse_constant=refuse)
     except ValueError as error:
         raise ValueError(f"value must be a JSON text, got {shown_value(value)}: {error}") from None
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"there is no {constant} in JSON")
+    return key, value
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

@@ -406,7 +406,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """
         from cprofiling.recording import metadata
 
-        self._metadata[metadata.checked_key(key)] = metadata.checked_json(value)
+        key, value = metadata.checked(key, value)
+        self._metadata[key] = value
 
     preset_metadata_json = add_metadata_json
 

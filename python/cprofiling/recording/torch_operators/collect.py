@@ -343,16 +343,8 @@ class _Run:
         # The names that the trace does not have as they are.
         names = true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
         trace = RunTrace(found, self._marks, self._begin_ns, self._end_ns, names)
-        before = len(recording)
-        recording._load(trace.reader(), 0)
-        if len(recording) == before:
+        if not trace.add_to(recording):
             return
-        for pid, name, labels, sort in trace.processes():
-            recording._name_process(pid, name, labels, sort)
-        for pid, tid, name, sort in trace.threads():
-            recording._name_thread(pid, tid, name, sort)
-        for key, value in trace.metadata():
-            recording._set_fact(key, value)
         threads = "all" if self._has_all_threads else "the main thread"
         recording._set_fact("operators", json.dumps({"torch": self._torch.__version__, "threads": threads}))
         if trace.lacks_work():

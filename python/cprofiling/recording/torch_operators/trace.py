@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
+    from cprofiling import _core
     from cprofiling.recording.result import Recording
 
     Marks = Sequence[tuple[int, int]]
@@ -112,10 +113,10 @@ class RunTrace:
         seen = [(start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks]
         self._clock = Clock(marks, seen)
 
-    def reader(self) -> Callable[[int], bytes]:
-        """Return a reader of rows and arrows as a Chrome trace.
+    def add_to(self, recording: _core.Recording) -> bool:
+        """Add rows, arrows, names of devices and threads, and metadata.
 
-        It cannot fail.
+        Returns False if there are no rows. It cannot fail for what the trace has in it.
         """
         events = chain(self._events(), self._arrows())
         pieces, before = [], b"["
@@ -130,23 +131,19 @@ class RunTrace:
                 pieces.append(piece[size:])
             return piece[:size]
 
-        return read
-
-    def metadata(self) -> Iterator[tuple[str, str]]:
-        """Yield metadata of the trace as (key, JSON)."""
-        yield from ((key, value) for key, value in self._found.facts.items() if key not in _OF_FILE)
-
-    def processes(self) -> Iterator[tuple[int, str | None, str | None, int | None]]:
-        """Yield number, name, label and sort number of each device."""
-        for pid, _, pid_text, _, name, label, _, sort, _, _ in self._found.tracks:
-            if pid_text is None and pid != os.getpid():
-                yield pid, name, label, sort
-
-    def threads(self) -> Iterator[tuple[int, int | str, str | None, int | None]]:
-        """Yield process, number, name and sort number of threads and streams."""
-        for pid, tid, pid_text, tid_text, _, _, name, _, sort, _ in self._found.tracks:
+        count = len(recording)
+        recording._load(read, 0)
+        if len(recording) == count:
+            return False
+        for pid, tid, pid_text, tid_text, process, label, thread, pid_sort, tid_sort, _ in self._found.tracks:
             if pid_text is None:
-                yield pid, tid if tid_text is None else tid_text, name, sort
+                if pid != os.getpid():
+                    recording._name_process(pid, process, label, pid_sort)
+                recording._name_thread(pid, tid if tid_text is None else tid_text, thread, tid_sort)
+        for key, value in self._found.facts.items():
+            if key not in _OF_FILE:
+                recording._set_fact(key, value)
+        return True
 
     def lacks_work(self) -> bool:
         """Return whether there are device launches without their work."""
