@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 
 from cprofiling import _core
 from cprofiling._internal.messages import mention, say
@@ -16,11 +17,8 @@ OWNER = "CPROFILING_CAPTURE_OWNER"  # says to other processes who tells of the w
 _SHOWN = 80  # characters of a value
 _NO_CALL = "there was no call"  # among the words of the core's report
 _MOST = 2**63 - 1
+_FORM = re.compile(r"(.*):([0-9]{1,19}):([0-9]{1,19})", re.DOTALL)
 _EXPECTED = f"expected node:skip:count, both numbers whole, count from 1 to {_MOST}"
-
-
-class WindowError(ValueError):
-    """A text that names no window, with the reason."""
 
 
 def start(value: str, variable: str) -> None:
@@ -33,7 +31,7 @@ def start(value: str, variable: str) -> None:
     try:
         name, skip, count = parsed(value)
         _core.set_capture(name, skip, count)
-    except (WindowError, RuntimeError) as error:  # RuntimeError: another interpreter in this process has set one
+    except (ValueError, RuntimeError) as error:  # RuntimeError: another interpreter in this process has set one
         if is_first:  # the others would repeat it
             shown = ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
             mention(f"{variable}={shown} is not used, nothing is captured: {error}")
@@ -44,26 +42,12 @@ def start(value: str, variable: str) -> None:
 def parsed(value: str) -> tuple[str, int, int]:
     """Parse name, skip and count.
 
-    The form is ``node:skip:count``, where the name may have colons. Raises WindowError.
+    The form is ``node:skip:count``, where the name may have colons. Raises ValueError.
     """
-    parts = value.rsplit(":", 2)
-    if len(parts) < 3:
-        raise WindowError(_EXPECTED)
-    name, skip, count = parts[0], _number(parts[1]), _number(parts[2])
-    if skip is None or not count:
-        raise WindowError(_EXPECTED)
-    try:
-        return _core.convert_name(name), skip, count
-    except ValueError as error:
-        raise WindowError(str(error)) from None
-
-
-def _number(text: str) -> int | None:
-    """Return a number in plain digits, without sign, blank or underscore."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))):
-        return None
-    number = int(text)
-    return number if number <= _MOST else None
+    match = _FORM.fullmatch(value)
+    if match is None or max(skip := int(match[2]), count := int(match[3])) > _MOST or count == 0:
+        raise ValueError(_EXPECTED)
+    return _core.convert_name(match[1]), skip, count
 
 
 def say_nothing() -> None:

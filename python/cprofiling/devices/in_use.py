@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from cprofiling._internal.text import shown_value
@@ -20,7 +20,6 @@ from cprofiling.devices.operations import CUDA, in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from cprofiling.devices.events import DeviceMark, Missed
     from cprofiling.devices.operations import DeviceOperations
@@ -237,16 +236,13 @@ def _device_of_tensors(arguments: Iterable[Any], kind: str) -> int | None:
 # ---- streams that the caller gives, of PyTorch, CuPy, numba and others
 
 
-class GivenStream:
+class GivenStream(NamedTuple):
     """Stream handle, with the object that keeps it alive."""
 
-    __slots__ = ("device", "handle", "kind", "source")
-
-    def __init__(self, handle: int, device: int = -1, kind: str = CUDA, source: Any = None) -> None:
-        self.handle = handle  # a CUstream; 0 for streams of other kinds
-        self.device = device  # its index; -1: not known
-        self.kind = kind  # as in tensor.device.type
-        self.source = source
+    handle: int  # a CUstream; 0 for streams of other kinds
+    device: int = -1  # its index; -1: not known
+    kind: str = CUDA  # as in tensor.device.type
+    source: Any = None
 
 
 def checked_stream(stream: object | None) -> object | None:

@@ -22,7 +22,7 @@ from cprofiling.layers.memory import MemoryReader
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import Registry, checked_name, json_value
 from cprofiling.layers.signatures import NO_INPUTS, Capture, signature_of_output
-from cprofiling.layers.timing_table import timing_table
+from cprofiling.layers.timing_reports import timing_table
 from cprofiling.layers.workers import STAGE
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.recording import profile as session

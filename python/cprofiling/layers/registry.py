@@ -15,7 +15,7 @@ from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
 from cprofiling.layers.signatures import StageIOSignature
-from cprofiling.layers.workers import STAGE, RankUse, Uses, WorkerRecords, WorkerWriter, ms, times_of
+from cprofiling.layers.workers import STAGE, Uses, WorkerRecords, WorkerWriter
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 _NS_PER_MS = 1e6
+_DIGITS = 6  # of milliseconds: nanoseconds
+_GIBIBYTE = 1024**3
 _NO_TIMES = (0.0,) * 7  # of a stage that never succeeded
 _NEVER = 2**63 - 1  # later than any time
 
@@ -187,8 +189,8 @@ class Registry:
                 "schema_version": SCHEMA_VERSION,
                 "request_id": self.request_id,
                 "timestamp": _now(),
-                "wall_clock_ms": ms(max(own_ms, longest_ms)),
-                "total_stages_ms": ms(sum(stage["duration_ms"] for stage in stages.values())),
+                "wall_clock_ms": round(max(own_ms, longest_ms), _DIGITS),
+                "total_stages_ms": round(sum(stage["duration_ms"] for stage in stages.values()), _DIGITS),
                 "num_stages": len(stages),
                 "stages": stages,
                 "metadata": dict(self.metadata),
@@ -203,37 +205,52 @@ class Registry:
 
     def _stages(self) -> tuple[dict[str, dict[str, Any]], float]:
         """Return the stages by their slowest process, and workers' longest in ms."""
-        workers = [(each.rank, each) for each in self.records.processes()]
-        processes = [(uses, rank, uses.rows()) for rank, uses in ((process.rank(), self._own), *workers)]
+        used = [(process.rank(), self._own), *((each.rank, each) for each in self.records.processes())]
+        processes = [(rank, uses, uses.rows()) for rank, uses in used]
         stages: dict[str, dict[str, Any]] = {}
         longest_ms = 0.0
-        for name in dict.fromkeys(name for uses, _, rows in processes for name in (*rows, *uses.faults)):
-            used = sorted(
-                (each for each in processes if name in each[2]), key=lambda each: (each[1], each[0] is self._own)
-            )
-            is_of_workers = any(uses is not self._own for uses, _, _ in used)
-            ranks = [RankUse(rank, rows[name], uses.memories.get(name)) for uses, rank, rows in used]
-            row = max((each.row for each in ranks), key=lambda each: each.total_ms, default=None)
+        for name in dict.fromkeys(name for _, uses, rows in processes for name in (*rows, *uses.faults)):
+            ranks = sorted(
+                ((rank, uses is self._own, rows[name], uses.memories.get(name)) for rank, uses, rows in processes
+                 if name in rows),
+                key=lambda each: each[:2],
+            )  # fmt: skip
+            is_of_workers = not all(is_own for _, is_own, _, _ in ranks)
+            row = max((row for _, _, row, _ in ranks), key=lambda row: row.total_ms, default=None)
             row = row or NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, *_NO_TIMES)
             longest_ms = max(longest_ms, row.total_ms if is_of_workers else 0.0)
-            stage = times_of(row)
-            stage["percentage"] = 0.0
-            faults = [uses.faults.get(name, (0, 0)) for uses, _, _ in processes]
+            stage = {**_times_of(row), "percentage": 0.0}
+            faults = [uses.faults.get(name, (0, 0)) for _, uses, _ in processes]
             for key, numbers in zip(("error_count", "cancelled_count"), zip(*faults, strict=True), strict=True):
                 if any(numbers):
                     stage[key] = sum(numbers)
-            known = [each.memory for each in ranks if each.memory is not None]
-            highest = max(known, key=lambda each: each.peak_reserved, default=None)
-            memory = self._own.memories.get(name) or highest
+            known = [memory for _, _, _, memory in ranks if memory is not None]
+            memory = self._own.memories.get(name) or max(known, key=lambda each: each.peak_reserved, default=None)
             if memory is not None:
                 stage["memory"] = memory.as_mb()
             if is_of_workers:
-                stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": [each.as_dict() for each in ranks]}
+                figures = [
+                    {
+                        "rank": rank,
+                        **_times_of(row),
+                        "peak_memory_gb": None if memory is None else round(memory.peak_reserved / _GIBIBYTE, 4),
+                    }
+                    for rank, _, row, memory in ranks
+                ]
+                stage["parallel_info"] = {"num_ranks": len(figures), "ranks": figures}
             stages[name] = {**stage, **self.beside.get(name, {})}
         total_ms = sum(stage["duration_ms"] for stage in stages.values())
         for stage in stages.values():
             stage["percentage"] = round(stage["duration_ms"] / total_ms * 100, 2) if total_ms > 0 else 0.0
         return stages, longest_ms
+
+
+def _times_of(row: NodeProfilingStats) -> dict[str, Any]:
+    """Return the calls and times of a stage as reports have them, in ms."""
+    times = {"duration_ms": row.total_ms} | {
+        name: getattr(row, name) for name in ("mean_ms", "min_ms", "max_ms", "std_ms")
+    }
+    return {"count": row.count, **{name: round(value, _DIGITS) for name, value in times.items()}}
 
 
 def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Timing reports from files and dicts, ours and telefuser's, and their comparison."""
+"""Timing reports from files and dicts, ours and telefuser's, their table and comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
 from cprofiling._internal.json_input import Fault, place_of, read_json, schema, shown
-from cprofiling._internal.text import shown_text, shown_value
+from cprofiling._internal.text import plain_table, shown_text, shown_value
 from cprofiling.analysis.comparison import CONFIDENCE, MIN_CHANGE_PCT, RowTimes, Run, compare_runs
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Reports: TypeAlias = Report | Sequence[Report]
 
 SCHEMA_VERSION = 1
+_COLUMNS = ("Stage", "Count", "Total (ms)", "Mean (ms)", "Min (ms)", "Max (ms)", "%", "Peak (MB)")
 _ROUNDING_MS = 0.01  # telefuser rounds to two decimals, and so may others
 
 
@@ -154,3 +155,36 @@ def run_of_report(report: Mapping[str, Any]) -> Run:
         tuple(process["host"] for process in processes),
         report.get("world_size"),
     )
+
+
+def timing_table(report: Mapping[str, Any]) -> str:
+    """Return a timing report as a table with a row per stage and rank.
+
+    The peaks are of reserved memory, in units of 1024 * 1024 bytes.
+    """
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+
+    def add(name: str, of: Mapping[str, Any], share: str, peak_mb: float | None) -> None:
+        times = (f"{of[key]:.2f}" for key in ("duration_ms", "mean_ms", "min_ms", "max_ms"))
+        rows.append((name, str(of["count"]), *times, share, "" if peak_mb is None else f"{peak_mb:.0f}"))
+
+    for name, stage in report["stages"].items():
+        peak_mb = stage["memory"]["peak_reserved_mb"] if stage.get("memory") is not None else None
+        add(shown_text("name", name), stage, f"{stage['percentage']:.1f}", peak_mb)
+        for rank in stage.get("parallel_info", {}).get("ranks", ()):
+            peak_gb = rank["peak_memory_gb"]
+            add(f"  rank {rank['rank']}", rank, "", None if peak_gb is None else peak_gb * 1024)
+    request = shown_text("request_id", report["request_id"])
+    lines = [
+        f"Pipeline timing of {request}" if request else "Pipeline timing",
+        f"Wall clock: {report['wall_clock_ms']:.2f} ms, stages: {report['total_stages_ms']:.2f} ms",
+        plain_table(rows, [column == "Stage" for column in _COLUMNS]),
+    ]
+    if "memory" in report:
+        lines.append("Memory checkpoints (MB): in use / reserved (peaks)")
+        lines += [
+            f"  {shown_text('name', name)}: {of['allocated_mb']:.0f} / {of['reserved_mb']:.0f} "
+            f"({of['peak_allocated_mb']:.0f} / {of['peak_reserved_mb']:.0f})"
+            for name, of in report["memory"]["snapshots"].items()
+        ]
+    return "\n".join(lines)

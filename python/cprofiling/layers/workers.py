@@ -13,7 +13,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import make_folders
@@ -30,39 +30,6 @@ if TYPE_CHECKING:
 _FOLDER = "_CPROFILING_WORKER_FOLDER"  # in the environment: where the workers of a process write
 _ENDING = ".jsonl"
 STAGE = "inference"  # of the Profilers that add up; nobody sees it
-
-_GIBIBYTE = 1024**3
-_DIGITS = 6  # of milliseconds: nanoseconds
-
-
-class RankUse(NamedTuple):
-    """What one process has of a stage."""
-
-    rank: int
-    row: NodeProfilingStats
-    memory: StageMemory | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as reports have them, with the peak in GiB."""
-        peak = round(self.memory.peak_reserved / _GIBIBYTE, 4) if self.memory is not None else None
-        return {"rank": self.rank, **times_of(self.row), "peak_memory_gb": peak}
-
-
-def times_of(row: NodeProfilingStats) -> dict[str, Any]:
-    """Return the times of a stage as reports have them, in ms."""
-    return {
-        "count": row.count,
-        "duration_ms": ms(row.total_ms),
-        "mean_ms": ms(row.mean_ms),
-        "min_ms": ms(row.min_ms),
-        "max_ms": ms(row.max_ms),
-        "std_ms": ms(row.std_ms),
-    }
-
-
-def ms(value: float) -> float:
-    """Return milliseconds as reports have them."""
-    return round(value, _DIGITS)
 
 
 class WorkerWriter:

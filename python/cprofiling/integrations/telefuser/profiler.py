@@ -26,8 +26,7 @@ from cprofiling.layers.context import (
 )
 from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
-from cprofiling.layers.timing_reports import load_timing_report
-from cprofiling.layers.timing_table import timing_table
+from cprofiling.layers.timing_reports import load_timing_report, timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 
 if TYPE_CHECKING:
