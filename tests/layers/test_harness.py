@@ -307,7 +307,8 @@ def test_a_file_of_signatures(signatures: Path) -> None:
 
 def test_the_devices_in_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
-    row = operations._without("xpu", "reason")
+    fields = dict.fromkeys(operations.DeviceOperations.__dataclass_fields__, "reason")
+    row = operations.DeviceOperations(**{**fields, "tensor_type": "xpu"})
     there = {**vars(row), "current_index": lambda: 0, "synchronize": waited.append}
     inputs = MockInputs()
     for number, place in enumerate((("xpu", 2), ("cpu", 1), ("xpu", None))):

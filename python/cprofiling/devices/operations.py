@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import RLock
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -130,32 +130,24 @@ def present() -> list[DevicePresence]:
 
     Asking initialises nothing, not even to count devices.
     """
+    torch = sys.modules.get("torch")
     foreign = None
     with suppress(Exception):  # the other rows tell the error
-        foreign = _foreign_name(sys.modules.get("torch"))
+        foreign = _foreign_name(torch)
     found = []
     for kind in KINDS if foreign is None or foreign in KINDS else (*KINDS, foreign):
-        row, used = _row_and_use(kind)
-        count = None
-        if used and callable(row.count):
-            try:
-                count = int(row.count())
-            except Exception as error:  # noqa: BLE001 the framework's
-                row, used = _without(kind, _said_by(error)), False
-        reasons = tuple((name, row.why_not(name)) for name in OPERATIONS)
-        found.append(DevicePresence(kind, used, count, reasons))
+        row, count, is_used = None, None, False
+        try:
+            why_not = "PyTorch is not loaded" if torch is None else _why_not(torch, kind)
+            if why_not is None:
+                row, is_used = _row_of(torch, kind), _is_in_use(torch, kind)
+                if is_used and not isinstance(row.count, str):
+                    count = int(row.count())
+        except Exception as error:  # noqa: BLE001 the framework's
+            row, is_used, why_not = None, False, _said_by(error)
+        reasons = tuple((name, why_not if row is None else row.why_not(name)) for name in OPERATIONS)
+        found.append(DevicePresence(kind, is_used, count, reasons))
     return found
-
-
-def _row_and_use(kind: str) -> tuple[DeviceOperations, bool]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return _without(kind, "PyTorch is not loaded"), False
-    try:
-        why_not = _why_not(torch, kind)
-        return (_without(kind, why_not), False) if why_not else (_row_of(torch, kind), _is_in_use(torch, kind))
-    except Exception as error:  # noqa: BLE001 as above
-        return _without(kind, _said_by(error)), False
 
 
 def _said_by(error: Exception) -> str:
@@ -221,11 +213,6 @@ def _why_not(torch: Any, kind: str) -> str | None:
 
 
 # ---- the rows ------------------------------------------------------------------------------------
-
-
-def _without(kind: str, why_not: str) -> DeviceOperations:
-    reasons = dict.fromkeys((field.name for field in fields(DeviceOperations)), why_not)
-    return DeviceOperations(**{**reasons, "device_type": kind, "tensor_type": _tensor_type(kind)})
 
 
 def _row_of(torch: Any, kind: str) -> DeviceOperations:
