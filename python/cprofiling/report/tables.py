@@ -31,7 +31,7 @@ FIGURES = {
         Column("mean_ms", "Mean", "ms", "arithmetic mean of the samples"),
         Column("std_ms", "Std", "ms", "population standard deviation of the samples"),
         Column("min_ms", "Min", "ms", "smallest sample"),
-        Column("p50_ms", "p50", "ms", "50th percentile, the median within 1 %"),
+        Column("p50_ms", "p50", "ms", "50th percentile, the median within 1 %, not P²"),
         Column("p90_ms", "p90", "ms", "90th percentile"),
         Column("p95_ms", "p95", "ms", "95th percentile"),
         Column("p99_ms", "p99", "ms", "99th percentile"),

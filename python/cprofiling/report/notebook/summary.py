@@ -21,30 +21,14 @@ from cprofiling.nodes.summary_table import (
     sorted_rows,
     summary_title,
 )
+from cprofiling.report.tables import FIGURES
 
 if TYPE_CHECKING:
     from cprofiling.nodes.input_shapes import ShapeStats
 
 _NAMES = (("Node", "name of the node"), ("Stage", "execution stage of the calls"))
-_COUNT = ("Count", "number of samples")
-_TIMES = {
-    "mean_ms": ("Mean", "arithmetic mean of the samples"),
-    "std_ms": ("Std", "population standard deviation of the samples"),
-    "min_ms": ("Min", "smallest sample"),
-    "p50_ms": ("p50", "50th percentile, within 1 %: p50_ms, not the P² estimate median_ms of the text table"),
-    "p90_ms": ("p90", "90th percentile, within 1 %"),
-    "p99_ms": ("p99", "99th percentile, within 1 %"),
-    "max_ms": ("Max", "largest sample"),
-    "total_ms": ("Total", "sum of the samples, nodes called inside included"),
-    "self_total_ms": ("Self", "total without the nodes called inside; with operators inside"),
-}
-_SHARE = ("Share", "part of the time of all rows, by self time where it is known")
-_EVENTS = {
-    "error_count": ("Errors", "calls that an exception left"),
-    "cancelled_count": ("Cancelled", "calls that were cancelled"),
-    "skipped_count": ("Skipped", "first calls left out of the samples"),
-    "dropped_count": ("Dropped", "calls that a reset discarded while they ran"),
-}
+_TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms", "total_ms", "self_total_ms")
+_EVENTS = ("error_count", "cancelled_count", "skipped_count", "dropped_count")
 
 
 def summary_html(
@@ -93,7 +77,7 @@ def summary_html(
     notes += [shown_text("reasons", reason) for reason in reasons]
     if not rows:
         return "\n".join(html_notes([NO_DATA, *notes]))
-    events = {name: heading for name, heading in _EVENTS.items() if any(getattr(row, name, 0) for row in rows)}
+    events = [name for name in _EVENTS if any(getattr(row, name, 0) for row in rows)]
     resources = columns_of(rows)
     unknown = Missing("; ".join(["not known for this node", *reasons]))
     whole_ms = math.fsum(map(own_ms, rows))
@@ -118,13 +102,11 @@ def summary_html(
                 ),
             ]
         )
+    figures = [FIGURES[name] for name in ("count", *_TIMES, "share", *events)]
     headings = [
         *_NAMES,
-        _COUNT,
-        *_TIMES.values(),
-        _SHARE,
-        *events.values(),
-        *((each.label, each.tip) for each in resources),
+        *((figure.title, figure.tip) for figure in figures),
+        *((column.label, column.tip) for column in resources),
     ]
     below = [*frame_lines(rows, total_frames), *lines_below(rows), *notes]
     return html_table(headings, cells, below, None, summary_title(total_frames, skip_first_n))
