@@ -393,98 +393,65 @@ bool cprof_json_read_value(cprof_json_reader *reader, cprof_json_value *value)
 
 /* ---- What texts stand for ---- */
 
-enum { INT64_DIGITS = 19, EXPONENT_LIMIT = 1 << 30 };
-
-/* A number's digits, without its point: they are before and behind it. */
-typedef struct {
-    const char *whole;
-    const char *fraction;
-    size_t whole_count;
-    size_t count;
-    int64_t point; /* how many of them are before the point, once the exponent has moved it; may be outside of them */
-    bool is_negative;
-} digits;
-
-static inline unsigned digit_at(const digits *d, size_t index)
-{
-    return (unsigned)((index < d->whole_count ? d->whole[index] : d->fraction[index - d->whole_count]) - '0');
-}
-
-/* The exponent, which is limited to what no number of digits makes up for. */
+/* The exponent of a number, limited to less than any number of digits makes up for. */
 static int64_t read_exponent(const char *at, const char *end)
 {
+    static const int64_t limit = 1 << 30;
     bool is_negative = *at == '-';
     int64_t exponent = 0;
     for (at += *at == '-' || *at == '+'; at < end; at++) {
-        exponent = exponent < EXPONENT_LIMIT ? exponent * 10 + (*at - '0') : exponent;
+        exponent = exponent < limit ? exponent * 10 + (*at - '0') : exponent;
     }
     return is_negative ? -exponent : exponent;
 }
 
-static const char *after_digits_until(const char *at, const char *end)
-{
-    while (at < end && cprof_json_read_is_digit(*at)) {
-        at++;
-    }
-    return at;
-}
-
-static digits split(cprof_name number)
-{
-    const char *end = number.bytes + number.length;
-    digits d = {.is_negative = *number.bytes == '-'};
-    d.whole = number.bytes + d.is_negative;
-    const char *at = after_digits_until(d.whole, end);
-    d.count = d.whole_count = (size_t)(at - d.whole);
-    d.point = (int64_t)d.whole_count;
-    if (at < end && *at == '.') {
-        d.fraction = at + 1;
-        at = after_digits_until(d.fraction, end);
-        d.count += (size_t)(at - d.fraction);
-    }
-    if (at < end) {
-        d.point += read_exponent(at + 1, end);
-    }
-    return d;
-}
-
-/* Whether to round up after digit `first` - 1 of a number; its digits so far make up `magnitude`. */
-static bool rounds_up(const digits *d, size_t first, uint64_t magnitude, bool *is_exact)
-{
-    bool rest = false;
-    for (size_t i = first + 1; i < d->count && !rest; i++) {
-        rest = digit_at(d, i) != 0;
-    }
-    unsigned next = first < d->count ? digit_at(d, first) : 0;
-    *is_exact = next == 0 && !rest;
-    return next > 5 || (next == 5 && (rest || magnitude % 2 == 1));
-}
-
 bool cprof_json_read_decimal(cprof_name number, int power, int64_t *value, bool *is_exact)
 {
-    digits d = split(number);
-    size_t first = 0;
-    while (first < d.count && digit_at(&d, first) == 0) {
-        first++;
+    const char *at = number.bytes;
+    const char *end = at + number.length;
+    bool is_negative = *at == '-';
+    at += is_negative;
+    const char *point = at;
+    while (point < end && cprof_json_read_is_digit(*point)) {
+        point++;
     }
-    int64_t wanted = d.point + power - (int64_t)first;
-    *value = 0;
-    *is_exact = first == d.count;
-    if (*is_exact || wanted < 0) {
-        return true;
+    const char *digits_end = point;
+    while (digits_end < end && (*digits_end == '.' || cprof_json_read_is_digit(*digits_end))) {
+        digits_end++;
     }
-    if (wanted > INT64_DIGITS) {
-        return false;
-    }
+    /* How many digits are before the point, once both powers have moved it; negative: it has zeros behind it. */
+    int64_t before = point - at + power + (digits_end < end ? read_exponent(digits_end + 1, end) : 0);
+    const uint64_t most = (uint64_t)INT64_MAX + (is_negative ? 1 : 0);
     uint64_t magnitude = 0;
-    for (int64_t i = 0; i < wanted; i++, first += first < d.count) {
-        magnitude = magnitude * 10 + (first < d.count ? digit_at(&d, first) : 0);
+    unsigned next = 0; /* the first digit to be rounded away */
+    bool rest = false; /* whether one behind it is not 0 */
+    *value = 0;
+    *is_exact = false;
+    for (; at < digits_end; at++) {
+        unsigned digit = (unsigned)(*at - '0');
+        if (at == point) {
+            continue;
+        }
+        if (before > 0 &&
+            (__builtin_mul_overflow(magnitude, 10, &magnitude) || __builtin_add_overflow(magnitude, digit, &magnitude))) {
+            return false;
+        }
+        next = before == 0 ? digit : next;
+        rest = rest || (before < 0 && digit != 0);
+        before--;
     }
-    magnitude += rounds_up(&d, first, magnitude, is_exact) ? 1 : 0;
-    if (magnitude > (uint64_t)INT64_MAX + (d.is_negative ? 1 : 0)) {
+    for (; before > 0 && magnitude != 0; before--) {
+        if (__builtin_mul_overflow(magnitude, 10, &magnitude)) {
+            return false;
+        }
+    }
+    bool rounds_up = next > 5 || (next == 5 && (rest || magnitude % 2 == 1));
+    if (magnitude > most - rounds_up) {
         return false;
     }
-    *value = d.is_negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+    magnitude += rounds_up;
+    *is_exact = next == 0 && !rest;
+    *value = is_negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
     return true;
 }
 
