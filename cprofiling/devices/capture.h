@@ -61,10 +61,9 @@ bool cprof_capture_begin(cprof_name name);
 /* Ends a call for which cprof_capture_begin() said true, in any thread. May wait as that. */
 void cprof_capture_end(void);
 
-/* What became of the window: how many calls were captured of those that are wanted, how many were passed by before them, or
- * that there was no call; and the driver's first answer that was no success, or that there was no driver (`2 of 2 calls
- * captured after 1 that was passed by`). Calls after the window are in none of these numbers. Writes at most `size` bytes with
- * the NUL. False, and an empty text, when no window was set in this process. */
+/* What became of the window (`2 of 2 calls captured after 1 that was passed by`), and the driver's first answer that was no
+ * success. Calls after the window are not counted. Writes at most `size` bytes with the NUL. False, and an empty text: no
+ * window was set in this process. */
 bool cprof_capture_report(char *buffer, size_t size);
 
 /* In the child of a fork: the window is the parent's. */

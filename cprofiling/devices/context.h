@@ -1,8 +1,7 @@
-/* A short stay in a context: of the calling thread, balanced, and none that would make a context. What wait.c and event.c
- * share.
+/* Short visits to contexts, which are put back and never made, for wait.c and event.c.
  *
- * Functions here call the driver, which must be ready. They judge nothing: each gives back what the driver answered last, and
- * from which call. A visit belongs to the thread that began it.
+ * The driver must be ready. Nothing is judged here: each function gives back the driver's last answer, and from which call. A
+ * visit belongs to its thread.
  */
 #ifndef CPROF_CONTEXT_H
 #define CPROF_CONTEXT_H
@@ -40,17 +39,17 @@ void cprof_gpu_reason_keep_answer(cprof_gpu_reason *reason, cprof_gpu_answer ans
 bool cprof_gpu_reason_is_kept(const cprof_gpu_reason *reason);
 const char *cprof_gpu_reason_text(const cprof_gpu_reason *reason);
 
-/* Begins a visit to the context in which the thread works on the device: its current one when that is one of the device (or
- * when `ordinal` is CPROF_GPU_CURRENT_DEVICE), else the primary one, while that is active. CU_INVALID_CONTEXT: none.
- * A visit that did not begin must not be ended. Needs ctx_get_current. */
+/* Begins a visit to the context in which the thread works on the device: its current one if it is of the device (or `ordinal`
+ * is CPROF_GPU_CURRENT_DEVICE), else the primary one while that is active. CU_INVALID_CONTEXT: none. Only a visit that began is
+ * ended. Needs ctx_get_current. */
 cprof_gpu_answer cprof_context_visit_begin(cprof_context_visit *visit, int ordinal);
 
-/* The same to the device's primary context. The reference lasts as long as the visit only: one kept would outlive a reset of
- * the device, and keep the context, with all of its memory, from its owner's last release. */
+/* The same to the device's primary context, with a reference for as long as the visit: one kept would outlive a reset of the
+ * device, and keep its memory. */
 cprof_gpu_answer cprof_context_visit_primary(cprof_context_visit *visit, cu_device device);
 
-/* The same to a context that was visited before, and may have been destroyed since: `id` is what cprof_context_visit_id() told
- * then. CU_INVALID_CONTEXT: it is gone. CU_NOT_READY: it cannot be told whether it is, and nothing was done. */
+/* The same to a context of an earlier visit, which may have been destroyed since, by the `id` of then. CU_INVALID_CONTEXT: it
+ * is gone. CU_NOT_READY: nobody can tell, and nothing was done. */
 cprof_gpu_answer cprof_context_visit_again(cprof_context_visit *visit, cu_context context, unsigned long long id,
                                            cu_device device, bool is_primary);
 
@@ -63,9 +62,8 @@ cprof_gpu_answer cprof_context_visit_is_primary(cu_context context, cu_device de
 /* Puts things back. The first error counts, but all is tried. */
 cprof_gpu_answer cprof_context_visit_end(const cprof_context_visit *visit);
 
-/* The code is CU_FIRST_CAPTURE_ERROR to CU_LAST_CAPTURE_ERROR when the stream, one of the current context, is being captured.
- * The legacy stream (0 or CU_LEGACY_STREAM) answers so while any blocking stream of its context is captured, the per-thread
- * default streams included; asking these by name might create one. */
+/* The code is CU_FIRST_CAPTURE_ERROR to CU_LAST_CAPTURE_ERROR while the stream, one of the current context, is captured; the
+ * legacy stream (0 or CU_LEGACY_STREAM) answers so while any blocking stream of its context is. */
 cprof_gpu_answer cprof_context_visit_ask_capture(uint64_t stream);
 
 /* Of two answers, the second one later: the first error; success when both are. */
@@ -74,8 +72,8 @@ cprof_gpu_answer cprof_gpu_answer_first_error(cprof_gpu_answer one, cprof_gpu_an
 /* Whether the code means a capture. */
 bool cprof_gpu_answer_is_capture(cu_result code);
 
-/* Frees the calling thread from the ban on queries while another stream, which cannot be asked, is being captured; and back.
- * `mode` keeps the thread's own mode. Nothing with a driver that knows no modes. */
+/* Frees the thread from the ban on queries while a stream that cannot be asked is captured; and back. `mode` keeps its own
+ * mode. Nothing with a driver that knows no modes. */
 cprof_gpu_answer cprof_context_visit_relax(int *mode);
 cprof_gpu_answer cprof_context_visit_unrelax(int *mode);
 

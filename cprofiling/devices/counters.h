@@ -1,13 +1,10 @@
-/* Counters of the calling thread: CPU time and what the kernel counts for it (getrusage), and hardware events
- * (perf_event_open).
+/* Counters of the calling thread: CPU time, the kernel's (getrusage), and hardware events in user space (perf_event_open).
  *
- * Hardware events are opened for each thread at its first reading that wants one, as one group, so that they are counted at the
- * same times, and scaled where the kernel had to share the counters among groups. They count what the thread does in user
- * space. What the kernel refuses for good has no value, is never asked for again, and has a reason; where a thread lacks
- * descriptors or memory, it tries again later.
+ * Hardware events are opened at a thread's first reading that wants one, as one group, and scaled where the kernel shared the
+ * counters among groups. Events that the kernel refuses for good have a reason and are not asked for again; without descriptors
+ * or memory a thread tries again later.
  *
- * Thread rule: a reading is of the calling thread; any number of threads may read at once. What a thread has open is closed
- * when it ends.
+ * Thread rule: a reading is of the calling thread; any number may read at once. A thread's events are closed at its end.
  */
 #ifndef CPROF_COUNTERS_H
 #define CPROF_COUNTERS_H

@@ -1,12 +1,11 @@
-/* Kernels, copies and launches, through CUPTI: the library that the process has loaded already, or one that is installed.
+/* Kernels, copies and launches, through CUPTI: the library that the process has loaded, or an installed one.
  *
- * One subscriber is all that a process can have. While it is held, launches are seen by callbacks in the threads that make them
- * (and counted for the node that the thread is in), and the devices' records of kernels, copies and fills come in buffers,
- * which are read by whichever thread CUPTI calls. Whatever stands in the way (another client, no driver, an answer that is no
- * success) turns CUPTI off for this use, with a reason; nothing is raised, and no context is made.
+ * A process can have one subscriber. While it is held, callbacks see launches in the threads that make them (and count them for
+ * the thread's node), and records of kernels, copies and fills come in buffers, in whichever thread CUPTI calls. Whatever
+ * stands in the way (another client, no driver, an error) turns CUPTI off for this use, with a reason; no context is made.
  *
- * Thread rule: any thread, any number at once; cprof_cupti_start, stop, flush and collect may wait for CUPTI's locks, so not
- * with the GIL held.
+ * Thread rule: any thread, any number at once; start, stop, flush and collect may wait for CUPTI's locks: not with the GIL
+ * held.
  */
 #ifndef CPROF_CUPTI_H
 #define CPROF_CUPTI_H
@@ -33,10 +32,9 @@ void cprof_cupti_flush(void);
 /* Forgets a registry that is being destroyed: records that come for it later count nowhere. */
 void cprof_cupti_forget(const cprof_registry *registry);
 
-/* Adds what was recorded for CPROF_CUPTI_TRACE users that have stopped, since this was called last, to a table that is being
- * filled, as a trace of Kineto's has it: calls as rows of their thread, kernels, copies and fills as rows of their device and
- * stream, and the flows between them; and forgets it. Table NULL: only forgets it. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows
- * are missing. */
+/* Adds what CPROF_CUPTI_TRACE users that have stopped since the last call recorded to a table that is being filled, as Kineto's
+ * traces have it: calls in rows of their thread, kernels, copies and fills in rows of their device and stream, and the flows
+ * between them; and forgets it. Table NULL: only forgets it. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows are missing. */
 cprof_status cprof_cupti_collect(cprof_table *table);
 
 /* Where an installed CUPTI is looked for when the process has none loaded: `count` folders, copied, in place of those that were

@@ -1,8 +1,8 @@
-/* What CUPTI calls: at each call of CUDA, in the thread that makes it, and with buffers of records, in whatever thread; and
- * what each thread does for it.
+/* What CUPTI calls, at each call of CUDA in its thread and with buffers of records in whatever thread; and the threads' nodes.
  *
  * Thread rule: any thread, any number at once, with CUPTI's own locks held: nothing here calls CUPTI but for the next record of
- * a buffer, or waits for anything but short locks. */
+ * a buffer, or waits for anything but short locks.
+ */
 #ifndef CPROF_CUPTI_EVENTS_H
 #define CPROF_CUPTI_EVENTS_H
 
@@ -48,12 +48,6 @@ void cprof_cupti_thread_forget(const cprof_registry *registry);
 
 /* In the child of a fork: the other threads are not there. */
 void cprof_cupti_thread_after_fork_in_child(void);
-
-/* What CUPTI calls: at each call of CUDA, in the thread that makes it, and with buffers of records, in whatever thread.
- *
- * Thread rule: any thread, any number at once, with CUPTI's own locks held: nothing here calls CUPTI but for the next record of
- * a buffer, or waits for anything but short locks.
- */
 
 enum { CPROF_CUPTI_BUFFER_SIZE = 1 << 20 };
 

@@ -1,5 +1,6 @@
 /* What is kept of CUPTI: calls of CUDA, to which devices' records, which come later, are joined; and, for a recording, calls
- * and records until they become rows of a table. */
+ * and records until they become rows of a table. Thread rule: any thread, any number at once; locks are held for one item, or
+ * while times are settled. */
 #ifndef CPROF_CUPTI_STORE_H
 #define CPROF_CUPTI_STORE_H
 
@@ -56,12 +57,6 @@ void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_reg
 
 /* Gives the places back; the table is empty afterwards. Only while no other thread uses it. */
 void cprof_cupti_launches_dispose(cprof_cupti_launches *launches);
-
-/* What a recording gets from CUPTI: calls that gave work to devices, and the records of that work, kept until they become rows
- * of a table.
- *
- * Thread rule: any thread, any number at once; one lock, held for one item, or while times are settled.
- */
 
 enum {
     CPROF_CUPTI_STORE_CAPACITY = 1 << 21,       /* calls, and records; later ones are dropped, and counted */

@@ -1,8 +1,8 @@
 /* The CUDA driver library that the process has loaded: found, bound, and given up. For this room only.
  *
- * The driver is absent (not found yet), ready, or of no use for good: refused (it cannot be loaded, or lacks what is needed),
- * shut down (it said so), or forked (this is the child of a process in which it was found). Calls are made while it is ready
- * only. Functions that came with later versions, or serve one purpose only, are NULL where the driver has none.
+ * It is absent (not found yet), ready, or of no use for good: refused (cannot be loaded, or lacks a needed function), shut down
+ * (it said so), or forked (this is the child of a process that had it). It is called only while it is ready. Functions that
+ * came later, or serve one purpose, are NULL in a driver without them.
  *
  * Thread rule: any thread, any number at once, but for the functions for tests.
  */
@@ -89,8 +89,8 @@ const char *cprof_driver_lacks_for_events(void);
 /* To be told when a call answered CU_DEINITIALIZED: no further one is made. */
 void cprof_driver_has_shut_down(void);
 
-/* Writes why the driver is of no use, and then `effect`; cut to `size` bytes with the NUL. False, and nothing written, while it
- * is absent or ready. */
+/* Writes why the driver is of no use, and `effect`: at most `size` bytes with the NUL. False, and nothing written: it is not.
+ */
 bool cprof_driver_reason(char *buffer, size_t size, const char *effect);
 
 /* The name of an error: a static string. A call of the driver, unless the error is that it shuts down. */

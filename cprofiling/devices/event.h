@@ -1,18 +1,15 @@
 /* How long a node's work takes on a device, without waiting for it: pairs of CUDA events, resolved later.
  *
- * A mark is a pair of pooled events: the first is recorded when the node begins, the second when it ends; when the device has
- * passed both, the time between them goes to the node's accumulator. That is a span on the device's stream: gaps in its queue
- * are part of it. Nothing here waits for a device, initialises the driver or makes a context, and no stream is touched while
- * it is being captured. At most CPROF_EVENT_MOST_PENDING pairs wait for the device at a time; further ones are left out.
+ * A mark is a pair of pooled events, recorded at the node's beginning and end; when the device has passed both, the time
+ * between them goes to the node's accumulator, gaps in the device's queue included. Nothing here waits for a device,
+ * initialises the driver or makes a context, and streams are left alone while they are captured. At most
+ * CPROF_EVENT_MOST_PENDING pairs wait at a time; further ones are left out.
  *
- * Events belong to their context and go with it: pairs of a context that was destroyed are forgotten, not destroyed. A sticky
- * error turns the marks of that context off, and leaves those of others alone; that the driver shuts down turns all off.
+ * Events go with their context. A sticky error turns the marks of its context off; the driver's shutdown turns all off. The
+ * delay in the queue is relative to the least one of late (event_pool.h).
  *
- * The delay in the queue, beside a time, is relative to the least one of late: event_pool.h says how, and how good it is.
- *
- * The driver's calls that are made here do not block but when a device's queue is full; beginning, ending and polling include
- * cprof_wait_probe(), as long as the driver is missing. Thread rule: any thread, any number
- * at once, but for one mark; a mark may be ended by another thread than began it.
+ * Calls of the driver here block only when a device's queue is full. Thread rule: any thread, any number at once, but for one
+ * mark; another thread may end it.
  */
 #ifndef CPROF_EVENT_H
 #define CPROF_EVENT_H

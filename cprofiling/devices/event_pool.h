@@ -1,13 +1,11 @@
 /* What event.c keeps: the contexts that it met, their unused events, and the marks that wait for a device.
  *
- * Memory only: no call of the driver is made here, so that its lock is held for moments. A context is told by its handle and
- * its id, as handles come back. It is live; or off, after an error that is final for it; or gone: destroyed, with all of its
- * events. The pairs of one stream are resolved in the order of their ends, as the device passes them in that order.
- * Before CUDA 12 there are no ids: a context that was destroyed and made anew is then noticed by its dead events, and one that
- * is off stays so.
+ * No call of the driver is made here, so that the lock is held for moments. Handles come back: a context is told by handle and
+ * id. It is live; off, after a final error; or gone: destroyed, with its events. The pairs of a stream are resolved in the
+ * order of their ends, as the device passes them. Before CUDA 12 there are no ids: a context that was made anew is noticed by
+ * dead events, and one that is off stays so.
  *
- * Thread rule: any thread, any number at once. Locks are taken in this order: a stream's `resolving`, the pool's, an
- * accumulator's.
+ * Thread rule: any thread, any number at once. Order of locks: a stream's `resolving`, the pool's, an accumulator's.
  */
 #ifndef CPROF_EVENT_POOL_H
 #define CPROF_EVENT_POOL_H
@@ -27,18 +25,12 @@ enum {
 
 typedef struct cprof_gpu_mark cprof_gpu_mark;
 
-/* How long work waits in a device's queue, estimated from times of two clocks that nobody compares.
+/* How long work waits in a device's queue, estimated from two clocks that nobody compares.
  *
- * For an event the host knows when it gave it to the queue, and the device, on its own clock, when it passed it. What the
- * device's clock is behind the host's is not known; but no event is passed before it was given, so that each one says how much
- * it is at least: host time less device time. The largest of the last 10 to 20 s is taken for the truth, and a delay is what an
- * event was passed later than that. So a delay is 0 or more, relative to the least delay that was seen in that time (the first
- * one is 0, and a stream that always has to wait looks quicker than it is), and it is wrong by what the clocks drift apart in
- * that time: some 10 to 100 us.
- *
- * Pure arithmetic. Thread rule: one thread at a time for one estimate.
- *
- * Zeroed memory has seen nothing. */
+ * The host knows when it gave an event to the queue; the device, on its own clock, when it passed it. No event is passed before
+ * it was given, so the largest difference of the last 10 to 20 s (host time less device time) is taken for the clocks' own, and
+ * what an event is later than that is its delay: 0 or more, relative to the least delay of that time, and wrong by the clocks'
+ * drift in it, 10 to 100 us. One thread at a time for one estimate. Zeroed memory has seen nothing. */
 typedef struct {
     bool is_begun;
     cprof_ns window_ns; /* host time at which the present window began */
@@ -112,9 +104,8 @@ typedef struct {
 /* The delay of an event that was given at `host_ns` and passed at `device_ns`. Events may come in any order. */
 cprof_ns cprof_event_pool_delay_of(cprof_event_delay *delay, cprof_ns host_ns, cprof_ns device_ns);
 
-/* Converts the driver's times, to the nearest nanosecond: the one place where that is done. They are milliseconds with 24 bits,
- * of a clock that counts half microseconds: nanoseconds are exact below 8.3 ms (2^23 ns), the clock's own resolution is kept
- * up to 4 s. False when it is no time that 64 bits can hold. */
+/* Converts the driver's times to the nearest nanosecond: milliseconds of 24 bits, of a clock that counts half microseconds, so
+ * exact below 8.3 ms. False: no time that 64 bits can hold. */
 bool cprof_event_pool_ns_of_ms(float ms, cprof_ns *ns);
 
 /* A context by its handle and id, which is used until cprof_event_pool_leave(); NULL when it was not met yet. */
