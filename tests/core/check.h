@@ -189,6 +189,15 @@ static inline uint64_t check_argument(int count, char **arguments, uint64_t othe
     return number;
 }
 
+/* The time at the beginning of a text, in ns: `5`, `5u` (us), `5m` (ms). *rest is what follows. */
+static inline int64_t check_ns(const char *text, char **rest)
+{
+    int64_t number = strtoll(text, rest, 10);
+    int64_t unit = **rest == 'u' ? 1000 : **rest == 'm' ? 1000 * 1000 : 1;
+    *rest += unit > 1;
+    return number * unit;
+}
+
 /* The next number of a reproducible sequence (SplitMix64, by Steele, Lea and Flood); `state` may begin anywhere. */
 static inline uint64_t check_random(uint64_t *state)
 {

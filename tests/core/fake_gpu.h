@@ -85,6 +85,80 @@ static inline void keep_library_path(void)
     CHECK(library_path != NULL);
 }
 
+/* The driver and its devices as a text. A word:
+ *
+ *   on:0 at:0 own:0  makes the primary context of a device; makes it current (-1: none), or one that is not primary
+ *   reset:0 drop:0   resets a device; destroys the context that is not primary, which renew:0 makes again
+ *   devices:3 started:0 break:700  how many devices there are; the driver is not initialised; all calls answer 700 (0: no more)
+ *   fail:F:700:2     the second call of F from now on answers 700
+ *   S=0 S=0b         makes a stream of device 0, that does not block, or does
+ *   S:3m             gives it work of 3 ms; u: us; without: ns
+ *   S{ S} S}x S!     begins a capture; ends it with a graph, or without; invalidates it
+ *   5m               time passes
+ */
+static uint64_t streams[26];
+
+static inline void play_stream(const char *word)
+{
+    uint64_t *stream = &streams[word[0] - 'A'];
+    char *rest;
+    switch (word[1]) {
+    case '=':
+        *stream = fake.new_stream(word[2] - '0', word[3] != 'b');
+        break;
+    case ':':
+        fake.launch(*stream, check_ns(word + 2, &rest));
+        break;
+    case '{':
+        fake.begin_capture(*stream);
+        break;
+    case '}':
+        CHECK_EQUAL(fake.end_capture(*stream), word[2] != 'x');
+        break;
+    default:
+        fake.invalidate_capture(*stream);
+    }
+}
+
+/* False: it is another word. */
+static inline bool play_driver(const char *word)
+{
+    const struct {
+        const char *name;
+        void (*set)(int number);
+    } settings[] = {{"on:", fake.activate},
+                    {"at:", fake.bind},
+                    {"own:", fake.bind_own},
+                    {"reset:", fake.device_reset},
+                    {"drop:", fake.destroy_own},
+                    {"renew:", fake.create_own},
+                    {"devices:", fake.set_device_count},
+                    {"started:", fake.set_initialized},
+                    {"break:", fake.break_driver}};
+    char function[64];
+    unsigned long code, nth;
+    char *rest;
+    if (sscanf(word, "fail:%63[^:]:%lu:%lu", function, &code, &nth) == 3) { /* NOLINT(cert-err34-c) */
+        fake.fail(function, (int)code, nth);
+        return true;
+    }
+    if (word[0] >= 'A' && word[0] <= 'Z') {
+        play_stream(word);
+        return true;
+    }
+    for (size_t i = 0; i < COUNT_OF(settings); i++) {
+        size_t length = strlen(settings[i].name);
+        if (strncmp(word, settings[i].name, length) == 0) {
+            settings[i].set((int)strtol(word + length, NULL, 10));
+            return true;
+        }
+    }
+    int64_t ns = check_ns(word, &rest);
+    bool is_time = rest > word && *rest == '\0';
+    fake.advance(is_time ? ns : 0);
+    return is_time;
+}
+
 static inline void check_rules(void)
 {
     if (fake.violations() > 0) {

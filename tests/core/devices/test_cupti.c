@@ -296,22 +296,14 @@ static void play_worker(const char *word)
     }
 }
 
-static int64_t ns_of(const char *text, char **rest)
-{
-    int64_t number = strtoll(text, rest, 10);
-    int64_t unit = **rest == 'u' ? US : **rest == 'm' ? MS : 1;
-    *rest += unit > 1;
-    return number * unit;
-}
-
 static void play_kernel(const char *word)
 {
     char *rest;
     int64_t number = strtoll(word + 1, &rest, 10);
     bool has_start = strcmp(rest, ":-") != 0;
-    uint64_t start = has_start ? fake.stamp_(fake.now_() + ns_of(rest + 1, &rest)) : 0;
+    uint64_t start = has_start ? fake.stamp_(fake.now_() + check_ns(rest + 1, &rest)) : 0;
     bool has_end = has_start && strcmp(rest, ":-") != 0;
-    uint64_t end = has_end ? fake.stamp_(fake.now_() + ns_of(rest + 1, &rest)) : has_start ? UINT64_MAX : 0;
+    uint64_t end = has_end ? fake.stamp_(fake.now_() + check_ns(rest + 1, &rest)) : has_start ? UINT64_MAX : 0;
     fake.kernel_(word, start, end, 0, 7, number);
 }
 
@@ -400,11 +392,11 @@ static void play_word(const char *word)
         leave_node(nodes_before[--depth]);
         break;
     case 'k':
-        (void)fake.launch_(word, ns_of(word + 1, &rest));
+        (void)fake.launch_(word, check_ns(word + 1, &rest));
         break;
     case 'u': {
         uint64_t bytes = strtoull(word + 1, &rest, 10);
-        (void)fake.upload_(bytes, ns_of(rest + 1, &rest));
+        (void)fake.upload_(bytes, check_ns(rest + 1, &rest));
         break;
     }
     case 'K':
@@ -427,7 +419,7 @@ static void play_word(const char *word)
         } else if (strchr(word, ':') != NULL) {
             play_setting(word);
         } else {
-            fake.advance_(ns_of(word, &rest));
+            fake.advance_(check_ns(word, &rest));
             CHECK(*rest == '\0');
         }
     }

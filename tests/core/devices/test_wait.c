@@ -125,30 +125,6 @@ TEST(default_clock_finds_the_driver)
     cprof_driver_set_clock_for_test(read_test_time);
 }
 
-TEST(library_that_cannot_be_loaded)
-{
-    CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
-    CHECK(!cprof_wait_probe());
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
-    check_reason("the library in CPROFILING_LIBCUDA cannot be loaded" IS_OFF);
-    atomic_store(&test_time, 1000 * MILLISECOND);
-    CHECK(!cprof_wait_probe());
-}
-
-TEST(library_that_is_no_driver)
-{
-    CHECK(setenv(LIBRARY_VARIABLE, "libm.so.6", 1) == 0);
-    CHECK(!cprof_wait_probe());
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
-    check_reason("the library in CPROFILING_LIBCUDA lacks cuGetErrorName" IS_OFF);
-}
-
-TEST(empty_variable_is_none)
-{
-    CHECK(setenv(LIBRARY_VARIABLE, "", 1) == 0);
-    CHECK(cprof_wait_probe());
-}
-
 TEST(functions_are_asked_for_by_name)
 {
     CHECK(cprof_wait_probe());
@@ -225,152 +201,133 @@ TEST(wait_in_a_primary_context_that_is_not_current)
     check_log(before, COUNT_OF(expected), expected);
 }
 
-TEST(wait_in_a_thread_without_context)
+/* ---- Scenarios
+ *
+ * A text of what the driver does (fake_gpu.h), and of waits: for a device, `.` being the current one, with a stream behind it.
+ *
+ *   w0 i0 c0 o0   waits; has nothing to wait for; is told of a capture; is off
+ *   e0=700        meets an error
+ *   off           is off for good, without a call of the driver
+ *   lib=PATH      the variable of the library
+ *   now=5 refs1=1 current=-1 F=2  checks the clock, the references to a device's context, the current device, calls of F
+ *   broken        a rule was broken, as is meant here
+ */
+
+static struct {
+    uint64_t waited, captured, failed;
+} expected_waits;
+
+static void check_off_for_good(uint64_t calls)
 {
-    fake.activate(1);
-    fake.launch(fake.new_stream(1, 0), 500);
-    CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    CHECK(fake.now() == 500);
-    CHECK(fake.current_device() == -1);
-    CHECK(fake.references(1) == 1);
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    CHECK(fake.total_calls() == calls);
 }
 
-TEST(current_device)
+static void play_wait(const char *word)
 {
-    fake.activate(0);
-    fake.activate(1);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    fake.bind(1);
-    fake.launch(fake.new_stream(0, 0), 9000);
-    fake.launch(fake.new_stream(1, 0), 700);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    CHECK(fake.now() == 700);
-    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
-    check_counters(1, 0, 0);
+    char *rest = (char *)word + 2;
+    int device = word[1] == '.' ? CPROF_GPU_CURRENT_DEVICE : (int)strtol(word + 1, &rest, 10);
+    uint64_t stream = *rest >= 'A' && *rest <= 'Z' ? streams[*rest - 'A'] : CPROF_GPU_UNKNOWN_STREAM;
+    int outcome = word[0] == 'w'   ? CPROF_GPU_WAITED
+                  : word[0] == 'i' ? CPROF_GPU_IDLE
+                  : word[0] == 'c' ? CPROF_GPU_CAPTURING
+                  : word[0] == 'o' ? CPROF_GPU_OFF
+                                   : -(int)strtol(rest + 1, NULL, 10);
+    CHECK_EQUAL(cprof_wait_synchronize(device, stream), outcome);
+    expected_waits.waited += word[0] == 'w';
+    expected_waits.captured += word[0] == 'c';
+    expected_waits.failed += word[0] == 'e';
 }
 
-TEST(current_context_need_not_be_primary)
+static void play_word(const char *word)
 {
-    fake.bind_own(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
-}
-
-TEST(unused_device_stays_unused)
-{
-    use_device(0);
-    CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(fake.references(1) == 0);
-    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
-    CHECK(fake.calls("cuCtxSynchronize") == 0);
-    check_no_reason();
-}
-
-TEST(device_that_was_reset)
-{
-    use_device(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    fake.device_reset(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(fake.references(0) == 0);
-    fake.activate(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_no_reason();
-}
-
-TEST(no_such_device)
-{
-    static const int ordinals[] = {2, 64, INT_MAX, -2, INT_MIN};
-    for (size_t i = 0; i < COUNT_OF(ordinals); i++) {
-        CHECK(cprof_wait_synchronize(ordinals[i], CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    char name[64];
+    long long number = 0;
+    if (strcmp(word, "off") == 0) {
+        check_off_for_good(fake.total_calls());
+    } else if (strcmp(word, "broken") == 0) {
+        CHECK_EQUAL(fake.violations(), 1);
+    } else if (strncmp(word, "lib=", 4) == 0) {
+        CHECK(setenv(LIBRARY_VARIABLE, word + 4, 1) == 0);
+    } else if (play_driver(word)) {
+        return;
+    } else if (strchr("wicoe", word[0]) != NULL && strchr("-.0123456789", word[1]) != NULL) {
+        play_wait(word);
+    } else {
+        CHECK(sscanf(word, "%63[^=]=%lld", name, &number) == 2); /* NOLINT(cert-err34-c) */
+        CHECK_EQUAL(strcmp(name, "now") == 0        ? fake.now()
+                    : strncmp(name, "refs", 4) == 0 ? fake.references(name[4] - '0')
+                    : strcmp(name, "current") == 0  ? fake.current_device()
+                                                    : (int64_t)fake.calls(name),
+                    number);
     }
-    fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
-    fake.activate(FAKE_CUDA_MAX_DEVICES - 1);
-    CHECK(cprof_wait_synchronize(FAKE_CUDA_MAX_DEVICES - 1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_no_reason();
 }
 
-TEST(driver_that_is_not_initialised_yet)
-{
-    fake.set_initialized(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(fake.calls("cuInit") == 0);
-    fake.set_initialized(1);
-    fake.activate(0);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_no_reason();
-}
+static const struct {
+    const char *what, *words, *reason; /* NULL: none */
+} scenarios[] = {
+    {"a thread without a context", "on:1 S=1b S:500 w1 now=500 current=-1 refs1=1", NULL},
+    {"the current device", "on:0 on:1 i. at:1 S=0b S:9u T=1b T:700 w. now=700 cuDevicePrimaryCtxRetain=0", NULL},
+    {"the current context need not be primary", "own:0 w0 cuDevicePrimaryCtxRetain=0", NULL},
+    {"a device that nobody uses", "on:0 at:0 i1 refs1=0 cuDevicePrimaryCtxRetain=0", NULL},
+    {"a device that was reset", "on:0 at:0 w0 reset:0 i0 i. refs0=0 on:0 w0", NULL},
+    {"no such device", "i2 i64 i2147483647 i-2 i-2147483648 devices:64 on:63 w63", NULL},
+    {"a driver that is not initialised yet", "started:0 i0 i. cuInit=0 started:1 on:0 w0", NULL},
+    {"a capture of the given stream", "on:0 at:0 S=0 S{ c0S S} S{ c.S S} w0S", "waits left out during stream capture: 2"},
+    {"a capture of a blocking stream that is not given", "on:0 at:0 S=0b T=0 S{ c0 S} S{ c0T S}",
+     "waits left out during stream capture: 2"},
+    {"a capture in a context that is not current", "on:1 S=1b T=1 S{ c1 S} T{ c1T T} refs1=1",
+     "waits left out during stream capture: 2"},
+    {"a capture in the current context of another device", "on:0 on:1 at:0 S=0b S{ c1 S} cuDevicePrimaryCtxRetain=0",
+     "waits left out during stream capture: 1"},
+    {"an invalidated capture", "on:0 at:0 S=0 S{ S! c0S S}x", "waits left out during stream capture: 1"},
+    {"the documented limit: a capture that cannot be seen is spoilt, but only one ever is",
+     "on:0 at:0 S=0 S{ e0=900 broken o0 cuCtxSynchronize=1",
+     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900) from cuCtxSynchronize" IS_OFF},
+    {"the first error wins",
+     "fail:cuCtxSynchronize:700:1 fail:cuCtxPopCurrent:719:1 fail:cuDevicePrimaryCtxRelease:2:1 on:0 on:1 at:0 e1=700 "
+     "cuGetErrorName=1 off",
+     ILLEGAL_ADDRESS "cuCtxSynchronize" IS_OFF},
+    {"a sticky error", "on:0 at:0 w. break:719 e.=719 off break:0 off",
+     "CUDA_ERROR_LAUNCH_FAILED (719) from cuStreamIsCapturing" IS_OFF},
+    {"an error without a name", "fail:cuDeviceGet:777:1 e0=777", "CUDA error (777) from cuDeviceGet" IS_OFF},
+    {"a stub of the library", "break:34 e0=34", "CUDA_ERROR_STUB_LIBRARY (34) from cuDeviceGet" IS_OFF},
+    {"a driver that shuts down is not called again", "fail:cuDeviceGet:4:1 e0=4 cuGetErrorName=0 off",
+     "CUDA_ERROR_DEINITIALIZED (4) from cuDeviceGet" IS_OFF},
+    {"a library that cannot be loaded", "lib=/nowhere/libcuda.so.1 off",
+     "the library in CPROFILING_LIBCUDA cannot be loaded" IS_OFF},
+    {"a library that is no driver", "lib=libm.so.6 off", "the library in CPROFILING_LIBCUDA lacks cuGetErrorName" IS_OFF},
+    {"an empty variable is none", "lib= on:0 w0", NULL},
+};
 
-/* Stream capture (H4). */
+_Static_assert(FAKE_CUDA_MAX_DEVICES == 64, "of the scenario without such a device");
 
-/* No wait, and the capture yields its graph. */
-static void check_capture_survives(int device, uint64_t asked, uint64_t captured)
+TEST(scenarios)
 {
-    uint64_t before = fake.calls("cuCtxSynchronize");
-    CHECK(cprof_wait_synchronize(device, asked) == CPROF_GPU_CAPTURING);
-    CHECK(fake.calls("cuCtxSynchronize") == before);
-    CHECK(fake.end_capture(captured) == 1);
-}
-
-TEST(capture_of_the_given_stream)
-{
-    use_device(0);
-    uint64_t stream = fake.new_stream(0, 1);
-    fake.begin_capture(stream);
-    check_capture_survives(0, stream, stream);
-    fake.begin_capture(stream);
-    check_capture_survives(CPROF_GPU_CURRENT_DEVICE, stream, stream);
-    CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_WAITED);
-    check_counters(1, 2, 0);
-    check_reason("waits left out during stream capture: 2");
-}
-
-TEST(capture_of_a_blocking_stream_that_is_unknown)
-{
-    use_device(0);
-    uint64_t stream = fake.new_stream(0, 0);
-    uint64_t other = fake.new_stream(0, 1);
-    fake.begin_capture(stream);
-    check_capture_survives(0, CPROF_GPU_UNKNOWN_STREAM, stream);
-    fake.begin_capture(stream);
-    check_capture_survives(0, other, stream);
-    check_counters(0, 2, 0);
-}
-
-TEST(capture_in_a_context_that_is_not_current)
-{
-    fake.activate(1);
-    uint64_t blocking = fake.new_stream(1, 0);
-    uint64_t stream = fake.new_stream(1, 1);
-    fake.begin_capture(blocking);
-    check_capture_survives(1, CPROF_GPU_UNKNOWN_STREAM, blocking);
-    fake.begin_capture(stream);
-    check_capture_survives(1, stream, stream);
-    CHECK(fake.references(1) == 1);
-}
-
-TEST(capture_in_the_current_context_of_another_device)
-{
-    fake.activate(0);
-    fake.activate(1);
-    fake.bind(0);
-    uint64_t stream = fake.new_stream(0, 0);
-    fake.begin_capture(stream);
-    check_capture_survives(1, CPROF_GPU_UNKNOWN_STREAM, stream);
-    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
-}
-
-TEST(invalidated_capture_is_left_alone)
-{
-    use_device(0);
-    uint64_t stream = fake.new_stream(0, 1);
-    fake.begin_capture(stream);
-    fake.invalidate_capture(stream);
-    CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_CAPTURING);
-    CHECK(fake.calls("cuCtxSynchronize") == 0);
-    CHECK(fake.end_capture(stream) == 0);
+    for (size_t i = 0; i < COUNT_OF(scenarios); i++) {
+        char words[200];
+        char *rest = NULL;
+        check_case = scenarios[i].what;
+        CHECK((size_t)snprintf(words, sizeof words, "%s", scenarios[i].words) < sizeof words);
+        start_test();
+        memset(&expected_waits, 0, sizeof expected_waits);
+        for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+            play_word(word);
+        }
+        check_counters(expected_waits.waited, expected_waits.captured, expected_waits.failed);
+        CHECK(expected_waits.failed > 0 || fake.calls("cuCtxSynchronize") == expected_waits.waited);
+        if (scenarios[i].reason != NULL) {
+            check_reason(scenarios[i].reason);
+        } else {
+            check_no_reason();
+        }
+        if (expected_waits.failed == 0) {
+            check_rules();
+        }
+    }
+    fake.reset(); /* the rules that errors have broken are meant to be */
 }
 
 TEST(every_capture_error_means_capture)
@@ -384,20 +341,6 @@ TEST(every_capture_error_means_capture)
     }
 }
 
-/* The documented limit: a capture that cannot be seen is spoilt, but only one ever is. */
-TEST(capture_that_cannot_be_seen_turns_waiting_off)
-{
-    use_device(0);
-    uint64_t stream = fake.new_stream(0, 1);
-    fake.begin_capture(stream);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -900);
-    CHECK(fake.violations() == 1);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
-    CHECK(fake.calls("cuCtxSynchronize") == 1);
-    check_reason("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900) from cuCtxSynchronize" IS_OFF);
-    fake.reset(); /* the rules that were broken are meant to be */
-}
-
 /* Errors of the driver (H1, H2, H8). */
 
 /* Another device is current, so that every function is called: cuStreamIsCapturing for this one is the second. */
@@ -408,14 +351,6 @@ static int synchronize_through_all_functions(void)
     fake.bind(0);
     CHECK(cprof_wait_probe());
     return cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM);
-}
-
-static void check_off_for_good(uint64_t calls)
-{
-    CHECK(!cprof_wait_probe());
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
-    CHECK(fake.total_calls() == calls);
 }
 
 TEST(error_of_each_function)
@@ -452,31 +387,6 @@ TEST(error_of_each_function)
     }
 }
 
-TEST(first_error_wins)
-{
-    fake.fail("cuCtxSynchronize", 700, 1);
-    fake.fail("cuCtxPopCurrent", 719, 1);
-    fake.fail("cuDevicePrimaryCtxRelease", 2, 1);
-    CHECK(synchronize_through_all_functions() == -700);
-    check_reason(ILLEGAL_ADDRESS "cuCtxSynchronize" IS_OFF);
-    CHECK(fake.calls("cuGetErrorName") == 1);
-    check_off_for_good(fake.total_calls());
-    fake.reset(); /* the rules that were broken are meant to be */
-}
-
-TEST(sticky_error)
-{
-    use_device(0);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    fake.break_driver(719);
-    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == -719);
-    check_off_for_good(fake.total_calls());
-    fake.break_driver(0);
-    check_off_for_good(fake.total_calls());
-    check_reason("CUDA_ERROR_LAUNCH_FAILED (719) from cuStreamIsCapturing" IS_OFF);
-    check_counters(1, 0, 1);
-}
-
 TEST(absence_is_no_error)
 {
     static const int codes[] = {3, 100, 101, 201, 709};
@@ -493,29 +403,6 @@ TEST(absence_is_no_error)
             check_rules();
         }
     }
-}
-
-TEST(error_without_a_name)
-{
-    fake.fail("cuDeviceGet", 777, 1);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -777);
-    check_reason("CUDA error (777) from cuDeviceGet" IS_OFF);
-}
-
-TEST(stub_library)
-{
-    fake.break_driver(34);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -34);
-    check_reason("CUDA_ERROR_STUB_LIBRARY (34) from cuDeviceGet" IS_OFF);
-}
-
-TEST(driver_that_shuts_down_is_not_called_again)
-{
-    fake.fail("cuDeviceGet", 4, 1);
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -4);
-    CHECK(fake.calls("cuGetErrorName") == 0);
-    check_reason("CUDA_ERROR_DEINITIALIZED (4) from cuDeviceGet" IS_OFF);
-    check_off_for_good(fake.total_calls());
 }
 
 TEST(reason_is_cut_to_its_buffer)
