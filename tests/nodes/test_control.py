@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, profiler_on, run_python
+from calls import NEVER, Index, by_name, profiler_on, run_python
 from cprofiling import _core
 
 pytestmark = pytest.mark.native
@@ -235,16 +235,6 @@ def test_a_key_whose_calls_were_all_skipped() -> None:
 
 
 # ---- skip_first_n: what is taken (F7) ------------------------------------------------------------
-
-
-class Index:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __index__(self) -> int:
-        if isinstance(self.value, Exception):
-            raise self.value
-        return self.value  # type: ignore[no-any-return]
 
 
 class Number(enum.IntEnum):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from calls import profiler_on
+from calls import Index, profiler_on
 from cprofiling import NodeProfilingStats, ProfilingSummary
 
 AGAINST_CUVIS = 1e-10  # relative, of mean, std and total; its sums are plain floats
@@ -150,14 +150,6 @@ def test_zeros_are_samples() -> None:
     assert stats.count == 10_000
     for field in ("mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms", "first_ms", *QUANTILES):
         assert getattr(stats, field) == 0.0, field
-
-
-class Index:
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def __index__(self) -> int:
-        return self.value
 
 
 class Float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calls import profiler_on
+from calls import Index, profiler_on
 from cprofiling._internal.text import shown_value
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table
@@ -43,14 +43,6 @@ GOLDEN_STATS = [
         347, 24.5, 24.5, 0.25, 24.0, 25.0, 8501.5, 24.5,
     ),
 ]  # fmt: skip
-
-
-class Index:
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def __index__(self) -> int:
-        return self.value
 
 
 class Hostile(str):

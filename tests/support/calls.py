@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,18 @@ NEVER = 60.0  # seconds of a wait that only a failure lets expire
 Target = Callable[[], object]
 
 
+class Index:
+    """An integer by its ``__index__`` only."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value  # type: ignore[no-any-return]
+
+
 def profiler_on(**configuration: Any) -> cp.Profiler:
     """A new Profiler that is on."""
     profiler = cp.Profiler()
@@ -32,8 +44,7 @@ def profiler_on(**configuration: Any) -> cp.Profiler:
 
 def profiler_with(times_ms: dict[tuple[str, str], list[float]]) -> cp.Profiler:
     """A Profiler that was told of times by stage and node."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+    profiler = profiler_on()
     for (stage, node), times in times_ms.items():
         for time_ms in times:
             profiler.record(stage, node, time_ms)
@@ -102,46 +113,48 @@ def switching_often() -> Iterator[None]:
 def run_threads(*targets: Target) -> None:
     """Run the targets in threads that begin together; raise the first error of any."""
     barrier = threading.Barrier(len(targets))
-    errors: list[BaseException] = []
 
     def body(target: Target) -> None:
-        try:
-            barrier.wait()
-            target()
-        except BaseException as error:
-            errors.append(error)
+        barrier.wait()
+        target()
 
-    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * NEVER)
-    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-    if errors:
-        raise errors[0]
+    with _in_threads(body, targets):
+        pass
 
 
 @contextlib.contextmanager
 def beside(*targets: Target) -> Iterator[None]:
     """Call the targets again and again, each in a thread of its own, for as long as the block runs."""
     over = threading.Event()
-    errors: list[BaseException] = []
 
     def body(target: Target) -> None:
         watch_no_lines()
+        while not over.is_set():
+            target()
+
+    with _in_threads(body, targets):
         try:
-            while not over.is_set():
-                target()
+            yield
+        finally:
+            over.set()
+
+
+@contextlib.contextmanager
+def _in_threads(body: Callable[[Target], None], targets: Sequence[Target]) -> Iterator[None]:
+    errors: list[BaseException] = []
+
+    def guarded(target: Target) -> None:
+        try:
+            body(target)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
+    threads = [threading.Thread(target=guarded, args=(target,), daemon=True) for target in targets]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        over.set()
         for thread in threads:
             thread.join(2 * NEVER)
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
