@@ -237,7 +237,7 @@ class KeyAverages(list[KeyAverage]):
 
 
 def _sorted(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
-    """Return the averages by a figure, largest first, equal ones by the host's time."""
+    """Return the averages by a figure, then the host's time, largest first."""
     if sort_by not in SORT_KEYS:
         raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {sort_by!r}")
     name = re.sub("|".join(_DEVICE_WORDS), "device", sort_by)

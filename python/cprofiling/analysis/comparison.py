@@ -151,7 +151,7 @@ class RowTimes(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any], total_ms: float) -> RowTimes:
-        """Take up figures that have these names; some may be missing."""
+        """Take up figures of these names, of which some may be missing."""
         count, mean_ms = told.get("count"), told.get("mean_ms")
         if mean_ms is None:
             mean_ms = total_ms / (count or 1)

@@ -157,7 +157,7 @@ class _Stage:
     def worth(
         self, factors: dict[str, float] | None, factor: float, most: int | None
     ) -> tuple[list[WhatIfFigures], list[str]]:
-        """Return the figures of nodes that are faster together, or of each, and notes.
+        """Return the figures of faster nodes, together or each, and notes.
 
         most: Of so many nodes only, those with the most own time.
         """

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class _Figure(Generic[_T]):
-    """An attribute of an event, made of the value that its row has in a column."""
+    """An attribute of an event, made of its row's value in a column."""
 
     def __init__(self, column: str, made: Callable[[Event, int], _T], absent: _T) -> None:
         self._column, self._made, self._absent = column, made, absent

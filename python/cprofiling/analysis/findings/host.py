@@ -1,4 +1,4 @@
-"""Rules on the host; each yields findings."""
+"""Rules on the host, which yield findings."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _named(error: FormatError, name: str, file_name: str, head: bytes) -> Format
 
 
 class _Source:
-    """The uncompressed text of a file, in pieces, with a bar on stderr for a large file on a terminal.
+    """Uncompressed text of a file in pieces, with a bar on a terminal.
 
     Attributes:
         head: The beginning of the text.
