@@ -8,8 +8,9 @@ their inputs, or later ones take as long as the first, not even that is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -98,12 +99,13 @@ def of_recording(evidence: Evidence) -> WarmUp:
     for (stage, name), rows in calls.items():
         times = [(ends[row] - starts[row]) / NS_PER_MS for row in rows]
         figures.append(_figures(name, stage, times, [own[row] / NS_PER_MS for row in rows], rows))
-    notes = [*_notes(figures, _suggested(figures)), *drop_notes(recording)]
+    skip = max((of.cold for of in figures if of.cold is not None), default=None)
+    notes = [*_notes(figures, skip), *drop_notes(recording)]
     if recording.dropped:
         notes.append(
             "Where the oldest events were dropped, the first calls here are not the first ones of the program."
         )
-    return WarmUp(figures, notes, _suggested(figures))
+    return WarmUp(figures, notes, skip)
 
 
 def _figures(
@@ -116,25 +118,17 @@ def _figures(
     )
     if cold is None:
         return known
+    excess, own_excess = (sum(each[:cold]) - cold * median(each[cold:]) if each else None for each in (times, own))
     return replace(
         known,
         cold=cold,
         cold_ms=fmean(times[:cold]) if cold else None,
         warm_ms=median(times[cold:]),
         warm_mean_ms=fmean(times[cold:]),
-        excess_ms=_excess(times, cold),
-        own_excess_ms=_excess(own, cold) if own else None,
+        excess_ms=excess,
+        own_excess_ms=own_excess,
         rows=tuple(rows[:cold]),
     )
-
-
-def _excess(times: Sequence[float], cold: int) -> float:
-    return sum(times[:cold]) - cold * median(times[cold:])
-
-
-def _suggested(figures: Iterable[WarmUpFigures]) -> int | None:
-    known = [of.cold for of in figures if of.cold is not None]
-    return max(known, default=None)
 
 
 def _notes(figures: Sequence[WarmUpFigures], skip: int | None) -> list[str]:
@@ -167,22 +161,11 @@ _STATES = {
 def of_summary(summary: ProfilingSummary) -> WarmUp:
     """Return whether first calls were cold, as far as statistics tell."""
     signatures = Counter((of.node_name, checked_text("stage", of.stage)) for of in summary.shapes if of.count)
-    figures = [_first_call(row, signatures) for row in summary if row.count or row.skipped_count]
-    if any(of.state == COLD_FIRST for of in figures):
-        rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
-        find = getattr(summary, "_find_histograms", None)
-        buckets: Mapping[tuple[str, str], Sequence[Bucket]] = find() if find is not None else {}
-        for at, of in enumerate(figures):
-            row, first_ms = rows[of.node, of.stage], of.first_ms or 0.0
-            known = () if row.skipped_count else buckets.get((of.node, of.stage), ())
-            long = sum(count for lower, _, count in known if lower >= _AS_LONG * first_ms)
-            is_reached = row.max_ms >= _AS_LONG * first_ms if row.skipped_count else row.max_ms > first_ms or long > 1
-            if of.state == COLD_FIRST and is_reached:  # a later call took about as long as the first
-                figures[at] = WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
-    cold = [of for of in figures if of.state == COLD_FIRST]
+    find_histograms = cache(getattr(summary, "_find_histograms", dict))
+    figures = [_first_call(row, signatures, find_histograms) for row in summary if row.count or row.skipped_count]
     notes = []
     skip = None
-    if cold:
+    if any(of.state == COLD_FIRST for of in figures):
         skip = max(summary.skip_first_n, 1)
         notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), if the first call is the only cold one.")
     for state, text in _DOUBTS.items():
@@ -208,15 +191,20 @@ _DOUBTS = {
 }  # fmt: skip
 
 
-def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -> WarmUpFigures:
-    stage, calls = checked_text("stage", row.stage), row.count + row.skipped_count
+def _first_call(
+    row: NodeProfilingStats,
+    signatures: Counter[tuple[str, str]],
+    find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]],
+) -> WarmUpFigures:
+    stage = checked_text("stage", row.stage)
     first, others = row.first_ms, row.count - (not row.skipped_count)
-    if first is None or others < 1:
-        return WarmUpFigures(
-            row.node_name, stage, calls, UNKNOWN if first is None else steady_state.TOO_FEW, first_ms=first
-        )
+    known = WarmUpFigures(row.node_name, stage, row.count + row.skipped_count, UNKNOWN, first_ms=first)
+    if first is None:
+        return known
+    if others < 1:
+        return replace(known, state=steady_state.TOO_FEW)
     if signatures[row.node_name, stage] > 1:
-        return WarmUpFigures(row.node_name, stage, calls, DIFFERING, first_ms=first)
+        return replace(known, state=DIFFERING)
     # Of equal calls each is as likely to be the longest. What is longer than a quantile is so by a Pareto tail of index
     # 1, the heaviest with which times have something like a mean. As two are asked, the chance is twice the smaller.
     chances = [1.0]
@@ -230,8 +218,13 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
     if state == LIKE_OTHERS and first >= row.max_ms:
         _, high = next(_quantiles(row), (0.0, first))
         state = steady_state.NOT_CERTAIN if first > high * (1 + steady_state.ALIKE) else LIKE_OTHERS
-    found = WarmUpFigures(row.node_name, stage, calls, state, first_ms=first, warm_ms=middle, p_value=p_value)
-    found = replace(found, warm_mean_ms=(row.total_ms - (0.0 if row.skipped_count else first)) / others)
+    if is_cold:
+        buckets = () if row.skipped_count else find_histograms().get((row.node_name, stage), ())
+        long = sum(count for lower, _, count in buckets if lower >= _AS_LONG * first)
+        if row.max_ms >= _AS_LONG * first if row.skipped_count else row.max_ms > first or long > 1:
+            return replace(known, state=REACHED)  # a later call took about as long as the first
+    mean = (row.total_ms - (0.0 if row.skipped_count else first)) / others
+    found = replace(known, state=state, warm_ms=middle, warm_mean_ms=mean, p_value=p_value)
     return replace(found, cold=1, cold_ms=first, excess_ms=first - middle) if is_cold else found
 
 
@@ -258,4 +251,4 @@ def of_measurement(measurement: Measurement) -> WarmUp:
     if measurement.warmup:
         before = counted(measurement.warmup, "call")
         notes.append(f"{before} went before, untimed; warmup=0 shows {'it' if measurement.warmup == 1 else 'them'}.")
-    return WarmUp(figures, notes, _suggested(figures))
+    return WarmUp(figures, notes, of.cold)
