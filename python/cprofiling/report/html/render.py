@@ -6,21 +6,29 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import cprofiling
 from cprofiling._internal.optional import imported
 from cprofiling._internal.report_format import Format
-from cprofiling._internal.text import format_time, shown_text
+from cprofiling._internal.row_kinds import KINDS, OUTCOMES
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
-from cprofiling.report.document import Document, Measurement
-from cprofiling.report.html import figures, page
+from cprofiling.recording import intervals
+from cprofiling.recording.columns import grouped
+from cprofiling.report.document import Document, IcicleNode, Measurement, Timeline, Track
+from cprofiling.report.html import figures
+from cprofiling.report.html.figures import Heading, Table
 from cprofiling.report.tables import facts
 
 _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
 _SHARE = re.compile(r"\d %")
+_SPAN_OUTCOMES = (*OUTCOMES, "unfinished")
+_LISTED = 60  # places of a tree that are listed as text
+_LEAST_SHARE = 0.005
 _NO_NODES = "No node and no labelled block was recorded."
 
 
@@ -62,6 +70,15 @@ def render(document: Document, against: Document | None = None) -> str:
         name = f"section-{number}"
         tables[name] = figures.section_table(name, section)
     parts = [_part(number, run) for number, run in enumerate(runs)]
+    script_tables = {
+        table.name: {
+            "kinds": [heading.kind for heading in table.headings],
+            "rows": table.values,
+            # the numbers and counts of bins by turns
+            "bins": [[[value for pair in filled for value in pair] for filled in row] for row in table.distributions],
+        }
+        for table in (*tables.values(), *(table for part in parts for table in part["tables"]))
+    }
     measured = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
     script, style = _text("report.js"), _text("report.css")
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
@@ -98,7 +115,7 @@ def render(document: Document, against: Document | None = None) -> str:
         ],
         made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
-        data=_data([*tables.values(), *(table for part in parts for table in part["tables"])], parts),
+        data={"tables": script_tables, "runs": [part["data"] for part in parts]},
         style=style,
         script=script,
         policy=f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
@@ -109,20 +126,18 @@ def render(document: Document, against: Document | None = None) -> str:
 
 def _part(number: int, run: Document) -> dict[str, Any]:
     """Return the timeline and icicle of a run, in words and for the script."""
-    names = page.Names()
+    names: dict[str, int] = {}  # with their numbers
     part: dict[str, Any] = {"number": number, "tables": [], "timeline": None, "icicle": None}
     data: dict[str, Any] = {}
     if run.timeline is not None and run.timeline.spans:
-        data["timeline"] = page.timeline_data(run.timeline, names)
-        table = page.track_table(run.timeline, f"tracks-{number}")
-        part["timeline"] = {"table": table, "notes": page.timeline_notes(run.timeline)}
+        data["timeline"], table, notes = _timeline(run.timeline, f"tracks-{number}", names)
+        part["timeline"] = {"table": table, "notes": notes}
         part["tables"].append(table)
     if run.icicle:
-        data["icicle"] = page.icicle_data(run.icicle, names)
-        table = page.icicle_table(run.icicle, f"tree-{number}")
+        data["icicle"], table = _icicle(run.icicle, f"tree-{number}", names)
         part["icicle"] = {"table": table}
         part["tables"].append(table)
-    part["data"] = {"names": names.shown, **data}
+    part["data"] = {"names": [shown_text("name", name) for name in names], **data}
     return part
 
 
@@ -157,24 +172,6 @@ def _of_measurement(measured: Measurement) -> dict[str, str]:
     }
 
 
-def _data(tables: list[figures.Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the script is given."""
-    return {
-        "tables": {
-            table.name: {
-                "kinds": [heading.kind for heading in table.headings],
-                "rows": table.values,
-                # the numbers and counts of bins by turns
-                "bins": [
-                    [[value for pair in filled for value in pair] for filled in row] for row in table.distributions
-                ],
-            }
-            for table in tables
-        },
-        "runs": [part["data"] for part in parts],
-    }
-
-
 @cache
 def _text(name: str) -> str:
     with open(os.path.join(_FOLDER, name), encoding="utf-8", newline="\n") as file:
@@ -189,3 +186,98 @@ def _template() -> Any:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment.from_string(_text("report.html.j2"))
+
+
+# ---- Timelines and icicles
+
+
+def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dict[str, Any], Table, list[str]]:
+    """Return a timeline as lists, track by track, the table of its tracks, and notes."""
+    headings = [
+        Heading("Process or device", "text"),
+        Heading("Thread or stream", "text"),
+        Heading("Spans", "count", "how many, each counted"),
+        Heading("Busy", "time", "time in which any of them ran"),
+        Heading("Share", "share", "part of the time of the recording in which any of them ran"),
+    ]
+    table = Table(name, "Threads and streams", headings)
+    tracks = []
+    spans_by_track = grouped(timeline.spans, lambda span: span.track)
+    for place, track in enumerate(timeline.tracks):
+        spans = sorted(spans_by_track.get(place, ()), key=lambda span: span.start_ns)
+        starts = [span.start_ns for span in spans]
+        process, thread = _process_text(track), shown_text("thread", track.thread)
+        tracks.append({
+            "process": process,
+            "thread": thread,
+            "start": [after - before for before, after in zip([0, *starts], starts, strict=False)],
+            "time": [span.duration_ns for span in spans],
+            "depth": _short([span.depth for span in spans]),
+            "name": _short([names.setdefault(span.name, len(names)) for span in spans]),
+            "kind": _short([KINDS.index(span.kind) for span in spans]),
+            "outcome": _short([_SPAN_OUTCOMES.index(span.outcome) for span in spans]),
+            "count": _short([span.count for span in spans]),
+        })  # fmt: skip
+        busy = intervals.union((span.start_ns, span.start_ns + span.duration_ns) for span in spans)
+        busy_ns = sum(end - start for start, end in busy)
+        share = busy_ns / timeline.duration_ns if timeline.duration_ns else None
+        table.add([process, thread, sum(span.count for span in spans), busy_ns / 1e6, share])
+    shown = sum(span.count for span in timeline.spans)
+    places = counted(len(tracks), "thread or stream", "threads and streams")
+    notes = [f"{counted(shown, 'span')} on {places} in {format_time(timeline.duration_ns / 1e6)}."]
+    if timeline.aggregated_below_ns:
+        marks = [span.count for span in timeline.spans if span.count > 1]
+        notes.append(
+            f"Aggregated: {counted(sum(marks), 'span')}, each shorter than "
+            f"{format_time(timeline.aggregated_below_ns / 1e6)}, are kept as {counted(len(marks), 'mark')} with their "
+            f"neighbours, also when zoomed in; a mark has the name that took most of its time, by which it is found."
+        )
+    missing = timeline.total_spans - shown
+    if missing:
+        notes.append(f"Not drawn: {counted(missing, 'span')}, deep inside others or on further threads.")
+    return {"time": timeline.duration_ns, "tracks": tracks}, table, notes
+
+
+def _short(values: list[int]) -> list[int] | int:
+    """Return a list, or, where all are the same, that one."""
+    return values[0] if values and values.count(values[0]) == len(values) else values
+
+
+def _process_text(track: Track) -> str:
+    """Return the heading above the tracks of a process."""
+    shown = shown_text("process", track.process)
+    if track.rank is not None and not shown.startswith(f"rank {track.rank}:"):
+        shown = f"rank {track.rank}: {shown}"
+    is_named = shown_text("process", str(track.pid)) == track.process or track.device is not None
+    return shown if is_named or not isinstance(track.pid, int) else f"{shown} (pid {track.pid})"
+
+
+def _icicle(icicle: Sequence[IcicleNode], name: str, names: dict[str, int]) -> tuple[dict[str, Any], Table]:
+    """Return a tree as lists, with times in whole ns, and the table of its largest places."""
+    headings = [
+        Heading("Where", "text", "names inside each other are indented"),
+        Heading("Calls", "count"),
+        Heading("Self host", "time", "time on the host without anything inside, operators among it"),
+        Heading("Total", "time", "that, and the time of all that is inside"),
+        Heading("Share", "share", "part of the time of the whole tree"),
+    ]
+    table = Table(name, "Where the time went", headings)
+    whole_ms = sum(place.self_ms for place in icicle)
+    depths: list[int] = []
+    for place in icicle:
+        depths.append(depths[place.parent] + 1 if place.parent >= 0 else 0)
+        share = place.total_ms / whole_ms if whole_ms else 0.0
+        if share >= _LEAST_SHARE and len(table.rows) < _LISTED:
+            indented = "\N{NO-BREAK SPACE}" * 3 * depths[-1] + shown_text("name", place.name)
+            table.add([indented, place.count, place.self_ms, place.total_ms, share])
+    hidden = len(icicle) - len(table.rows)
+    if hidden:
+        table.notes.append(f"{counted(hidden, 'smaller place is', 'smaller places are')} not listed.")
+    data = {
+        "name": [names.setdefault(place.name, len(names)) for place in icicle],
+        "parent": [place.parent for place in icicle],
+        "self": [round(place.self_ms * 1e6) for place in icicle],
+        "total": [round(place.total_ms * 1e6) for place in icicle],
+        "count": [place.count for place in icicle],
+    }
+    return data, table
