@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
+from cprofiling._internal.optional import imported
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT, KINDS
 from cprofiling._internal.text import counted, format_time, shown_text, shown_value
 from cprofiling.nodes.buckets import edge_ms, number_of
@@ -19,7 +20,7 @@ from cprofiling.recording.tree import host_tree, self_times
 from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Any
 
     from matplotlib.axes import Axes
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.recording.result import Recording
 
-_NEEDED = 'plots need matplotlib, which cannot be imported ({}): pip install "cprofiling[plot]"'
 _LONGEST = 40  # characters of a name that are drawn
 _LONGEST_IN_LEGEND = 24
 _MOST_BARS = 1000
@@ -48,42 +48,35 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     """Draw a summary as bars."""
     limit = arguments.index_between("top", top, 1, _MOST_BARS)
     rows = sorted_rows(row for row in summary if row.count > 0)
-    bars = [
-        (
-            row.node_name,
-            shown_text("stage", row.stage),
-            row.total_ms,
-            own_ms(row),
-            f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}",
-        )
-        for row in rows[:limit]
-    ]
-    rest = rows[limit:]
-    if rest:
-        rest_ms = math.fsum(map(own_ms, rest))  # no bar: it might be longer than all others
-        bars.append((f"{len(rest):,} more", "", 0.0, 0.0, f"{format_time(rest_ms)} of their own together"))
-    axes = _axes(ax, (8.0, 1.2 + 0.32 * max(len(bars), 2)))
+    shown, rest = rows[:limit], rows[limit:]
+    axes = _axes(ax, (8.0, 1.2 + 0.32 * max(len(shown) + bool(rest), 2)))
     axes.set_title("Total time of each node")
-    if not bars:
+    if not shown:
         return _without_data(axes)
-    stages = list(dict.fromkeys(stage for _, stage, *_ in bars if stage))
-    colours = {stage: f"C{number % 10}" for number, stage in enumerate(stages)}
-    longest_ms = max(total for _, _, total, _, _ in bars) or 1.0
+    stages = [shown_text("stage", row.stage) for row in shown]
+    known_stages = list(dict.fromkeys(stages))
+    colours = {stage: f"C{number % 10}" for number, stage in enumerate(known_stages)}
+    faces = [colours[stage] for stage in stages]
+    longest_ms = shown[0].total_ms or 1.0
     per_unit, unit = _unit_of(longest_ms)
-    faces = [colours.get(stage, "0.5") for _, stage, *_ in bars]
-    places = range(len(bars))
-    axes.barh(places, [total_ms * per_unit for _, _, total_ms, _, _ in bars], color=faces, alpha=0.35, linewidth=0)
-    axes.barh(places, [min(own, total) * per_unit for _, _, total, own, _ in bars], color=faces, linewidth=0)
-    for place, (_, _, total_ms, _, label) in enumerate(bars):
+    axes.barh(range(len(shown)), [row.total_ms * per_unit for row in shown], color=faces, alpha=0.35, linewidth=0)
+    own = [min(own_ms(row), row.total_ms) * per_unit for row in shown]
+    axes.barh(range(len(shown)), own, color=faces, linewidth=0)
+    names = [_shortened(row.node_name) for row in shown]
+    labels = [(row.total_ms, f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}") for row in shown]
+    if rest:  # without a bar, which might be longer than all others
+        names.append(f"{len(rest):,} more")
+        labels.append((0.0, f"{format_time(math.fsum(map(own_ms, rest)))} of their own together"))
+    for place, (total_ms, label) in enumerate(labels):
         axes.text((total_ms + longest_ms * 0.01) * per_unit, place, label, va="center", fontsize="small")
-    axes.set_yticks(places)
-    _plainly(axes.set_yticklabels([_shortened(name) for name, *_ in bars]))
-    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)))
+    _plainly(axes.set_yticklabels(names))
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, longest_ms * per_unit * 1.25)
     axes.set_xlabel(f"total time ({unit}); the stronger part is the node's own, without nodes inside")
     axes.spines[["top", "right"]].set_visible(False)
-    if len(stages) > 1:
-        _legend(axes, [(stage, colours[stage]) for stage in stages[:_MOST_COLOURS]], title="Stage")
+    if len(known_stages) > 1:
+        _legend(axes, [(stage, colours[stage]) for stage in known_stages[:_MOST_COLOURS]], title="Stage")
     return axes
 
 
@@ -198,7 +191,16 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
             places = [(box.start_ns * per_ns, box.duration_ns * per_ns) for box in boxes]
             faces = [colours.get(box.name, _OTHERS) for box in boxes]
             axes.broken_barh(places, (place + 0.05, 0.9), facecolors=faces, edgecolors="face", linewidth=0.2)
-            _label_boxes(axes, places, [box.name for box in boxes], faces, place + 0.5, pixels)
+            for (start, length), box, face in zip(places, boxes, faces, strict=True):
+                text = _shortened(box.name)
+                if length * pixels > 8 * max(len(text), 2):
+                    light = 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] > 0.55
+                    _plainly([
+                        axes.text(
+                            start + length / 2, place + 0.5, text, ha="center", va="center", fontsize="x-small",
+                            clip_on=True, color="black" if light else "white",
+                        )
+                    ])  # fmt: skip
         bottom += depths[number]
         axes.axhline(bottom, color="0.7", linewidth=0.6)
     axes.set_yticks([place for place, _ in ticks])
@@ -222,33 +224,11 @@ def _by_own_time(recording: Recording, drawn: set[str]) -> list[str]:
     return [name for name, _ in times.most_common() if name in drawn]
 
 
-def _label_boxes(
-    axes: Axes,
-    spans: Sequence[tuple[float, float]],
-    names: Sequence[str],
-    faces: Sequence[Any],
-    y: float,
-    pixels: float,
-) -> None:
-    """Write names in those boxes that are wide enough."""
-    for (start, length), name, face in zip(spans, names, faces, strict=True):
-        text = _shortened(name)
-        if length * pixels > 8 * max(len(text), 2):
-            light = 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] > 0.55
-            _plainly([
-                axes.text(
-                    start + length / 2, y, text, ha="center", va="center", fontsize="x-small", clip_on=True,
-                    color="black" if light else "white",
-                )
-            ])  # fmt: skip
-
-
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """Return the axes given, or those of a new figure."""
-    try:
-        import matplotlib.axes
-    except ImportError as error:
-        raise ImportError(_NEEDED.format(error), name="matplotlib") from error
+    imported("matplotlib", install="cprofiling[plot]")
+    import matplotlib.axes
+
     if ax is None:
         import matplotlib.pyplot as plt
 
