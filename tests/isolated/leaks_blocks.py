@@ -13,7 +13,7 @@ from enum import Enum
 
 import cprofiling as cp
 from isolated import leaks_harness
-from isolated.leaks_harness import refused
+from isolated.leaks_harness import by_name, refused
 
 profiler = cp.Profiler()
 profiler.set_profiling(True)
@@ -187,21 +187,10 @@ def elsewhere() -> None:
 loop = asyncio.new_event_loop()
 
 SCENARIOS: dict[str, leaks_harness.Scenario] = {
-    "nested": nested,
-    "raised": raised,
-    "out of order": out_of_order,
-    "switched inside": switched_inside,
-    "in contexts": in_contexts,
-    "dropped generator": dropped_generator,
-    "dropped coroutine": dropped_coroutine,
-    "never left": never_left,
-    "tasks": tasks,
-    "stages": stages,
-    "bindings": bindings,
-    "copies": copies,
-    "left in another thread": elsewhere,
-    "dropped while open": dropped_while_open,
-    "decorated by a stage": decorated,
+    **by_name(
+        nested, raised, out_of_order, switched_inside, in_contexts, dropped_generator, dropped_coroutine, never_left,
+        tasks, stages, bindings, copies, elsewhere, dropped_while_open, decorated,
+    ),
     "without a name": refused(nameless.__enter__, TypeError),
     "left without entry": refused(lambda: leave(site), RuntimeError),
     "stage left without entry": refused(lambda: leave(cp.stage("train")), RuntimeError),
@@ -210,7 +199,7 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "wrong stage": refused(lambda: cp.stage(Stage.WRONG), TypeError),
     "long stage": refused(lambda: cp.stage("x" * 5000), ValueError),
     "stage with NUL": refused(lambda: cp.stage("\0"), ValueError),
-}
+}  # fmt: skip
 
 if __name__ == "__main__":
     leaks_harness.main(SCENARIOS)

@@ -264,16 +264,13 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "switched off": lambda: (switched_off([1]), list(switched_off_generator(2))),
     "synchronised": lambda: with_cuda([1]),
     "built-in function": lambda: node(name="len")(len)([1]),
-    "methods": methods,
-    "generators": generator_ways,
     "delegated generator": lambda: list(delegated()),
-    "coroutines": coroutine_ways,
-    "asynchronous generators": agenerator_ways,
     "recursion": lambda: recursive(20),
-    "recursion beyond the limit": beyond_recursion,
-    "a new thread": in_a_new_thread,
-    "left open by a thread": left_open_by_a_thread,
-}
+    **leaks_harness.by_name(
+        methods, generator_ways, coroutine_ways, agenerator_ways, beyond_recursion, in_a_new_thread,
+        left_open_by_a_thread,
+    ),
+}  # fmt: skip
 
 if __name__ == "__main__":
     leaks_harness.main(SCENARIOS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import cprofiling as cp
 from isolated import leaks_harness
-from isolated.leaks_harness import refused
+from isolated.leaks_harness import by_name, refused
 
 profiler = cp.Profiler()
 profiler.set_profiling(True)
@@ -251,18 +251,11 @@ def switches() -> None:
 
 
 SCENARIOS: dict[str, leaks_harness.Scenario] = {
-    "create and drop": create_and_drop,
-    "cyclic": cyclic,
-    "pipelines": pipelines,
+    **by_name(
+        create_and_drop, cyclic, pipelines, subclasses, instruments, wrappers, records, switches, summaries, defaults,
+        snapshots,
+    ),
     "pipeline that raises": refused(lambda: Failing().forward(), ZeroDivisionError),
-    "subclasses": subclasses,
-    "instrument": instruments,
-    "wrappers": wrappers,
-    "records": records,
-    "switches": switches,
-    "summaries": summaries,
-    "default profiler": defaults,
-    "snapshots": snapshots,
     **{
         f"record refuses {what}": refused(lambda arguments=arguments: untyped.record(*arguments), error)  # type: ignore[misc]
         for what, (arguments, error) in RECORDS.items()
@@ -306,7 +299,7 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "merge of what is none": refused(lambda: anything.Snapshot.merge([1]), TypeError),
     "measure": lambda: cp.measure(len, (), warmup=0, repeat=2),
     "measure of what raises": refused(lambda: cp.measure(Failing().forward, warmup=0, repeat=2), ZeroDivisionError),
-}
+}  # fmt: skip
 
 if __name__ == "__main__":
     leaks_harness.main(SCENARIOS)

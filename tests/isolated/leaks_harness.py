@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import cprofiling as cp
 from cprofiling import _core
 
-Scenario = Callable[[], object]
+Scenario = Callable[[], Any]
 
 ROUNDS = 1000
 TRIES = 3
@@ -124,6 +124,11 @@ def refused(call: Callable[[], object], *errors: type[BaseException]) -> Scenari
         raise AssertionError(call)
 
     return scenario
+
+
+def by_name(*scenarios: Scenario) -> dict[str, Scenario]:
+    """Functions by their names, in words."""
+    return {scenario.__name__.replace("_", " "): scenario for scenario in scenarios}
 
 
 def planted(kind: str) -> Scenario:

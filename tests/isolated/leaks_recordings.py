@@ -17,7 +17,7 @@ from typing import Any
 import cprofiling as cp
 from cprofiling import _core
 from isolated import leaks_harness
-from isolated.leaks_harness import refused
+from isolated.leaks_harness import by_name, refused
 
 IN_MEMORY = "/dev/shm"
 FOLDER = tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None)
@@ -304,20 +304,14 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "recorded": recorded(),
     "recorded in detail": recorded(record_shapes=True, profile_memory=True, with_stack=True),
     "recorded with too little room": lambda: recorded(capacity=8, when_full="drop_newest")(),
-    "not recorded": work,
-    "again and again": again_and_again,
+    **by_name(
+        work, again_and_again, left_by_an_exception, paused, nested, dropped, finished_wrongly, left_open, in_threads,
+        in_tasks, exports, handled, loads, columns_as_a_stream, reports, views,
+    ),
     "cycles": cycles(lambda prof: prof.events()),
     "cycles with a handler that raises": cycles(raises),
     "a schedule that raises": refused(lambda: profile(schedule=raises).start(), PlannedError),
     "a handler that raises": refused(lambda: profile(on_trace_ready=raises).__enter__().stop(), PlannedError),
-    "left by an exception": left_by_an_exception,
-    "paused": paused,
-    "nested": nested,
-    "dropped while it runs": dropped,
-    "finished wrongly": finished_wrongly,
-    "left open": left_open,
-    "in threads": in_threads,
-    "in tasks": in_tasks,
     **{
         f"profile refuses {what}": refused(lambda options=options: profile(**options), error)  # type: ignore[misc]
         for what, (options, error) in REFUSED.items()
@@ -331,18 +325,15 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "record refuses a long name": refused(lambda: cp.record("x" * 5000), ValueError),
     "record refuses a class": refused(lambda: cp.record("label")(Array), TypeError),
     "label left without entry": refused(lambda: cp.record("label").__exit__(None, None, None), RuntimeError),
-    "exports": exports,
     "export to nowhere": refused(lambda: recording.export_chrome_trace(path_of("none/trace.json")), OSError),
     "export to a folder": refused(lambda: recording.export_chrome_trace(FOLDER.name), OSError),
     "export to a full disk": refused(lambda: recording.export_chrome_trace("/dev/full"), OSError),
     "export to a file that fails": refused(lambda: recording.export_chrome_trace(file=FailingFile()), PlannedError),
     "export to a closed file": refused(lambda: recording.export_chrome_trace(file=closed_file()), ValueError),
     "export to nothing": refused(lambda: recording.export_chrome_trace(), TypeError),
-    "handler of TensorBoard's": handled,
     "written at the end": written_at_the_end(path_of("at_the_end.json")),
     "written nowhere at the end": refused(written_at_the_end(path_of("none/trace.json")), OSError),
     "written into a file that fails": refused(written_at_the_end(FailingFile()), PlannedError),
-    "loads": loads,
     "load of nothing": refused(lambda: cp.load_trace(path_of("nothing")), OSError),
     "load of a cut trace": damaged(TEXT[: len(TEXT) // 2], "cut.json"),
     "load of a damaged trace": damaged(TEXT.replace(b'"ts"', b'"ts', 1), "damaged.json"),
@@ -351,15 +342,12 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "load of a cut archive": damaged(PACKED[:-20], "cut.json.gz"),
     "load of a damaged archive": damaged(PACKED[:40] + b"\0\0\0\0" + PACKED[44:], "damaged.json.gz"),
     "load with a read() that raises": refused(lambda: _core.Recording.empty()._load(raises, 0), PlannedError),
-    "columns as a stream": columns_as_a_stream,
-    "reports": reports,
-    "views": views,
-}
+}  # fmt: skip
 
 if sys.version_info < (3, 11):  # where each function takes a little more at its 1,024th call
     del SCENARIOS["reports"]
 if sys.version_info[:2] == (3, 12):  # where what pathlib interns, as the part of a path, lives for ever
-    for exporting in [name for name in SCENARIOS if name.startswith(("export", "handler", "written", "reports"))]:
+    for exporting in [name for name in SCENARIOS if name.startswith(("export", "handled", "written", "reports"))]:
         del SCENARIOS[exporting]
 
 

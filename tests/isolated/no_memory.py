@@ -39,11 +39,15 @@ WITHOUT_CACHE = "_PyEval_EvalFrameDefault returned NULL without setting an excep
 PLANNED = ValueError("planned")
 
 
+def accept(outcome: Any) -> None:
+    """Take any outcome."""
+
+
 class Round(NamedTuple):
     """What one attempt does. ``check`` gets the outcome, and asserts what must hold after it."""
 
     operate: Callable[[], Any]
-    check: Callable[[Any], None]
+    check: Callable[[Any], None] = accept
 
 
 def outcome_without(nth: int, operate: Callable[[], Any]) -> Any:
@@ -206,30 +210,40 @@ def asked(
     return wrap_asked
 
 
-# How the node is made of a Profiler, and how the bare function is made.
-NODES: dict[str, tuple[Callable[[cp.Profiler], Callable[[], Any]], Callable[[], Callable[[], Any]]]] = {
-    "node": (bound(len, (), name="node"), lambda: functools.partial(len, ())),
-    "node in a stage": (bound(len, (), name="node", stage="train"), lambda: functools.partial(len, ())),
-    "raising node": (bound(raises, name="node"), lambda: raises),
-    "named node": (bound(id, Named, name=NAME), lambda: functools.partial(id, Named)),
-    "named instance": (bound(callable, Named(), name=NAME), lambda: functools.partial(callable, Named())),
-    "block": (blocks, lambda: functools.partial(run_in, _thread.allocate_lock())),
-    "node of a pipeline": (pipelines(callable), lambda: functools.partial(callable, Pipeline())),
-    "asked node": (asked(bound(len, (), name="node"), **EVERYTHING), lambda: functools.partial(len, ())),
-    "asked raising node": (asked(bound(raises, name="node"), **EVERYTHING), lambda: raises),
-    "asked block": (asked(blocks, **EVERYTHING), lambda: functools.partial(run_in, _thread.allocate_lock())),
-    "node with a stream": (
-        asked(bound(len, (), name="node"), **EVERYTHING, gpu_stream=5),
-        lambda: functools.partial(len, ()),
-    ),
-    "node with a mark": (marked(bound(len, (), name="node")), lambda: functools.partial(len, ())),
-    "raising node with a mark": (marked(bound(raises, name="node")), lambda: raises),
+def bare(function: Callable[..., Any], *args: Any) -> Callable[[], Round]:
+    """The bare function, whatever comes of it."""
+    return lambda: Round(functools.partial(function, *args))
+
+
+def locked() -> Round:
+    """A block with a lock of its own: without memory it may stay locked."""
+    return Round(functools.partial(run_in, _thread.allocate_lock()))
+
+
+LENGTH, RAISES = bare(len, ()), bare(raises)
+LENGTH_NODE = bound(len, (), name="node")
+RAISING_NODE = bound(raises, name="node")
+# How the node is made of a Profiler, and the bare function.
+NODES: dict[str, tuple[Callable[[cp.Profiler], Callable[[], Any]], Callable[[], Round]]] = {
+    "node": (LENGTH_NODE, LENGTH),
+    "node in a stage": (bound(len, (), name="node", stage="train"), LENGTH),
+    "raising node": (RAISING_NODE, RAISES),
+    "named node": (bound(id, Named, name=NAME), bare(id, Named)),
+    "named instance": (bound(callable, Named(), name=NAME), bare(callable, Named())),
+    "block": (blocks, locked),
+    "node of a pipeline": (pipelines(callable), bare(callable, Pipeline())),
+    "asked node": (asked(LENGTH_NODE, **EVERYTHING), LENGTH),
+    "asked raising node": (asked(RAISING_NODE, **EVERYTHING), RAISES),
+    "asked block": (asked(blocks, **EVERYTHING), locked),
+    "node with a stream": (asked(LENGTH_NODE, **EVERYTHING, gpu_stream=5), LENGTH),
+    "node with a mark": (marked(LENGTH_NODE), LENGTH),
+    "raising node with a mark": (marked(RAISING_NODE), RAISES),
 }
 
 
 def test_node(name: str) -> None:
-    wrap, bare = NODES[name]
-    assert_as_bare(sweep(node_round(wrap)), sweep(lambda: Round(bare(), lambda outcome: None)))
+    wrap, bare_round = NODES[name]
+    assert_as_bare(sweep(node_round(wrap)), sweep(bare_round))
 
 
 def kind_of(outcome: Any) -> object:
@@ -521,7 +535,7 @@ def recorded(make: Callable[[cp.Profiler], Round], *questions: Any) -> Callable[
 
 
 def recorded_call(wrap: Callable[[cp.Profiler], Callable[[], Any]], *questions: Any) -> Callable[[], Round]:
-    return recorded(lambda profiler: Round(wrap(profiler), lambda outcome: None), *questions)
+    return recorded(lambda profiler: Round(wrap(profiler)), *questions)
 
 
 def labels(profiler: cp.Profiler) -> Callable[[], Any]:
@@ -533,38 +547,32 @@ def labelled(profiler: cp.Profiler) -> Callable[[], Any]:
 
 
 def not_recorded(wrap: Callable[[cp.Profiler], Callable[[], Any]]) -> Callable[[], Round]:
-    return lambda: Round(wrap(cp.Profiler()), lambda outcome: None)
+    return lambda: Round(wrap(cp.Profiler()))
 
 
-def with_array() -> Callable[[], Any]:
-    return functools.partial(callable, Array())
-
-
-# How each is tried, and how the bare function is made.
-RECORDED: dict[str, tuple[Callable[[], Round], Callable[[], Callable[[], Any]]]] = {
-    "label": (not_recorded(labels), lambda: functools.partial(run_in, _thread.allocate_lock())),
-    "labelled function": (not_recorded(labelled), lambda: functools.partial(len, ())),
-    "recorded label": (recorded_call(labels), lambda: functools.partial(run_in, _thread.allocate_lock())),
-    "recorded label in detail": (
-        recorded_call(labels, *IN_DETAIL),
-        lambda: functools.partial(run_in, _thread.allocate_lock()),
-    ),
-    "recorded labelled function": (recorded_call(labelled), lambda: functools.partial(len, ())),
-    "recorded node": (recorded_call(bound(len, (), name="node")), lambda: functools.partial(len, ())),
-    "recorded raising node": (recorded_call(bound(raises, name="node"), *IN_DETAIL), lambda: raises),
-    "recorded node in detail": (recorded_call(bound(callable, Array(), name="node"), *IN_DETAIL), with_array),
+WITH_ARRAY = bare(callable, Array())
+# How each is tried, and the bare function.
+RECORDED: dict[str, tuple[Callable[[], Round], Callable[[], Round]]] = {
+    "label": (not_recorded(labels), locked),
+    "labelled function": (not_recorded(labelled), LENGTH),
+    "recorded label": (recorded_call(labels), locked),
+    "recorded label in detail": (recorded_call(labels, *IN_DETAIL), locked),
+    "recorded labelled function": (recorded_call(labelled), LENGTH),
+    "recorded node": (recorded_call(LENGTH_NODE), LENGTH),
+    "recorded raising node": (recorded_call(RAISING_NODE, *IN_DETAIL), RAISES),
+    "recorded node in detail": (recorded_call(bound(callable, Array(), name="node"), *IN_DETAIL), WITH_ARRAY),
 }
-RECORDED_IN_PYTHON: dict[str, tuple[Callable[[], Round], Callable[[], Callable[[], Any]]]] = {
+RECORDED_IN_PYTHON: dict[str, tuple[Callable[[], Round], Callable[[], Round]]] = {
     "recorded node with shapes and stack": (
         recorded_call(bound(callable, Array(), name="node"), *AS_THE_PACKAGE),
-        with_array,
+        WITH_ARRAY,
     ),
 }
 
 
 def test_recorded(name: str) -> None:
-    make, bare = RECORDED[name]
-    assert_as_bare(sweep(make), sweep(lambda: Round(bare(), lambda outcome: None)))
+    make, bare_round = RECORDED[name]
+    assert_as_bare(sweep(make), sweep(bare_round))
 
 
 def starts() -> Round:
