@@ -434,12 +434,12 @@ def test_two_threads_cannot_begin_the_same_count() -> None:
 
 def test_a_forked_child_counts_though_another_thread_of_the_parent_was_about_to() -> None:
     script = """
-from cprofiling.counting import count_calls; from cprofiling.testing.counting import functions as patches, operators
+from cprofiling.counting import count_calls; from cprofiling.testing.counting import dispatches, functions as patches
 
 entered, leave = threading.Event(), threading.Event()
 
 def hold():
-    with patches._lock, operators._counting._lock:
+    with patches._lock, dispatches._counting._lock:
         entered.set()
         leave.wait()
 
@@ -451,7 +451,7 @@ with count_calls("math:sin") as calls:
     if not child:
         with count_calls("math:sin") as inner:
             math.sin(1.0)
-        with operators._counting._lock:
+        with dispatches._counting._lock:
             os._exit((calls.native_calls, inner.native_calls) != (2, 1))
     leave.set()
     assert os.waitpid(child, 0)[1] == 0
