@@ -194,15 +194,20 @@ class Reader:
 
         A single source has the name None. An unreadable source has the snapshot None.
         """
-        try:
-            sources = [_named(*item) for item in dict(self._profiler).items()] if self.has_names else None
-        except Exception as error:  # noqa: BLE001 the program's other metrics go on
-            self._tell(None, error)
-            return
-        if sources is not None:
-            self._told.discard(None)
-        for name, source in [(None, self._profiler)] if sources is None else sources:
+        sources: dict[Any, Any] = {None: self._profiler}
+        if self.has_names:
             try:
+                sources = dict(self._profiler)
+            except Exception as error:  # noqa: BLE001 the program's other metrics go on
+                self._tell(None, error)
+                return
+            self._told.discard(None)
+        for key, source in sources.items():
+            name: str | None = None
+            try:
+                if self.has_names:
+                    name = exportable(shown_value(key))  # for the complaint, where it is no name
+                    name = exportable(_core.convert_name(key))
                 if isinstance(source, (Profiler, PipelineProfiling)):
                     snapshot = getattr(source, "profiler", source).snapshot()
                 else:
@@ -221,19 +226,6 @@ class Reader:
             self._told.add(name)
             whose = "" if name is None else f" of {name!r}"
             complain(f"statistics{whose} cannot be read for {self._whom}: {error}")
-
-
-def _named(name: Any, source: Any) -> tuple[str | None, Any]:
-    """Return a source and its name, or an error in its place for a wrong name."""
-    try:
-        return exportable(_core.convert_name(name)), source
-    except (TypeError, ValueError) as error:
-        refusal = str(error)
-
-    def refused() -> Snapshot:
-        raise ValueError(refusal)
-
-    return exportable(shown_value(name)), refused
 
 
 def _checked_source(parameter: str, source: Any) -> Any:
