@@ -4,6 +4,7 @@
 
 #include "cprofiling/files/snapshot.h"
 #include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
 
 #include <string.h>
 
@@ -168,6 +169,103 @@ static inline cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
     CHECK(decode(bytes.data, bytes.size, &copy, NULL) == CPROF_OK);
     CHECK(equal(snapshot, copy));
     return copy;
+}
+
+/* A visitor's view of one key. */
+typedef struct {
+    const char *node; /* which is looked for */
+    bool is_found;
+    uint64_t order;
+    cprof_figures figures;
+    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    bool has_extra;
+    cprof_resources_figures resources;
+    double gpu_median_ms;
+    uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
+} seen;
+
+static inline void copy_rows(uint64_t *to, const uint64_t *counts, uint64_t rows)
+{
+    for (unsigned i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
+        to[i] = (rows >> (i / CPROF_HISTOGRAM_ROW) & 1) != 0 ? counts[i] : 0;
+    }
+}
+
+static inline cprof_status look(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                const uint64_t *counts)
+{
+    seen *key = context;
+    if (!cprof_name_is(names.node, key->node)) {
+        return CPROF_OK;
+    }
+    key->is_found = true;
+    key->order = order;
+    key->figures = *figures;
+    copy_rows(key->counts, counts, figures->rows);
+    key->has_extra = figures->extra != NULL;
+    if (key->has_extra) {
+        key->resources = figures->extra->figures;
+        cprof_resources_gpu_quantiles_ms(figures->extra, (const double[]){0.5}, 1, &key->gpu_median_ms);
+        copy_rows(key->gpu_counts, figures->extra->gpu_counts, key->resources.gpu_rows);
+    }
+    return CPROF_OK;
+}
+
+static inline seen see(const cprof_snapshot *snapshot, const char *node)
+{
+    seen key = {.node = node};
+    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK && key.is_found);
+    return key;
+}
+
+static inline seen see_live(cprof_registry *registry, const char *node)
+{
+    seen key = {.node = node};
+    cprof_generation epoch;
+    CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK && key.is_found);
+    return key;
+}
+
+/* What an operation of which allocations fail works on. */
+typedef struct {
+    cprof_registry *registry;
+    const cprof_snapshot *const *inputs;
+    byte_string bytes;
+} material;
+
+static inline cprof_status fail_collect(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_name note = {"note", 4};
+    cprof_snapshot_remarks remarks = {.notes = &note, .note_count = 1};
+    return cprof_snapshot_collect(m->registry, &remarks, snapshot);
+}
+
+static inline cprof_status fail_merge(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_snapshot_clash clash;
+    return cprof_snapshot_merge(m->inputs, 2, snapshot, &clash);
+}
+
+static inline cprof_status fail_decode(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_snapshot_fault fault;
+    return cprof_snapshot_decode(m->bytes.data, m->bytes.size, snapshot, &fault);
+}
+
+/* Lets each allocation fail in turn, until the operation needs no more. */
+static inline void expect_no_leak(cprof_status (*operation)(const material *, cprof_snapshot **), const material *m,
+                                  uint64_t least)
+{
+    uint64_t nth = 0;
+    uint64_t before = fake_alloc_live();
+    while (fake_alloc_fail_next(&nth)) {
+        cprof_snapshot *snapshot = NULL;
+        cprof_status status = operation(m, &snapshot);
+        CHECK_EQUAL(status, fake_alloc_has_failed() ? CPROF_NO_MEMORY : CPROF_OK);
+        cprof_snapshot_destroy(snapshot);
+        CHECK_EQUAL(fake_alloc_live(), before);
+    }
+    CHECK(nth > least);
 }
 
 static inline uint64_t random_bits(void)

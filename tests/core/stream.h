@@ -1,9 +1,10 @@
-/* A text that is read as files are: in pieces, and with failures. */
+/* Texts that are read and written as files are: in pieces, and with failures. */
 #ifndef TESTS_CORE_STREAM_H
 #define TESTS_CORE_STREAM_H
 
 #include "cprofiling/base/names.h"
 #include "cprofiling/base/status.h"
+#include "tests/core/check.h"
 
 #include <string.h>
 
@@ -26,6 +27,35 @@ static inline cprof_status stream_read(void *context, char *buffer, size_t size,
     *length = *length < s->piece ? *length : s->piece;
     memcpy(buffer, s->text.bytes + s->at, *length);
     s->at += *length;
+    return CPROF_OK;
+}
+
+/* A text that is written, and grows; a 0 is behind it. */
+typedef struct {
+    char *bytes; /* to be freed */
+    size_t length;
+    size_t capacity;
+    size_t pieces;
+    size_t fails_at; /* the piece that is refused, from 1 on; 0: none */
+} sink;
+
+/* For cprof_chrome_write, with a sink as its context. */
+static inline cprof_status sink_write(void *context, const char *bytes, size_t length)
+{
+    sink *to = context;
+    CHECK(length > 0);
+    if (++to->pieces == to->fails_at) {
+        return CPROF_BUSY;
+    }
+    CHECK(to->fails_at == 0 || to->pieces < to->fails_at);
+    if (to->length + length + 1 > to->capacity) {
+        to->capacity = 2 * (to->length + length + 1);
+        to->bytes = realloc(to->bytes, to->capacity);
+        CHECK(to->bytes != NULL);
+    }
+    memcpy(to->bytes + to->length, bytes, length);
+    to->length += length;
+    to->bytes[to->length] = '\0';
     return CPROF_OK;
 }
 

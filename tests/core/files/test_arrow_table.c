@@ -180,34 +180,41 @@ TEST(items)
     cprof_arrow_stream stream = open_stream(&none);
     struct ArrowArray batch = next_batch(&stream);
     check_batch(&batch, 2);
-    check_text(&batch, "trace_id", 0, "00000000000000010000000000000002");
-    check_text(&batch, "span_id", 0, "0000000000000abc");
-    check_text(&batch, "parent_span_id", 0, "0000000000000000");
+    static const char *const first[][2] = {
+        {"trace_id", "00000000000000010000000000000002"},
+        {"span_id", "0000000000000abc"},
+        {"parent_span_id", "0000000000000000"},
+        {"cat", "node"},
+        {"stage", "train"},
+        {"input_shapes", "[[1]]"},
+        {"input_types", "[\"float\"]"},
+        {"outcome", "success"},
+    };
+    for (size_t i = 0; i < COUNT_OF(first); i++) {
+        check_text(&batch, first[i][0], 0, first[i][1]);
+        check_text(&batch, first[i][0], 1, NULL);
+    }
     check_text(&batch, "name", 0, "forward");
-    check_text(&batch, "cat", 0, "node");
-    check_text(&batch, "stage", 0, "train");
-    check_text(&batch, "input_shapes", 0, "[[1]]");
-    check_text(&batch, "input_types", 0, "[\"float\"]");
     check_text(&batch, "kind", 0, "node");
-    check_text(&batch, "outcome", 0, "success");
     check_text(&batch, "name", 1, "");
     check_text(&batch, "kind", 1, "host");
-    static const char *const texts[] = {"trace_id", "span_id",      "parent_span_id", "cat",
-                                        "stage",    "input_shapes", "input_types",    "outcome"};
-    for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        check_text(&batch, texts[i], 1, NULL);
+    static const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"start", 100},
+                   {"end", 250},
+                   {"dur", 150},
+                   {"thread.id", 2},
+                   {"device_index", 3},
+                   {"stream", 7},
+                   {"memory_change", -5},
+                   {"memory_peak", 6},
+                   {"device_memory_change", 0},
+                   {"device_memory_peak", INT64_MAX},
+                   {"bytes", 9}};
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        check_number(&batch, numbers[i].name, 0, numbers[i].value);
     }
-    check_number(&batch, "start", 0, 100);
-    check_number(&batch, "end", 0, 250);
-    check_number(&batch, "dur", 0, 150);
-    check_number(&batch, "thread.id", 0, 2);
-    check_number(&batch, "device_index", 0, 3);
-    check_number(&batch, "stream", 0, 7);
-    check_number(&batch, "memory_change", 0, -5);
-    check_number(&batch, "memory_peak", 0, 6);
-    check_number(&batch, "device_memory_change", 0, 0);
-    check_number(&batch, "device_memory_peak", 0, INT64_MAX);
-    check_number(&batch, "bytes", 0, 9);
     check_no_number(&batch, "execution_index", 0);
     check_no_number(&batch, "operator_index", 0);
     for (size_t i = 9; i < 21; i++) {
@@ -371,21 +378,21 @@ TEST(batches_of_many_rows)
     second.release(&second);
 }
 
-TEST(batches_of_long_names)
+static void expect_batches(size_t length, int rows, int in_a_batch)
 {
-    enum { LONG = 1000000, ROWS = 20, IN_A_BATCH = CPROF_ARROW_BATCH_BYTES / 3 / LONG };
-    char *name = malloc(LONG + 1);
+    char *name = malloc(length + 1);
     CHECK(name != NULL);
-    memset(name, 'n', LONG);
-    name[LONG] = '\0';
-    for (int i = 0; i < ROWS; i++) {
+    memset(name, 'n', length);
+    name[length] = '\0';
+    set_up();
+    for (int i = 0; i < rows; i++) {
         cprof_row row = row_of(CPROF_KIND_HOST, name, i, i);
         add(&row);
     }
     cprof_arrow_stream stream = open_stream(&none);
-    for (int i = 0; i < ROWS; i += IN_A_BATCH) {
+    for (int i = 0; i < rows; i += in_a_batch) {
         struct ArrowArray batch = next_batch(&stream);
-        check_batch(&batch, (size_t)(ROWS - i < IN_A_BATCH ? ROWS - i : IN_A_BATCH));
+        check_batch(&batch, (size_t)(rows - i < in_a_batch ? rows - i : in_a_batch));
         check_text(&batch, "name", 0, name);
         batch.release(&batch);
     }
@@ -394,26 +401,10 @@ TEST(batches_of_long_names)
 }
 
 /* A name that is longer than a batch may be goes alone. */
-TEST(names_longer_than_batches)
+TEST(batches_of_long_names)
 {
-    enum { LONG = CPROF_ARROW_BATCH_BYTES / 3 + 1 };
-    char *name = malloc(LONG + 1);
-    CHECK(name != NULL);
-    memset(name, 'n', LONG);
-    name[LONG] = '\0';
-    for (int i = 0; i < 2; i++) {
-        cprof_row row = row_of(CPROF_KIND_HOST, name, i, i);
-        add(&row);
-    }
-    cprof_arrow_stream stream = open_stream(&none);
-    for (int i = 0; i < 2; i++) {
-        struct ArrowArray batch = next_batch(&stream);
-        check_batch(&batch, 1);
-        check_text(&batch, "name", 0, name);
-        batch.release(&batch);
-    }
-    check_end(&stream);
-    free(name);
+    expect_batches(1000000, 20, CPROF_ARROW_BATCH_BYTES / 3 / 1000000);
+    expect_batches(CPROF_ARROW_BATCH_BYTES / 3 + 1, 2, 1);
 }
 
 /* Strings that might be a GiB: offsets have 32 bits. */
@@ -480,48 +471,38 @@ static void add_for_refusals(void)
     CHECK(cprof_table_finish(table) == CPROF_OK);
 }
 
-/* G7: opening fails, and leaves nothing. */
-static cprof_arrow_stream open_after_refusals(uint64_t allocations)
+/* G7: opening and reading fail, say why, leave nothing, and can be tried again. */
+TEST(without_memory)
 {
     static const int32_t spans[] = {0, 1, 2};
     static const int64_t numbers[] = {0, 1, 2};
-    cprof_arrow_extras extras = {spans, numbers, numbers};
-    cprof_arrow_stream stream;
-    uint64_t live = fake_alloc_live();
-    for (uint64_t nth = 1; nth <= allocations; nth++) {
-        fake_alloc_fail(nth);
-        CHECK(cprof_arrow_table_open(table, &extras, &stream) == CPROF_NO_MEMORY);
-        CHECK(fake_alloc_has_failed());
-        CHECK_EQUAL(fake_alloc_live(), live);
-    }
-    fake_alloc_fail(allocations + 1);
-    CHECK(cprof_arrow_table_open(table, &extras, &stream) == CPROF_OK);
-    CHECK(!fake_alloc_has_failed());
-    return stream;
-}
-
-/* Reading fails, says why, and can be tried again. */
-TEST(without_memory)
-{
-    enum { OPENING = 6, SCHEMA = 1, BATCH = 1 + COLUMNS };
+    const cprof_arrow_extras extras = {spans, numbers, numbers};
     add_for_refusals();
-    cprof_arrow_stream stream = open_after_refusals(OPENING);
-    struct ArrowSchema schema;
-    struct ArrowArray batch;
-    uint64_t live = fake_alloc_live();
-    fake_alloc_fail(SCHEMA);
-    CHECK_EQUAL(stream.get_schema(&stream, &schema), ENOMEM);
-    CHECK(fake_alloc_has_failed() && strcmp(stream.get_last_error(&stream), "out of memory") == 0);
-    for (uint64_t nth = 1; nth <= BATCH; nth++) {
-        fake_alloc_fail(nth);
-        CHECK_EQUAL(stream.get_next(&stream, &batch), ENOMEM);
-        CHECK(fake_alloc_has_failed() && strcmp(stream.get_last_error(&stream), "out of memory") == 0);
-        CHECK(batch.release == NULL);
-        CHECK_EQUAL(fake_alloc_live(), live);
+    cprof_arrow_stream stream;
+    uint64_t nth = 0;
+    for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
+        cprof_status status = cprof_arrow_table_open(table, &extras, &stream);
+        CHECK(status == (fake_alloc_has_failed() ? CPROF_NO_MEMORY : CPROF_OK));
+        CHECK(status == CPROF_OK || fake_alloc_live() == live);
     }
-    fake_alloc_fail(BATCH + 1);
-    CHECK_EQUAL(stream.get_next(&stream, &batch), 0);
-    CHECK(!fake_alloc_has_failed());
+    CHECK_EQUAL(nth, 6 + 1);
+    struct ArrowSchema schema;
+    nth = 0;
+    for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
+        bool is_made = stream.get_schema(&stream, &schema) == 0;
+        CHECK(is_made != fake_alloc_has_failed());
+        CHECK(is_made || (fake_alloc_live() == live && strcmp(stream.get_last_error(&stream), "out of memory") == 0));
+    }
+    CHECK_EQUAL(nth, 1 + COLUMNS + 1);
+    schema.release(&schema);
+    struct ArrowArray batch;
+    nth = 0;
+    for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
+        bool is_made = stream.get_next(&stream, &batch) == 0;
+        CHECK(is_made != fake_alloc_has_failed() && is_made == (batch.release != NULL));
+        CHECK(is_made || (fake_alloc_live() == live && strcmp(stream.get_last_error(&stream), "out of memory") == 0));
+    }
+    CHECK_EQUAL(nth, 1 + COLUMNS + 1);
     check_batch(&batch, 3);
     batch.release(&batch);
     check_end(&stream);

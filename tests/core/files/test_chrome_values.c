@@ -5,6 +5,7 @@
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
 #include "tests/core/kept_tables.h"
+#include "tests/core/stream.h"
 
 #include <string.h>
 
@@ -26,21 +27,6 @@ static bool is_quoted(const char *bytes, size_t length, const char *expected)
     return is_same;
 }
 
-typedef struct {
-    cprof_name text;
-    bool was_read;
-} file;
-
-static cprof_status read_file(void *context, char *buffer, size_t size, size_t *length)
-{
-    file *f = context;
-    *length = f->was_read ? 0 : f->text.length;
-    CHECK(*length <= size);
-    memcpy(buffer, f->text.bytes, *length);
-    f->was_read = true;
-    return CPROF_OK;
-}
-
 /* Loads a list of events, without its brackets, with other ids. */
 static cprof_table *load_moved(const char *events, int64_t id_offset, cprof_chrome_read_report *report)
 {
@@ -50,9 +36,9 @@ static cprof_table *load_moved(const char *events, int64_t id_offset, cprof_chro
     for (int i = 0; i < length; i++) {
         text[i] = quoted(text[i]);
     }
-    file f = {{text, (size_t)length}, false};
+    stream f = {{text, (size_t)length}, 0, SIZE_MAX, INT32_MAX};
     cprof_table *table = new_table();
-    cprof_status status = cprof_chrome_read(table, 0, id_offset, read_file, &f, report);
+    cprof_status status = cprof_chrome_read(table, 0, id_offset, stream_read, &f, report);
     if (status != CPROF_OK) {
         (void)fprintf(stderr, "%s: %s at %" PRIu64 "\n", text, report->reason, report->bytes);
     }

@@ -1,6 +1,7 @@
 /* chrome_write.h */
 #include "cprofiling/files/chrome_write.h"
 
+#include "tests/core/stream.h"
 #include "tests/core/tables.h"
 
 #include <string.h>
@@ -9,41 +10,12 @@
 #define HEAD(base) "{\n'schemaVersion':1,\n'baseTimeNanoseconds':" base ",\n'displayTimeUnit':'ms',\n'traceEvents':["
 #define TAIL "\n]}\n"
 
-/* What was written; it grows. */
-typedef struct {
-    char *bytes;
-    size_t length;
-    size_t capacity;
-    size_t pieces;
-    size_t fails_at; /* the piece that is refused, from 1 on; 0: none */
-} sink;
-
-static cprof_status take(void *context, const char *bytes, size_t length)
-{
-    sink *to = context;
-    CHECK(length > 0 && length <= CPROF_JSON_WRITE_BUFFER);
-    if (++to->pieces == to->fails_at) {
-        return CPROF_BUSY;
-    }
-    CHECK(to->fails_at == 0 || to->pieces < to->fails_at);
-    if (to->length + length + 1 > to->capacity) {
-        to->capacity = 2 * (to->length + length + 1);
-        char *larger = realloc(to->bytes, to->capacity);
-        CHECK(larger != NULL);
-        to->bytes = larger;
-    }
-    memcpy(to->bytes + to->length, bytes, length);
-    to->length += length;
-    to->bytes[to->length] = '\0';
-    return CPROF_OK;
-}
-
 /* Finishes a table, writes and frees it; the text is the caller's. */
 static char *written(void)
 {
     sink to = {.bytes = NULL};
     CHECK(cprof_table_finish(table) == CPROF_OK);
-    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_OK);
     CHECK(to.bytes != NULL && strlen(to.bytes) == to.length);
     return to.bytes;
 }
@@ -535,7 +507,7 @@ TEST(many_rows)
         add_one_of_many(i);
     }
     CHECK(cprof_table_finish(table) == CPROF_OK);
-    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_OK);
     CHECK(to.pieces > 10 && to.pieces < 2 + to.length / (CPROF_JSON_WRITE_BUFFER / 2));
     char *at = to.bytes + strlen(HEAD("0")) + 1;
     for (int i = 0; i < MANY_ROWS; i++) {
@@ -587,10 +559,10 @@ TEST(refusals)
     }
     CHECK(cprof_table_finish(table) == CPROF_OK);
     sink all = {.bytes = NULL};
-    CHECK(cprof_chrome_write(table, take, &all) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, sink_write, &all) == CPROF_OK);
     for (size_t i = 1; i <= all.pieces; i++) {
         sink to = {.fails_at = i};
-        CHECK(cprof_chrome_write(table, take, &to) == CPROF_BUSY);
+        CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_BUSY);
         CHECK_EQUAL(to.pieces, i);
         CHECK(to.length == 0 || memcmp(to.bytes, all.bytes, to.length) == 0);
         free(to.bytes);
@@ -604,13 +576,13 @@ TEST(without_memory)
     sink to = {.bytes = NULL};
     CHECK(cprof_table_finish(table) == CPROF_OK);
     fake_alloc_fail(1);
-    CHECK(cprof_chrome_write(table, take, &to) == CPROF_NO_MEMORY);
+    CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_NO_MEMORY);
     fake_alloc_fail(1);
-    CHECK(cprof_chrome_write_events(table, 0, true, take, &to) == CPROF_NO_MEMORY);
+    CHECK(cprof_chrome_write_events(table, 0, true, sink_write, &to) == CPROF_NO_MEMORY);
     CHECK(fake_alloc_has_failed());
     CHECK_EQUAL(to.pieces, 0);
     uint64_t made = fake_alloc_made();
-    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_OK);
     CHECK_EQUAL(fake_alloc_made(), made + 1);
     free(to.bytes);
 }

@@ -48,48 +48,6 @@ static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
     return take_with(registry, taken_ns, NULL);
 }
 
-/* What a visitor sees of one key. */
-typedef struct {
-    const char *node; /* which is looked for */
-    bool is_found;
-    uint64_t order;
-    cprof_figures figures;
-    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-} seen;
-
-static cprof_status look(void *context, cprof_names names, uint64_t order, const cprof_figures *figures, const uint64_t *counts)
-{
-    seen *key = context;
-    if (names.node.length == strlen(key->node) && memcmp(names.node.bytes, key->node, names.node.length) == 0) {
-        key->is_found = true;
-        key->order = order;
-        key->figures = *figures;
-        for (unsigned row = 0; row < CPROF_HISTOGRAM_ROWS; row++) {
-            for (unsigned i = 0; (figures->rows >> row & 1) != 0 && i < CPROF_HISTOGRAM_ROW; i++) {
-                key->counts[row * CPROF_HISTOGRAM_ROW + i] = counts[row * CPROF_HISTOGRAM_ROW + i];
-            }
-        }
-    }
-    return CPROF_OK;
-}
-
-static seen see(const cprof_snapshot *snapshot, const char *node)
-{
-    seen key = {.node = node};
-    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK);
-    CHECK(key.is_found);
-    return key;
-}
-
-static seen see_live(cprof_registry *registry, const char *node)
-{
-    seen key = {.node = node};
-    cprof_generation epoch;
-    CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK);
-    CHECK(key.is_found);
-    return key;
-}
-
 static bool same_moments(const cprof_moments *a, const cprof_moments *b)
 {
     return a->total_ns == b->total_ns && a->squares_ns2 == b->squares_ns2 && a->squares_top == b->squares_top &&
@@ -759,54 +717,11 @@ TEST(memory_of_reading)
     }
 }
 
-typedef struct {
-    cprof_registry *registry;
-    const cprof_snapshot *const *inputs;
-    byte_string bytes;
-} material;
-
-static cprof_status fail_collect(const material *m, cprof_snapshot **snapshot)
-{
-    cprof_name note = {"note", 4};
-    cprof_snapshot_remarks remarks = {.notes = &note, .note_count = 1};
-    return cprof_snapshot_collect(m->registry, &remarks, snapshot);
-}
-
-static cprof_status fail_merge(const material *m, cprof_snapshot **snapshot)
-{
-    cprof_snapshot_clash clash;
-    return cprof_snapshot_merge(m->inputs, 2, snapshot, &clash);
-}
-
-static cprof_status fail_decode(const material *m, cprof_snapshot **snapshot)
-{
-    cprof_snapshot_fault fault;
-    return cprof_snapshot_decode(m->bytes.data, m->bytes.size, snapshot, &fault);
-}
-
 static cprof_status fail_visit(const material *m, cprof_snapshot **snapshot)
 {
     *snapshot = NULL;
     seen key = {.node = "spans"};
     return cprof_snapshot_visit(m->inputs[0], look, &key);
-}
-
-/* Lets each allocation fail in turn, until the operation needs no more. */
-static void expect_no_leak(cprof_status (*operation)(const material *, cprof_snapshot **), const material *m, uint64_t least)
-{
-    uint64_t nth = 0;
-    bool has_failed;
-    do {
-        uint64_t before = fake_alloc_live();
-        cprof_snapshot *snapshot = NULL;
-        fake_alloc_fail(++nth);
-        cprof_status status = operation(m, &snapshot);
-        has_failed = fake_alloc_has_failed();
-        CHECK_EQUAL(status, has_failed ? CPROF_NO_MEMORY : CPROF_OK);
-        cprof_snapshot_destroy(has_failed ? NULL : snapshot);
-        CHECK_EQUAL(fake_alloc_live(), before);
-    } while (has_failed);
-    CHECK(nth > least);
 }
 
 TEST(allocations_that_fail)

@@ -78,52 +78,6 @@ static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
     return collected(registry, (cprof_snapshot_remarks){.taken_ns = taken_ns, .internal_errors = 2, .cost_ns = 0.5});
 }
 
-/* What a visitor sees of one key. */
-typedef struct {
-    const char *node; /* which is looked for */
-    bool is_found;
-    bool has_extra;
-    cprof_resources_figures figures;
-    double gpu_median_ms;
-    uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
-} seen;
-
-static cprof_status look(void *context, cprof_names names, uint64_t order, const cprof_figures *figures, const uint64_t *counts)
-{
-    (void)order;
-    (void)counts;
-    seen *key = context;
-    if (names.node.length != strlen(key->node) || memcmp(names.node.bytes, key->node, names.node.length) != 0) {
-        return CPROF_OK;
-    }
-    key->is_found = true;
-    key->has_extra = figures->extra != NULL;
-    if (key->has_extra) {
-        key->figures = figures->extra->figures;
-        cprof_resources_gpu_quantiles_ms(figures->extra, (const double[]){0.5}, 1, &key->gpu_median_ms);
-        for (unsigned i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
-            bool is_set = (key->figures.gpu_rows >> (i / CPROF_HISTOGRAM_ROW) & 1) != 0;
-            key->gpu_counts[i] = is_set ? figures->extra->gpu_counts[i] : 0;
-        }
-    }
-    return CPROF_OK;
-}
-
-static seen see(const cprof_snapshot *snapshot, const char *node)
-{
-    seen key = {.node = node};
-    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK && key.is_found);
-    return key;
-}
-
-static seen see_live(cprof_registry *registry, const char *node)
-{
-    seen key = {.node = node};
-    cprof_generation epoch;
-    CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK && key.is_found);
-    return key;
-}
-
 static bool same_memory(const cprof_resources_memory *a, const cprof_resources_memory *b)
 {
     return a->calls == b->calls && a->entry == b->entry && a->exit == b->exit && a->change == b->change && a->peak == b->peak;
@@ -143,9 +97,10 @@ static bool same_sums(const cprof_resources_figures *a, const cprof_resources_fi
 
 static bool same(const seen *a, const seen *b)
 {
-    return a->has_extra && b->has_extra && same_sums(&a->figures, &b->figures) && a->figures.gpu_rows == b->figures.gpu_rows &&
-           same_memory(&a->figures.device_memory, &b->figures.device_memory) &&
-           same_memory(&a->figures.host_memory, &b->figures.host_memory) && a->gpu_median_ms == b->gpu_median_ms &&
+    return a->has_extra && b->has_extra && same_sums(&a->resources, &b->resources) &&
+           a->resources.gpu_rows == b->resources.gpu_rows &&
+           same_memory(&a->resources.device_memory, &b->resources.device_memory) &&
+           same_memory(&a->resources.host_memory, &b->resources.host_memory) && a->gpu_median_ms == b->gpu_median_ms &&
            memcmp(a->gpu_counts, b->gpu_counts, sizeof a->gpu_counts) == 0;
 }
 
@@ -306,8 +261,8 @@ TEST(golden_bytes)
     seen live = see_live(registry, "blur");
     seen found = see(copy, "blur");
     CHECK(same(&live, &found));
-    CHECK(found.figures.asked == 31 && found.figures.gpu_count == 2 && found.figures.host_memory.change == -4000);
-    CHECK(found.figures.host_memory.peak == -1 && found.figures.counters[CPROF_COUNTER_CYCLES] == UINT64_MAX);
+    CHECK(found.resources.asked == 31 && found.resources.gpu_count == 2 && found.resources.host_memory.change == -4000);
+    CHECK(found.resources.host_memory.peak == -1 && found.resources.counters[CPROF_COUNTER_CYCLES] == UINT64_MAX);
     CHECK_NEAR(found.gpu_median_ms, 2.0, 0.01);
 }
 
@@ -526,9 +481,9 @@ TEST(careless_figures)
     miss_gpu(registry, "causeless", CPROF_GPU_KNOWN);
     snapshot = take(registry, 1);
     cprof_snapshot *copy = round_trip(snapshot);
-    CHECK_EQUAL(see(copy, "unasked").figures.asked, golden_sample.asked);
-    CHECK_EQUAL(see(copy, "causeless").figures.asked, CPROF_RESOURCES_GPU);
-    CHECK_EQUAL(see(copy, "causeless").figures.missed[CPROF_GPU_KNOWN], 0);
+    CHECK_EQUAL(see(copy, "unasked").resources.asked, golden_sample.asked);
+    CHECK_EQUAL(see(copy, "causeless").resources.asked, CPROF_RESOURCES_GPU);
+    CHECK_EQUAL(see(copy, "causeless").resources.missed[CPROF_GPU_KNOWN], 0);
 }
 
 /* Without memory a histogram counts nothing, and the rest of the figures stays. */
@@ -543,13 +498,14 @@ TEST(gpu_times_that_the_histogram_lost)
     cprof_snapshot *lost = take(registry, 1);
     cprof_snapshot *copy = round_trip(lost);
     seen key = see(copy, "blur");
-    CHECK(key.figures.gpu_count == 1 && key.figures.gpu_lost == 1 && key.figures.gpu_rows == 0 && key.gpu_median_ms < 0.0);
+    CHECK(key.resources.gpu_count == 1 && key.resources.gpu_lost == 1 && key.resources.gpu_rows == 0 &&
+          key.gpu_median_ms < 0.0);
     cprof_registry *other = golden_registry();
     cprof_snapshot *whole = take(other, 2);
     cprof_snapshot *merged = merge_two(whole, lost);
     cprof_snapshot *again = round_trip(merged);
     key = see(again, "blur");
-    CHECK(key.figures.gpu_count == 3 && key.figures.gpu_lost == 1);
+    CHECK(key.resources.gpu_count == 3 && key.resources.gpu_lost == 1);
     CHECK_NEAR(key.gpu_median_ms, 2.0, 0.01);
     byte_string bytes = encode(lost);
     expect_reason(&bytes, BEGIN + AT_GPU_LOST, 0, 8, "a histogram of another number of samples");
@@ -612,11 +568,11 @@ static void expect_merged_like(const cprof_snapshot *merged, cprof_registry *who
 {
     seen got = see(merged, node);
     seen expected = see_live(whole, node);
-    CHECK(got.has_extra && same_sums(&got.figures, &expected.figures));
+    CHECK(got.has_extra && same_sums(&got.resources, &expected.resources));
     CHECK(memcmp(got.gpu_counts, expected.gpu_counts, sizeof got.gpu_counts) == 0);
     CHECK(got.gpu_median_ms == expected.gpu_median_ms);
-    const cprof_resources_memory *a[] = {&got.figures.device_memory, &got.figures.host_memory};
-    const cprof_resources_memory *b[] = {&expected.figures.device_memory, &expected.figures.host_memory};
+    const cprof_resources_memory *a[] = {&got.resources.device_memory, &got.resources.host_memory};
+    const cprof_resources_memory *b[] = {&expected.resources.device_memory, &expected.resources.host_memory};
     for (int i = 0; i < 2; i++) {
         CHECK(a[i]->calls == b[i]->calls && a[i]->change == b[i]->change && a[i]->peak == b[i]->peak);
     }
@@ -669,7 +625,7 @@ TEST(memory_is_that_of_the_last_call)
     seen key = see(merged, "blur");
     const cprof_resources_memory device = {2, 5, 6, 2, 7};
     const cprof_resources_memory host = {2, 30, 40, 20, 45};
-    CHECK(same_memory(&key.figures.device_memory, &device) && same_memory(&key.figures.host_memory, &host));
+    CHECK(same_memory(&key.resources.device_memory, &device) && same_memory(&key.resources.host_memory, &host));
 }
 
 TEST(memory_of_equal_times)
@@ -681,7 +637,7 @@ TEST(memory_of_equal_times)
     };
     cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts));
     seen key = see(merged, "blur");
-    CHECK(key.figures.device_memory.entry == 3 && key.figures.device_memory.exit == 9);
+    CHECK(key.resources.device_memory.entry == 3 && key.resources.device_memory.exit == 9);
 }
 
 /* In 64 bits that stay at their end, the order would show: (MAX + MAX) - MAX. */
@@ -692,12 +648,12 @@ TEST(changes_of_memory_do_not_end_on_the_way)
     cprof_snapshot *const parts[] = {take_memory(more, less, 1), take_memory(more, less, 1), take_memory(less, less, 1)};
     cprof_snapshot *merged = merge_in_all_orders(parts, 3);
     seen key = see(merged, "blur");
-    CHECK_EQUAL(key.figures.device_memory.change, INT64_MAX);
-    CHECK_EQUAL(key.figures.host_memory.change, INT64_MIN);
+    CHECK_EQUAL(key.resources.device_memory.change, INT64_MAX);
+    CHECK_EQUAL(key.resources.host_memory.change, INT64_MIN);
     cprof_snapshot *two = merge_in_all_orders(parts, 2);
     key = see(two, "blur");
-    CHECK_EQUAL(key.figures.device_memory.change, INT64_MAX);
-    CHECK_EQUAL(key.figures.host_memory.change, INT64_MIN);
+    CHECK_EQUAL(key.resources.device_memory.change, INT64_MAX);
+    CHECK_EQUAL(key.resources.host_memory.change, INT64_MIN);
     static const change changes[] = {
         {AT_DEVICE + AT_CHANGE, UINT64_MAX, 8, "impossible bytes of memory"}, /* one byte more than two calls can take */
         {AT_HOST + AT_CHANGE, 1, 8, "impossible bytes of memory"},
@@ -765,8 +721,8 @@ TEST(launches_stay_below_their_end)
     cprof_snapshot *const parts[] = {take_changed(1, &most, 1), take_changed(2, NULL, 0), take_changed(3, NULL, 0)};
     cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts));
     seen key = see(merged, "blur");
-    CHECK_EQUAL(key.figures.launched.bytes_to_device, INT64_MAX);
-    CHECK_EQUAL(key.figures.launched.fills, 24);
+    CHECK_EQUAL(key.resources.launched.bytes_to_device, INT64_MAX);
+    CHECK_EQUAL(key.resources.launched.fills, 24);
 }
 
 /* Threads */
@@ -783,7 +739,7 @@ static void *read_shared(void *argument)
     for (int i = 0; i < ROUNDS; i++) {
         (void)round_trip(all->snapshot);
         (void)merge_two(all->snapshot, all->other);
-        CHECK_EQUAL(see(all->snapshot, "blur").figures.gpu_count, 2);
+        CHECK_EQUAL(see(all->snapshot, "blur").resources.gpu_count, 2);
     }
     return NULL;
 }
