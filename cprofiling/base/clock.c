@@ -22,11 +22,16 @@ enum {
     MEASURED_READS = 500,
 };
 
-cprof_ns cprof_clock_monotonic_ns(void)
+static cprof_ns read_clock(clockid_t id)
 {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)clock_gettime(id, &now);
     return (cprof_ns)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+cprof_ns cprof_clock_monotonic_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 cprof_ticks cprof_clock_read_other(int source)
@@ -45,16 +50,14 @@ cprof_ticks cprof_clock_read_other(int source)
     }
 }
 
-static cprof_ticks read_clock(clockid_t id)
-{
-    struct timespec now;
-    (void)clock_gettime(id, &now);
-    return (cprof_ticks)now.tv_sec * 1000000000 + (cprof_ticks)now.tv_nsec;
-}
-
 static cprof_ticks time_of_day(void)
 {
-    return read_clock(CLOCK_REALTIME);
+    return (cprof_ticks)read_clock(CLOCK_REALTIME);
+}
+
+static cprof_ticks time_since_boot(void)
+{
+    return (cprof_ticks)read_clock(CLOCK_BOOTTIME);
 }
 
 /* A clock read between two reads of the reference; the closest pair of several, as an interrupt may fall in between. */
@@ -75,11 +78,6 @@ static cprof_clock_pair pair_with(cprof_ticks (*read)(void))
     return best;
 }
 
-static cprof_ticks time_since_boot(void)
-{
-    return read_clock(CLOCK_BOOTTIME);
-}
-
 /* How long the machine has been suspended since it was started, in which CLOCK_MONOTONIC stands still. */
 static cprof_ns suspended_ns(void)
 {
@@ -88,10 +86,7 @@ static cprof_ns suspended_ns(void)
 }
 
 #if defined(__x86_64__)
-static const char *counter_name(void)
-{
-    return "TSC";
-}
+static const char counter_name[] = "TSC";
 
 static bool kernel_keeps_time_by_tsc(bool when_unknown)
 {
@@ -143,10 +138,7 @@ static uint64_t measure_multiplier(void)
     return slope(cprof_clock.first_pair, later);
 }
 #elif defined(__aarch64__)
-static const char *counter_name(void)
-{
-    return "CNTVCT";
-}
+static const char counter_name[] = "CNTVCT";
 
 static const char *counter_refusal(void)
 {
@@ -161,10 +153,7 @@ static uint64_t measure_multiplier(void)
     return hertz == 0 ? 0 : (uint64_t)(((unsigned __int128)1000000000 << 32) / hertz);
 }
 #else
-static const char *counter_name(void)
-{
-    return "counter";
-}
+static const char counter_name[] = "counter";
 
 static const char *counter_refusal(void)
 {
@@ -261,7 +250,7 @@ const char *cprof_clock_name(void)
 {
     switch (atomic_load(&cprof_clock.source)) {
     case CPROF_CLOCK_COUNTER:
-        return counter_name();
+        return counter_name;
     case CPROF_CLOCK_TEST:
         return "test";
     default:

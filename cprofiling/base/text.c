@@ -60,23 +60,14 @@ static size_t plain(cprof_name bytes)
     return at;
 }
 
-static cprof_name after(cprof_name bytes, size_t count)
-{
-    return (cprof_name){bytes.bytes + count, bytes.length - count};
-}
-
 bool cprof_text_is_valid(cprof_name bytes)
 {
-    bytes = after(bytes, plain(bytes));
-    while (bytes.length > 0) {
-        size_t length = character(bytes.bytes, bytes.length);
-        if (length == 0) {
-            return false;
-        }
-        bytes = after(bytes, length);
-        bytes = after(bytes, plain(bytes));
+    size_t length = 1;
+    for (size_t at = plain(bytes); length > 0 && at < bytes.length; at += length) {
+        cprof_name rest = {bytes.bytes + at, bytes.length - at};
+        length = (unsigned char)rest.bytes[0] < 0x80 ? plain(rest) : character(rest.bytes, rest.length);
     }
-    return true;
+    return length > 0;
 }
 
 size_t cprof_text_repair(cprof_name bytes, char *out)
@@ -91,7 +82,8 @@ size_t cprof_text_repair(cprof_name bytes, char *out)
             memcpy(out + total, length > 0 ? bytes.bytes : replacement, made);
         }
         total += made;
-        bytes = after(bytes, taken > 0 ? taken : 1);
+        taken = taken > 0 ? taken : 1;
+        bytes = (cprof_name){bytes.bytes + taken, bytes.length - taken};
     }
     return total;
 }

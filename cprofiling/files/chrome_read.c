@@ -37,7 +37,6 @@ typedef struct {
     size_t innermost_count;
     cprof_chrome_values_room joined; /* the args of a begin and an end */
     cprof_json_reader reader;
-    cprof_chrome_tracks tracks;
     cprof_chrome_values values;
 } load;
 
@@ -217,9 +216,9 @@ static cprof_status take_event(load *l)
     cprof_row row;
     cprof_status status = CPROF_OK;
     if (letter == 'M') {
-        status = cprof_chrome_tracks_metadata(&l->tracks, &l->event, &is_known);
+        status = cprof_chrome_values_metadata(&l->values, &l->event, &is_known);
     } else if (is_known) {
-        status = cprof_chrome_values_row_begin(&l->tracks, &l->event, &row, &is_known);
+        status = cprof_chrome_values_row_begin(&l->values, &l->event, &row, &is_known);
     }
     if (status == CPROF_OUT_OF_RANGE) {
         return refuse(l, CPROF_CHROME_TS, "a time beyond 2^63 ns");
@@ -431,23 +430,6 @@ static cprof_status shift(load *l, int64_t shift_ns)
     return l->reader.status;
 }
 
-static cprof_status run(load *l, int64_t shift_ns, cprof_read read, void *context)
-{
-    cprof_status status =
-        cprof_json_read_open(&l->reader, CPROF_CHROME_READ_WINDOW, CPROF_CHROME_READ_MAX_EVENT, read, context);
-    if (status == CPROF_OK) {
-        status = read_file(l);
-    }
-    if (status == CPROF_OK) {
-        status = shift(l, shift_ns);
-        l->values.table->dropped += l->report->dropped;
-    }
-    l->report->greatest_id = l->values.greatest_id;
-    l->report->reason = l->reader.reason;
-    l->report->bytes = l->reader.reason != NULL ? l->reader.wrong_at : l->reader.mark_offset;
-    return status;
-}
-
 cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, int64_t id_offset, cprof_read read, void *context,
                                cprof_chrome_read_report *report)
 {
@@ -459,12 +441,19 @@ cprof_status cprof_chrome_read(cprof_table *table, int64_t shift_ns, int64_t id_
     l->report = report;
     l->values.table = table;
     l->values.id_offset = id_offset;
-    l->tracks.values = &l->values;
     l->first_row = table->count;
     l->first_flow = table->flow_count;
-    cprof_status status = run(l, shift_ns, read, context);
+    cprof_status status =
+        cprof_json_read_open(&l->reader, CPROF_CHROME_READ_WINDOW, CPROF_CHROME_READ_MAX_EVENT, read, context);
+    status = status == CPROF_OK ? read_file(l) : status;
+    if (status == CPROF_OK) {
+        status = shift(l, shift_ns);
+        table->dropped += report->dropped;
+    }
+    report->greatest_id = l->values.greatest_id;
+    report->reason = l->reader.reason;
+    report->bytes = l->reader.reason != NULL ? l->reader.wrong_at : l->reader.mark_offset;
     cprof_json_read_close(&l->reader);
-    cprof_chrome_tracks_dispose(&l->tracks);
     cprof_chrome_values_dispose(&l->values);
     cprof_alloc_release(l->joined.bytes);
     cprof_alloc_release(l->open);

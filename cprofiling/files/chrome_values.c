@@ -17,6 +17,8 @@ void cprof_chrome_values_dispose(cprof_chrome_values *values)
 {
     cprof_alloc_release(values->scratch.bytes);
     cprof_alloc_release(values->changed.bytes);
+    cprof_names_dispose(&values->lanes);
+    cprof_alloc_release(values->of_lanes);
 }
 
 char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size)
@@ -236,12 +238,6 @@ enum {
 
 _Static_assert(sizeof(cprof_chrome_thread) == 24, "it is compared as bytes, and has none between its fields");
 
-void cprof_chrome_tracks_dispose(cprof_chrome_tracks *tracks)
-{
-    cprof_names_dispose(&tracks->lanes);
-    cprof_alloc_release(tracks->of_lanes);
-}
-
 static cprof_names key_of(const cprof_chrome_thread *thread)
 {
     return (cprof_names){{"", 0}, {(const char *)thread, sizeof *thread}};
@@ -270,29 +266,29 @@ static cprof_status thread_of(cprof_chrome_values *values, const cprof_chrome_ev
 }
 
 /* Finds the track of a thread that there is one of; a lane's is that of its thread. */
-static bool find_known(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
+static bool find_known(const cprof_chrome_values *values, const cprof_chrome_thread *thread, uint32_t *track)
 {
-    size_t lane = cprof_names_find(&tracks->lanes, key_of(thread));
+    size_t lane = cprof_names_find(&values->lanes, key_of(thread));
     if (lane != CPROF_NAMES_ABSENT) {
-        *track = tracks->of_lanes[lane];
+        *track = values->of_lanes[lane];
         return true;
     }
-    return cprof_table_find_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
+    return cprof_table_find_track(values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
 }
 
-static cprof_status find_track(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
+static cprof_status find_track(cprof_chrome_values *values, const cprof_chrome_thread *thread, uint32_t *track)
 {
-    if (tracks->last_track != 0 && memcmp(&tracks->last, thread, sizeof *thread) == 0) {
-        *track = tracks->last_track - 1;
+    if (values->last_track != 0 && memcmp(&values->last, thread, sizeof *thread) == 0) {
+        *track = values->last_track - 1;
         return CPROF_OK;
     }
     cprof_status status = CPROF_OK;
-    if (!find_known(tracks, thread, track)) {
-        status = cprof_table_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
+    if (!find_known(values, thread, track)) {
+        status = cprof_table_track(values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
     }
     if (status == CPROF_OK) {
-        tracks->last = *thread;
-        tracks->last_track = *track + 1;
+        values->last = *thread;
+        values->last_track = *track + 1;
     }
     return status;
 }
@@ -335,12 +331,12 @@ static cprof_status thread_of_lane(cprof_chrome_values *values, const cprof_chro
 }
 
 /* Whether a name is what lanes of a thread are called by. It may have no track yet. */
-static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, cprof_name name)
+static bool is_name_of(const cprof_chrome_values *values, const cprof_chrome_thread *thread, cprof_name name)
 {
     char text[LONGEST_NUMBER];
-    const cprof_table *table = tracks->values->table;
+    const cprof_table *table = values->table;
     uint32_t track;
-    bool has_name = find_known(tracks, thread, &track) && table->tracks[track].thread_name != 0;
+    bool has_name = find_known(values, thread, &track) && table->tracks[track].thread_name != 0;
     cprof_text own = has_name ? table->tracks[track].thread_name : thread->tid_text;
     if (own == 0) {
         (void)snprintf(text, sizeof text, "Thread %lld", (long long)thread->tid);
@@ -350,35 +346,35 @@ static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thr
     return name.length == string.length && memcmp(name.bytes, string.bytes, name.length) == 0;
 }
 
-static cprof_status add_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t track)
+static cprof_status add_lane(cprof_chrome_values *values, const cprof_chrome_thread *thread, uint32_t track)
 {
     uint32_t *of_lanes =
-        cprof_alloc_grow(tracks->of_lanes, &tracks->capacity, tracks->lanes.count, sizeof *of_lanes, FIRST_LANES);
+        cprof_alloc_grow(values->of_lanes, &values->lane_capacity, values->lanes.count, sizeof *of_lanes, FIRST_LANES);
     if (of_lanes == NULL) {
         return CPROF_NO_MEMORY;
     }
-    tracks->of_lanes = of_lanes;
-    tracks->of_lanes[tracks->lanes.count] = track;
-    return cprof_names_add(&tracks->lanes, key_of(thread));
+    values->of_lanes = of_lanes;
+    values->of_lanes[values->lanes.count] = track;
+    return cprof_names_add(&values->lanes, key_of(thread));
 }
 
 /* Finds out whether the name of a thread makes it a lane, or it is one already. */
-static cprof_status find_lane(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, cprof_name name, bool *is_lane)
+static cprof_status find_lane(cprof_chrome_values *values, const cprof_chrome_thread *thread, cprof_name name, bool *is_lane)
 {
     cprof_chrome_thread base;
     uint32_t track;
-    *is_lane = cprof_names_find(&tracks->lanes, key_of(thread)) != CPROF_NAMES_ABSENT;
+    *is_lane = cprof_names_find(&values->lanes, key_of(thread)) != CPROF_NAMES_ABSENT;
     unsigned lane = *is_lane ? 0 : take_lane(&name);
     if (lane == 0) {
         return CPROF_OK;
     }
-    cprof_status status = thread_of_lane(tracks->values, thread, lane, &base, is_lane);
-    *is_lane = status == CPROF_OK && *is_lane && is_name_of(tracks, &base, name);
+    cprof_status status = thread_of_lane(values, thread, lane, &base, is_lane);
+    *is_lane = status == CPROF_OK && *is_lane && is_name_of(values, &base, name);
     if (!*is_lane) {
         return status;
     }
-    status = find_track(tracks, &base, &track);
-    return status == CPROF_OK ? add_lane(tracks, thread, track) : status;
+    status = find_track(values, &base, &track);
+    return status == CPROF_OK ? add_lane(values, thread, track) : status;
 }
 
 /* ---- metadata ---- */
@@ -397,25 +393,24 @@ static const struct {
     [THREAD_SORT] = {"thread_sort_index", CPROF_CHROME_SORT_INDEX},
 };
 
-static cprof_status name_thread(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, const cprof_json_value *value)
+static cprof_status name_thread(cprof_chrome_values *values, const cprof_chrome_thread *thread, const cprof_json_value *value)
 {
     cprof_name name;
     uint32_t track;
     bool is_lane = false;
-    cprof_status status = string_of_value(tracks->values, value, &name);
+    cprof_status status = string_of_value(values, value, &name);
     if (status == CPROF_OK) {
-        status = find_lane(tracks, thread, name, &is_lane);
+        status = find_lane(values, thread, name, &is_lane);
     }
     if (status != CPROF_OK || is_lane) {
         return status;
     }
-    status = find_track(tracks, thread, &track);
-    return status == CPROF_OK ? intern_text(tracks->values, name, &tracks->values->table->tracks[track].thread_name) : status;
+    status = find_track(values, thread, &track);
+    return status == CPROF_OK ? intern_text(values, name, &values->table->tracks[track].thread_name) : status;
 }
 
-cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known)
+cprof_status cprof_chrome_values_metadata(cprof_chrome_values *values, const cprof_chrome_event *event, bool *is_known)
 {
-    cprof_chrome_values *values = tracks->values;
     cprof_name name;
     cprof_chrome_thread thread;
     uint32_t track;
@@ -432,12 +427,12 @@ cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cpr
     *is_known = true;
     status = thread_of(values, event, &thread);
     if (status == CPROF_OK && what == THREAD_NAME) {
-        return name_thread(tracks, &thread, value);
+        return name_thread(values, &thread, value);
     }
     /* Any track of a process may hold its description. */
     bool of_process = what != THREAD_SORT;
     if (status == CPROF_OK && !(of_process && cprof_table_find_process(values->table, thread.pid, thread.pid_text, &track))) {
-        status = find_track(tracks, &thread, &track);
+        status = find_track(values, &thread, &track);
     }
     if (status != CPROF_OK) {
         return status;
@@ -451,10 +446,9 @@ cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cpr
     return CPROF_OK;
 }
 
-cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
+cprof_status cprof_chrome_values_row_begin(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row,
                                            bool *is_known)
 {
-    cprof_chrome_values *values = tracks->values;
     *row = cprof_row_none;
     cprof_status status = cprof_chrome_values_ns(VALUE(TS), &row->start_ns, is_known);
     if (status != CPROF_OK || !*is_known) {
@@ -464,7 +458,7 @@ cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cp
     cprof_chrome_thread thread;
     status = thread_of(values, event, &thread);
     if (status == CPROF_OK) {
-        status = find_track(tracks, &thread, &row->track);
+        status = find_track(values, &thread, &row->track);
     }
     if (status == CPROF_OK) {
         status = text_of_value(values, VALUE(NAME), &row->name);

@@ -15,13 +15,29 @@ typedef struct {
     size_t size;
 } cprof_chrome_values_room;
 
-/* State for making them. All zero but for the table: nothing was made yet. */
+/* A thread as events name it: numbers, or texts that are not 0. */
+typedef struct {
+    int64_t pid;
+    int64_t tid;
+    cprof_text pid_text;
+    cprof_text tid_text;
+} cprof_chrome_thread;
+
+/* State for making them. All zero but for the table: nothing was made yet.
+ *
+ * In our own traces the lanes of a thread are threads of their own (see chrome_write.h). Their names, that of the thread and
+ * in parentheses the lane's number from 2 on, make them one track again. */
 typedef struct {
     cprof_table *table;               /* borrowed */
     cprof_chrome_values_room scratch; /* for texts that are not as they are in the file */
     cprof_chrome_values_room changed; /* for stacks, and for args with other ids */
     int64_t id_offset;                /* added to ids that join events; at least 0 */
     int64_t greatest_id;              /* of them so far, with the offset; 0: none */
+    cprof_names_table lanes;          /* cprof_chrome_thread of lanes; the stage is empty */
+    uint32_t *of_lanes;               /* the track of each of them */
+    size_t lane_capacity;
+    cprof_chrome_thread last; /* that an event was of, */
+    uint32_t last_track;      /* and its track + 1; 0: none */
     struct {
         uint64_t hash;
         cprof_text text; /* 0: none */
@@ -50,40 +66,13 @@ cprof_status cprof_chrome_values_ns(const cprof_json_value *value, int64_t *ns, 
 /* The 64 bits of an arrow's id: those of an integer, moved by the offset, or a hash of anything else. */
 cprof_status cprof_chrome_values_id(cprof_chrome_values *values, const cprof_json_value *value, uint64_t *id);
 
-/* The tracks of a table that processes and threads of a Chrome trace become.
- *
- * In our own traces the lanes of a thread are threads of their own (see chrome_write.h), which are found by their names: that
- * of their thread and, in parentheses, their number from 2 on. They become one track again.
- */
-
-/* A thread as events name it: numbers, or texts that are not 0. */
-typedef struct {
-    int64_t pid;
-    int64_t tid;
-    cprof_text pid_text;
-    cprof_text tid_text;
-} cprof_chrome_thread;
-
-/* All zero but for the values: there are no tracks. */
-typedef struct {
-    cprof_chrome_values *values; /* borrowed */
-    cprof_names_table lanes;     /* cprof_chrome_thread of lanes; the stage is empty */
-    uint32_t *of_lanes;          /* the track of each of them */
-    size_t capacity;
-    cprof_chrome_thread last; /* that an event was of, */
-    uint32_t last_track;      /* and its track + 1; 0: none */
-} cprof_chrome_tracks;
-
-/* Gives back what they own. */
-void cprof_chrome_tracks_dispose(cprof_chrome_tracks *tracks);
-
 /* Tells a track, or the process of it, what a metadata event says: name, labels or sort number. *is_known: it is one of those.
  * CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_tracks_metadata(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, bool *is_known);
+cprof_status cprof_chrome_values_metadata(cprof_chrome_values *values, const cprof_chrome_event *event, bool *is_known);
 
 /* Begins a row at the event's time, in ns as the file has it: its times, track, name and category. *is_known: there is a time.
  * CPROF_OUT_OF_RANGE: it is beyond int64; CPROF_NO_MEMORY. */
-cprof_status cprof_chrome_values_row_begin(cprof_chrome_tracks *tracks, const cprof_chrome_event *event, cprof_row *row,
+cprof_status cprof_chrome_values_row_begin(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row,
                                            bool *is_known);
 
 /* The kind of a row that lasts: by its args where they are ours, else by its category and name. */
