@@ -90,17 +90,18 @@ static inline void keep_library_path(void)
  *   on:0 at:0 own:0  makes the primary context of a device; makes it current (-1: none), or one that is not primary
  *   reset:0 drop:0   resets a device; destroys the context that is not primary, which renew:0 makes again
  *   devices:3 started:0 break:700  how many devices there are; the driver is not initialised; all calls answer 700 (0: no more)
+ *   limit:3          there can be so many events
  *   fail:F:700:2     the second call of F from now on answers 700
  *   S=0 S=0b         makes a stream of device 0, that does not block, or does
  *   S:3m             gives it work of 3 ms; u: us; without: ns
  *   S{ S} S}x S!     begins a capture; ends it with a graph, or without; invalidates it
  *   5m               time passes
  */
-static uint64_t streams[26];
+static uint64_t played_streams[26];
 
 static inline void play_stream(const char *word)
 {
-    uint64_t *stream = &streams[word[0] - 'A'];
+    uint64_t *stream = &played_streams[word[0] - 'A'];
     char *rest;
     switch (word[1]) {
     case '=':
@@ -142,6 +143,10 @@ static inline bool play_driver(const char *word)
         fake.fail(function, (int)code, nth);
         return true;
     }
+    if (strncmp(word, "limit:", 6) == 0) {
+        fake.set_event_limit(strtoll(word + 6, NULL, 10));
+        return true;
+    }
     if (word[0] >= 'A' && word[0] <= 'Z') {
         play_stream(word);
         return true;
@@ -157,6 +162,23 @@ static inline bool play_driver(const char *word)
     bool is_time = rest > word && *rest == '\0';
     fake.advance(is_time ? ns : 0);
     return is_time;
+}
+
+/* A word `NAME=number` that checks the clock (now), the references to a device's context (refs1), the current device (current),
+ * the thread's capture mode (mode), events that are not destroyed (events), or how often a function was called. */
+static inline void check_driver(const char *word)
+{
+    char name[64];
+    long long number = 0;
+    check_case = word;
+    CHECK(sscanf(word, "%63[^=]=%lld", name, &number) == 2); /* NOLINT(cert-err34-c) */
+    CHECK_EQUAL(strcmp(name, "now") == 0        ? fake.now()
+                : strncmp(name, "refs", 4) == 0 ? fake.references(name[4] - '0')
+                : strcmp(name, "current") == 0  ? fake.current_device()
+                : strcmp(name, "mode") == 0     ? fake.capture_mode()
+                : strcmp(name, "events") == 0   ? fake.open_events()
+                                                : (int64_t)fake.calls(name),
+                number);
 }
 
 static inline void check_rules(void)

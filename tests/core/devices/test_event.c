@@ -81,6 +81,8 @@ static void start_test(void)
     fake.activate(1);
     stream = fake.new_stream(0, 1);
     foreign = fake.new_stream(1, 1);
+    played_streams['S' - 'A'] = stream;
+    played_streams['F' - 'A'] = foreign;
     fake.bind(0);
     may_break_rules = false;
     registry = make_registry(nodes);
@@ -237,25 +239,124 @@ TEST(nothing_waits_and_little_is_asked)
     check_gpu(0, 200, 200 * MS);
 }
 
-TEST(nested_calls_and_two_streams)
+/* ---- Scenarios
+ *
+ * A text of what the driver does (fake_gpu.h), and of calls of the nodes a to e. Their places are a stream of the current
+ * device, of which `.` is the default one, or one of a device that stands before it; S and F are there from the start.
+ *
+ *   a(S a)1F a%  begins a mark, ends it, cancels it; that none was begun counts as missed
+ *   a=S:5m       a call that gives the stream work of 5 ms
+ *   poll         resolves what has passed; pending=2 pairs have not; memory: that of the device is told
+ */
+
+static cprof_gpu_mark *played[NODES];
+
+static cprof_gpu_place place_of(const char *text, const char **rest)
 {
-    uint64_t other = fake.new_stream(0, 1);
-    cprof_gpu_mark *outer = begin(0, here(stream));
-    fake.launch(stream, 2 * MS);
-    call(1, here(stream), 3 * MS);
-    fake.launch(other, 9 * MS);
-    finish(0, outer, here(other));
-    cprof_gpu_mark *slow = begin(2, here(other)); /* begins at 9 ms, ends at 5 ms, where the device has not begun yet */
-    finish(2, slow, here(stream));
-    advance_and_poll(6 * MS);
-    CHECK_EQUAL(cprof_event_pool_pending(registry), 2);
-    advance_and_poll(6 * MS);
-    check_gpu(0, 1, 9 * MS);
-    check_gpu(1, 1, 3 * MS);
-    CHECK_EQUAL(figures(0)->multi_stream, 1);
-    CHECK_EQUAL(figures(0)->queue_count, 0);
-    CHECK_EQUAL(figures(1)->multi_stream, 0);
-    check_miss(2, CPROF_GPU_FAILED, 1); /* a time below 0 */
+    int device = CPROF_GPU_CURRENT_DEVICE;
+    if (*text >= '0' && *text <= '9') {
+        device = *text++ - '0';
+    }
+    *rest = text + 1;
+    return place(device, *text == '.' ? 0 : played_streams[*text - 'A']);
+}
+
+static void play_word(const char *word)
+{
+    int node = word[0] - 'a';
+    const char *rest;
+    char *end;
+    int64_t size;
+    if (strcmp(word, "poll") == 0) {
+        cprof_event_poll();
+    } else if (strcmp(word, "memory") == 0) {
+        CHECK(cprof_wait_memory(0, &size, &size));
+    } else if (strncmp(word, "pending=", 8) == 0) {
+        CHECK_EQUAL(cprof_event_pool_pending(registry), strtoull(word + 8, NULL, 10));
+    } else if (word[1] == '%') {
+        cprof_event_cancel(played[node]);
+    } else if (word[1] == '(') {
+        played[node] = begin(node, place_of(word + 2, &rest));
+    } else if (word[1] == ')') {
+        finish(node, played[node], place_of(word + 2, &rest));
+    } else if (node >= 0 && node < NODES && word[1] == '=') {
+        cprof_gpu_place where = place_of(word + 2, &rest);
+        call(node, where, check_ns(rest + 1, &end));
+    } else if (!play_driver(word)) {
+        check_driver(word);
+    }
+}
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
+
+#define BAD_STREAM "CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call"
+#define MISSES(why, count) .cause = CPROF_GPU_##why, .missed = (count)
+
+static const struct {
+    const char *what, *words;
+    struct {
+        uint64_t count;
+        int64_t gpu_ns;
+        uint64_t multi_stream; /* without a delay in the queue; the others have one */
+        cprof_gpu_cause cause;
+        uint64_t missed;
+    } nodes[NODES];
+    const char *reason; /* NULL: none */
+} scenarios[] = {
+    {"nested calls and two streams; the last one begins at 9 ms and ends at 5 ms, where the device has not begun yet",
+     "T=0 a(S S:2m b=S:3m T:9m a)T c(T c)S 6m poll pending=2 6m poll",
+     {{1, 9 * MS, 1}, {1, 3 * MS}, {MISSES(FAILED, 1)}},
+     "an impossible time (-4 ms) from cuEventElapsedTime: no GPU time of that call"},
+    {"cancelled marks come back", "a(S a% a(S a% a(S a% cuEventCreate=2 b=S:1m 1m poll", {{0}, {1, MS}}},
+    {"without a driver, a device, a context",
+     "started:0 a(0. b(. started:1 c(7. reset:1 d(1. at:-1 e(. at:1 e(. cuEventCreate=0",
+     {{MISSES(NO_CUDA, 1)}, {MISSES(NO_CUDA, 1)}, {MISSES(NO_CONTEXT, 1)}, {MISSES(NO_CONTEXT, 1)}, {MISSES(NO_CONTEXT, 2)}}},
+    {"H4: captured streams are left alone",
+     "T=0b a=S:1m 1m cuEventQuery=1 S{ b(S S} T{ b(S b(. poll cuEventQuery=1 pending=1 T} poll",
+     {{1, MS}, {MISSES(CAPTURED, 3)}}},
+    {"a capture that begins inside a call", "a(S S{ a)S S} cuEventRecord=1 b=S:1m 1m poll", {{MISSES(CAPTURED, 1)}, {1, MS}}},
+    {"a capture of a stream that nobody knows: queries are allowed in the relaxed mode, and the thread gets its own back",
+     "T=0 T{ a=S:1m 1m b=S:1m 1m poll memory T} mode=0",
+     {{1, MS}, {1, MS}}},
+    {"an event that a capture took", "a=S:1m b=S:1m 2m fail:cuEventQuery:907:1 poll", {{MISSES(CAPTURED, 1)}, {1, MS}}},
+    {"that a stream is of another context costs its call the time, and no other",
+     "a=S:1m b(F c(S c)F 1m poll",
+     {{1, MS}, {MISSES(FAILED, 1)}, {MISSES(FAILED, 1)}},
+     BAD_STREAM},
+    {"H6: a call ends on another device, or in another context",
+     "a(0S a)1F b(S own:0 b).",
+     {{MISSES(OTHER_DEVICE, 1)}, {MISSES(OTHER_DEVICE, 1)}}},
+    {"H6, H7: a device is reset: its handle comes back, its events do not",
+     "a=S:1m 1m poll b=S:1m c=1F:1m d(S reset:0 d). poll on:0 S=0 e=S:1m 1m poll refs0=1 refs1=1 cuEventDestroy=0",
+     {{1, MS}, {MISSES(LOST, 1)}, {1, MS}, {MISSES(LOST, 1)}, {1, MS}}},
+    {"the same unnoticed: an old driver says that the event is none, others that the context is new",
+     "a=S:1m 1m poll b=S:1m c(S reset:0 on:0 S=0 c)S d=S:1m d=S:1m 2m poll",
+     {{1, MS}, {MISSES(LOST, 1)}, {MISSES(LOST, 1)}, {2, 2 * MS}}},
+    {"H3: no more events, but those of the first call, of which one is the base",
+     "limit:3 a=S:1m a=S:1m 1m b=S:1m 2m poll events=3",
+     {{1, MS, MISSES(FAILED, 1)}, {1, MS}},
+     "CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call"},
+};
+
+TEST(scenarios)
+{
+    for (size_t i = 0; i < COUNT_OF(scenarios); i++) {
+        char words[200];
+        char *rest = NULL;
+        CHECK((size_t)snprintf(words, sizeof words, "%s", scenarios[i].words) < sizeof words);
+        start_test();
+        for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+            play_word(word);
+        }
+        check_case = scenarios[i].what;
+        for (int node = 0; node < NODES; node++) {
+            check_gpu(node, scenarios[i].nodes[node].count, scenarios[i].nodes[node].gpu_ns);
+            check_miss(node, scenarios[i].nodes[node].cause, scenarios[i].nodes[node].missed);
+            CHECK_EQUAL(figures(node)->multi_stream, scenarios[i].nodes[node].multi_stream);
+            CHECK_EQUAL(figures(node)->queue_count, figures(node)->gpu_count - figures(node)->multi_stream);
+        }
+        check_reason(scenarios[i].reason != NULL ? scenarios[i].reason : "");
+    }
 }
 
 TEST(default_stream)
@@ -286,19 +387,6 @@ TEST(odd_times)
     advance_and_poll(MS);
     check_gpu(0, 2, 2 * MS);
     check_reason("an impossible time (nan ms) from cuEventElapsedTime: no GPU time of that call");
-}
-
-TEST(cancelled_marks_come_back)
-{
-    for (int i = 0; i < 10; i++) {
-        cprof_event_cancel(begin(0, here(stream)));
-    }
-    cprof_event_cancel(NULL);
-    CHECK(fake.calls("cuEventCreate") == 2);
-    call(1, here(stream), MS);
-    advance_and_poll(MS);
-    check_gpu(0, 0, 0);
-    check_gpu(1, 1, MS);
 }
 
 /* Conversion and queue delays. */
@@ -386,23 +474,6 @@ TEST(base_that_fails)
 
 /* Where there is nothing to record in. */
 
-TEST(no_cuda)
-{
-    fake.set_initialized(0);
-    CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
-    CHECK(refused(here(0)) == CPROF_GPU_NO_CUDA);
-    fake.set_initialized(1);
-    CHECK(refused(place(7, 0)) == CPROF_GPU_NO_CONTEXT);
-    fake.device_reset(1);
-    CHECK(refused(place(1, 0)) == CPROF_GPU_NO_CONTEXT);
-    fake.bind(-1);
-    CHECK(refused(here(0)) == CPROF_GPU_NO_CONTEXT);
-    fake.bind(1);
-    CHECK(refused(here(0)) == CPROF_GPU_NO_CONTEXT);
-    CHECK(fake.calls("cuEventCreate") == 0);
-    check_reason("");
-}
-
 TEST(no_use_of_a_library)
 {
     CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
@@ -447,82 +518,12 @@ TEST(functions_that_a_driver_lacks)
     }
 }
 
-/* Capture (H4). */
-
-TEST(captured_streams_are_left_alone)
-{
-    uint64_t blocking = fake.new_stream(0, 0);
-    call(0, here(stream), MS);
-    fake.advance(MS);
-    fake.begin_capture(stream);
-    uint64_t queries = fake.calls("cuEventQuery");
-    CHECK(refused(here(stream)) == CPROF_GPU_CAPTURED);
-    CHECK(fake.calls("cuEventQuery") == queries);
-    CHECK(fake.end_capture(stream) == 1);
-    fake.begin_capture(blocking);
-    CHECK(refused(here(stream)) == CPROF_GPU_CAPTURED);
-    CHECK(refused(here(0)) == CPROF_GPU_CAPTURED);
-    cprof_event_poll();
-    CHECK(fake.calls("cuEventQuery") == queries);
-    CHECK_EQUAL(cprof_event_pool_pending(registry), 1);
-    CHECK(fake.end_capture(blocking) == 1);
-    cprof_event_poll();
-    check_gpu(0, 1, MS);
-    check_reason("");
-}
-
-TEST(capture_that_begins_inside_a_call)
-{
-    cprof_gpu_mark *mark = begin(0, here(stream));
-    fake.begin_capture(stream);
-    finish(0, mark, here(stream));
-    CHECK(fake.end_capture(stream) == 1);
-    check_miss(0, CPROF_GPU_CAPTURED, 1);
-    CHECK(fake.calls("cuEventRecord") == 1);
-    call(0, here(stream), MS);
-    advance_and_poll(MS);
-    check_gpu(0, 1, MS);
-}
-
-/* Queries are allowed in the relaxed mode, and the thread has its own mode afterwards. */
-TEST(capture_of_a_stream_that_nobody_knows)
-{
-    uint64_t unknown = fake.new_stream(0, 1);
-    fake.begin_capture(unknown);
-    call(0, here(stream), MS);
-    fake.advance(MS);
-    call(1, here(stream), MS);
-    advance_and_poll(MS);
-    int64_t size;
-    CHECK(cprof_wait_memory(0, &size, &size));
-    check_gpu(0, 1, MS);
-    check_gpu(1, 1, MS);
-    CHECK(fake.end_capture(unknown) == 1);
-    CHECK(fake.capture_mode() == 0);
-}
-
-TEST(event_that_a_capture_took)
-{
-    call(0, here(stream), MS);
-    call(1, here(stream), MS);
-    fake.advance(2 * MS);
-    fake.fail("cuEventQuery", 907, 1);
-    cprof_event_poll();
-    check_miss(0, CPROF_GPU_CAPTURED, 1);
-    check_gpu(1, 1, MS);
-}
-
 /* Contexts (H6). */
 
-TEST(end_elsewhere)
+TEST(contexts_that_are_not_primary)
 {
-    finish(0, begin(0, place(0, stream)), place(1, foreign));
-    check_miss(0, CPROF_GPU_OTHER_DEVICE, 1);
-    cprof_gpu_mark *mark = begin(1, here(stream));
     fake.bind_own(0);
-    finish(1, mark, here(0));
-    check_miss(1, CPROF_GPU_OTHER_DEVICE, 1);
-    call(2, here(0), 2 * MS); /* a context that is not primary */
+    call(2, here(0), 2 * MS);
     fake.bind(0);
     call(3, place(1, foreign), 2 * MS);
     advance_and_poll(2 * MS);
@@ -533,18 +534,6 @@ TEST(end_elsewhere)
     check_gpu(2, 1, 2 * MS);
     CHECK(fake.references(0) == 1 && fake.references(1) == 1);
     check_reason("");
-}
-
-/* That a stream is none, or one of another context, costs the call its time, and no other. */
-TEST(wrong_stream)
-{
-    call(0, here(stream), MS);
-    CHECK(refused(here(foreign)) == CPROF_GPU_FAILED);
-    finish(1, begin(1, here(stream)), here(foreign));
-    check_miss(1, CPROF_GPU_FAILED, 1);
-    advance_and_poll(MS);
-    check_gpu(0, 1, MS);
-    check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
 }
 
 enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
@@ -613,49 +602,6 @@ TEST(records_that_fail_with_an_old_driver)
     finish(1, mark, here(stream));
     check_miss(1, CPROF_GPU_FAILED, 1);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
-}
-
-/* H6, H7: its handle comes back, its events do not. */
-TEST(device_that_was_reset)
-{
-    call(0, here(stream), MS);
-    advance_and_poll(MS); /* events are in the pool */
-    call(1, here(stream), MS);
-    call(2, place(1, foreign), MS);
-    cprof_gpu_mark *open = begin(3, here(stream));
-    fake.device_reset(0);
-    finish(3, open, here(0)); /* H6: there is no context any more */
-    check_miss(3, CPROF_GPU_LOST, 1);
-    cprof_event_poll();
-    check_miss(1, CPROF_GPU_LOST, 1);
-    fake.activate(0);
-    stream = fake.new_stream(0, 1);
-    call(4, here(stream), MS);
-    advance_and_poll(MS);
-    check_gpu(4, 1, MS);
-    check_gpu(2, 1, MS);
-    CHECK(fake.references(0) == 1 && fake.references(1) == 1);
-    CHECK(fake.calls("cuEventDestroy") == 0);
-    check_reason("");
-}
-
-TEST(device_that_was_reset_unnoticed)
-{
-    call(0, here(stream), MS);
-    advance_and_poll(MS);
-    call(1, here(stream), MS);
-    cprof_gpu_mark *open = begin(2, here(stream));
-    fake.device_reset(0);
-    fake.activate(0);
-    stream = fake.new_stream(0, 1);
-    finish(2, open, here(stream)); /* an old driver says that the event is none, others that the context is new */
-    check_miss(2, CPROF_GPU_LOST, 1);
-    call(3, here(stream), MS);
-    check_miss(1, CPROF_GPU_LOST, 1);
-    call(3, here(stream), MS);
-    advance_and_poll(2 * MS);
-    check_gpu(3, 2, 2 * MS);
-    check_reason("");
 }
 
 /* Found by the one who polls, from the outside. */
@@ -753,22 +699,6 @@ TEST(sticky_error_while_a_call_is_open)
         advance_and_poll(MS);
         check_gpu(3, 1, MS);
     }
-}
-
-/* H3. */
-TEST(no_more_events)
-{
-    fake.set_event_limit(3);
-    call(0, here(stream), MS);
-    call(0, here(stream), MS);
-    check_miss(0, CPROF_GPU_FAILED, 1);
-    fake.advance(MS);
-    call(1, here(stream), MS); /* with those of the first, but one that is the base */
-    advance_and_poll(2 * MS);
-    check_gpu(0, 1, MS);
-    check_gpu(1, 1, MS);
-    CHECK(fake.open_events() == 3);
-    check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
 }
 
 TEST(most_pairs)

@@ -209,7 +209,6 @@ TEST(wait_in_a_primary_context_that_is_not_current)
  *   e0=700        meets an error
  *   off           is off for good, without a call of the driver
  *   lib=PATH      the variable of the library
- *   now=5 refs1=1 current=-1 F=2  checks the clock, the references to a device's context, the current device, calls of F
  *   broken        a rule was broken, as is meant here
  */
 
@@ -229,7 +228,7 @@ static void play_wait(const char *word)
 {
     char *rest = (char *)word + 2;
     int device = word[1] == '.' ? CPROF_GPU_CURRENT_DEVICE : (int)strtol(word + 1, &rest, 10);
-    uint64_t stream = *rest >= 'A' && *rest <= 'Z' ? streams[*rest - 'A'] : CPROF_GPU_UNKNOWN_STREAM;
+    uint64_t stream = *rest >= 'A' && *rest <= 'Z' ? played_streams[*rest - 'A'] : CPROF_GPU_UNKNOWN_STREAM;
     int outcome = word[0] == 'w'   ? CPROF_GPU_WAITED
                   : word[0] == 'i' ? CPROF_GPU_IDLE
                   : word[0] == 'c' ? CPROF_GPU_CAPTURING
@@ -243,8 +242,6 @@ static void play_wait(const char *word)
 
 static void play_word(const char *word)
 {
-    char name[64];
-    long long number = 0;
     if (strcmp(word, "off") == 0) {
         check_off_for_good(fake.total_calls());
     } else if (strcmp(word, "broken") == 0) {
@@ -256,12 +253,7 @@ static void play_word(const char *word)
     } else if (strchr("wicoe", word[0]) != NULL && strchr("-.0123456789", word[1]) != NULL) {
         play_wait(word);
     } else {
-        CHECK(sscanf(word, "%63[^=]=%lld", name, &number) == 2); /* NOLINT(cert-err34-c) */
-        CHECK_EQUAL(strcmp(name, "now") == 0        ? fake.now()
-                    : strncmp(name, "refs", 4) == 0 ? fake.references(name[4] - '0')
-                    : strcmp(name, "current") == 0  ? fake.current_device()
-                                                    : (int64_t)fake.calls(name),
-                    number);
+        check_driver(word);
     }
 }
 
