@@ -35,7 +35,7 @@ STATE = {
     "environment": {"is_ignored"},
     "wait": {"gpu"},
     "driver": {"driver"},
-    "event": {"event"},
+    "event": {"first_reason"},
     "event_pool": {"pool"},
     "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
     "counters": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
