@@ -2,8 +2,7 @@
 
 #include <math.h>
 
-/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value
- * whose representation raises. */
+/* A value for a message: its ASCII representation, cut short, as it may have surrogates or be long; its type if that raises. */
 static PyObject *shown(PyObject *value)
 {
     PyObject *ascii = PyObject_ASCII(value);
@@ -235,7 +234,7 @@ PyObject *ext_convert_status(cprof_status status, const char *operation)
     return NULL;
 }
 
-/* An attribute; None where there is none. NULL with another exception. */
+/* An attribute, None if it is missing. NULL with another exception. */
 static PyObject *get_or_none(PyObject *object, const char *name)
 {
     PyObject *value = PyObject_GetAttrString(object, name);

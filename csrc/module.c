@@ -40,11 +40,6 @@ static PyObject *module_configure(PyObject *module, PyObject *Py_UNUSED(args), P
     Py_RETURN_NONE;
 }
 
-static PyObject *module_pipeline_profiler(PyObject *module, PyObject *pipeline)
-{
-    return Py_XNewRef((PyObject *)ext_pipeline_profiler(ext_state_of_module(module), pipeline));
-}
-
 static PyObject *module_profiler_of(PyObject *module, PyObject *object)
 {
     ext_profiler *profiler;
@@ -107,7 +102,6 @@ static PyObject *module_environment_is_trusted(PyObject *Py_UNUSED(module), PyOb
 static PyMethodDef module_methods[] = {
     {"configure", EXT_METHOD(module_configure), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Sets objects of the package that the extension calls: see EXT_STATE_HOOKS in csrc/state.h; None: none.")},
-    {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
     {"open_node", ext_open_node, METH_NOARGS, PyDoc_STR("Stage and name of the innermost open node of the task; or None.")},

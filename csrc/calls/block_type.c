@@ -65,7 +65,7 @@ static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyOb
     return Py_NewRef((PyObject *)self);
 }
 
-/* What is off, here and in block_exit, is a leaf: it saves no register. */
+/* While off, this and block_exit are leaves: they save no register. */
 static PyObject *block_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     block_object *self = (block_object *)object;

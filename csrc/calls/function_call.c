@@ -100,7 +100,7 @@ static inline PyObject *call_measured(ext_function *self, ext_view *view, const 
     return result;
 }
 
-/* Waits for the call's device before, and, as part of it, after; asks for what is wanted beyond times. */
+/* Waits for the call's device before and after, the latter as part of the call; asks for more than times. */
 static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
                                 size_t nargsf, PyObject *kwnames)
 {
@@ -123,7 +123,7 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     return result;
 }
 
-/* A call of a generator or coroutine function makes an object; what is measured is the running of that object. */
+/* A call of a generator or coroutine function makes an object: its running is measured. */
 static PyObject *make_suspendable(ext_function *self, const ext_target *target, const ext_pending *pending,
                                   PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
@@ -175,7 +175,7 @@ static __attribute__((noinline)) PyObject *call_outer(ext_function *self, ext_vi
     return result;
 }
 
-/* Whether a wrapper around this one counts the call for the same Profiler; what is pending is passed on to the next layer. */
+/* Whether a wrapper around this one counts the call for the same Profiler; pending entries are passed on to the next layer. */
 static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *view, const ext_profiler *profiler)
 {
     bool counted = false;
@@ -246,7 +246,7 @@ static __attribute__((noinline)) PyObject *call_unprepared(ext_function *self, P
     return call_on(self, thread, args, nargsf, kwnames);
 }
 
-/* Every path ends in a tail call, so that what is off costs no stack frame and saves no register. */
+/* Every path ends in a tail call, so that a node that is off costs no stack frame and saves no register. */
 PyObject *ext_function_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_function *self = (ext_function *)callable;

@@ -30,7 +30,7 @@ static PyObject *idle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return self;
 }
 
-/* With a name alone, as in the with statements of programs. What is no str goes the long way, which says so. */
+/* With a name alone, as in the with statements of programs. Any other argument goes the long way, which refuses it. */
 static PyObject *idle_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyTypeObject *type = (PyTypeObject *)callable;
@@ -56,7 +56,7 @@ static PyObject *idle_exit(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED
     Py_RETURN_NONE;
 }
 
-/* What is awaited at the end must be false, or the block's exception would be lost. */
+/* The result of awaiting this must be false, or the block's exception would be lost. */
 static PyObject *idle_async_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
     return make(Py_TYPE(self), NULL);

@@ -17,7 +17,7 @@ typedef struct {
     } places[EXT_KEY_PLACES];
 } ext_key;
 
-/* The place of a key in which a Profiler's accumulator for a stage is remembered. */
+/* The place of a key that remembers a Profiler's accumulator for a stage. */
 static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
 {
     return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;

@@ -1,4 +1,4 @@
-/* What a wrapped function and a block have in common: whose call it is, under which name and stage, and where it is counted. */
+/* The common part of wrapped functions and blocks: the Profiler, name and stage of a call, and where it is counted. */
 #ifndef EXT_NODE_H
 #define EXT_NODE_H
 
@@ -7,7 +7,7 @@
 
 #include "cprofiling/trace/recording.h"
 
-/* An instance whose name is being asked for. On the heap, as a C stack may be moved away under a greenlet. */
+/* Asking for the name of an instance. On the heap, as a C stack may be moved away under a greenlet. */
 typedef struct ext_asking {
     struct ext_asking *outer;
     const PyObject *instance;    /* compared only */

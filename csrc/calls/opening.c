@@ -14,8 +14,8 @@ static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *
     return (const void *)((frame ^ context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
 }
 
-/* Whether a with statement resumed the generator whose frame this is, as contextlib's decorators make it do: what is open in
- * the generator encloses the statement's body. */
+/* Whether a with statement resumed the generator of this frame, as contextlib's decorators do: blocks open in the generator
+ * then enclose the body of the statement. */
 static bool is_of_with(PyFrameObject *frame)
 {
     PyFrameObject *back = PyFrame_GetBack(frame);
@@ -206,7 +206,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
 {
     if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         uint64_t serial = span->serial;
-        if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else what is beyond its time is not known */
+        if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else only its time is known */
             bool waits = (span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS;
             ext_probing_end(state, span, waits ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
         }

@@ -2,7 +2,7 @@
  *
  * Where something is measured an opening is a span, tagged with the ext_opening, in the chain of whoever entered. Where nothing
  * is, entries are only counted, so that each exit finds its own kind. An exit closes the span of the frame that it is in; else
- * one of its own task; else any, in whichever thread: it fails only where there was no entry.
+ * one of its own task; else any, in whichever thread: it fails only without any entry.
  */
 #ifndef EXT_OPENING_H
 #define EXT_OPENING_H
@@ -39,7 +39,7 @@ static inline void ext_opening_init(ext_opening *self, const _Atomic uint64_t *g
 /* The slow half of ext_opening_clear. */
 void ext_opening_drop(ext_opening *self);
 
-/* Gives up what is still open, when the object goes: nobody can leave that any more. */
+/* Gives up the open spans when the object goes: nobody can leave them any more. */
 static inline void ext_opening_clear(ext_opening *self)
 {
     if (__builtin_expect(self->spans != NULL || self->places.slots != NULL, 0)) {

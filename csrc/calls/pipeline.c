@@ -33,7 +33,7 @@ static ext_profiler *make_profiler(ext_state *state)
     return (ext_profiler *)profiler;
 }
 
-/* What readers are told whose Profiler it is. */
+/* Readers are shown the class of the pipeline. */
 static void label(ext_profiler *profiler, PyObject *pipeline)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(pipeline), "__qualname__");

@@ -95,7 +95,10 @@ void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *ta
 void ext_probing_begin(ext_probing *self, cprof_thread *thread, cprof_span *span, cprof_resumable *call)
 {
     if (span == NULL) {
-        ext_probe_drop(self->probe);
+        if (self->probe != NULL) {
+            cprof_probe_finish(self->probe, false, true);
+            cprof_probe_settle();
+        }
         return;
     }
     if (self->is_described) {

@@ -1,4 +1,4 @@
-/* What goes around a call of which more than its time is asked. Never leaves an exception. */
+/* The work around a call that is asked for more than its time. Never leaves an exception. */
 #ifndef EXT_PROBING_H
 #define EXT_PROBING_H
 
@@ -13,8 +13,8 @@ typedef struct {
     struct cprof_recording_detail detail;
 } ext_probing;
 
-/* Asks what is to be asked before a call with these arguments; `skips_self`: see ext_probe_prepare(). What a recording asks is
- * not asked for calls inside which nothing is recorded, and for those that describing another one makes. Runs code of the
+/* Asks the questions of the beginning of a call with these arguments; `skips_self`: see ext_probe_prepare(). A recording asks
+ * nothing of calls inside which nothing is recorded, and of those that describing another one makes. Runs code of the
  * user's: the view is to be renewed. */
 void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargs,
                          PyObject *kwnames, bool skips_self);

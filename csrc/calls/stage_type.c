@@ -36,7 +36,7 @@ static PyObject *stage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-/* The stage of what is inside no stage: that of the last default entered that was not left yet. */
+/* The stage of calls outside any stage: that of the last default entered that was not left yet. */
 static void set_default(ext_state *state)
 {
     Py_ssize_t count = PyList_GET_SIZE(state->defaults);

@@ -78,28 +78,24 @@ void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyOb
     ext_state_forget_error();
 }
 
-/* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
- * is not recorded either, and the target's Profiler let go. */
-static bool is_wanted(const ext_suspendable *self, ext_target *target)
-{
-    if (!self->is_counted) {
-        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_FIGURES);
-    }
-    if ((target->state & CPROF_FLAG_ALL) != 0) {
-        return true;
-    }
-    Py_DECREF(target->profiler);
-    return false;
-}
-
-/* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
+/* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned, if so. */
 static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
 {
     if (self->function->binds) {
         *target = (ext_target){.profiler = (ext_profiler *)Py_NewRef((PyObject *)self->profiler)};
         return true;
     }
-    return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target) && is_wanted(self, target);
+    if (!ext_node_resolve(&self->function->node, view, self->profiler, self->first, target)) {
+        return false;
+    }
+    if (!self->is_counted) { /* without a recording it would be no wrapper: none is counted, whenever it begins */
+        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_FIGURES);
+    }
+    bool is_wanted = (target->state & CPROF_FLAG_ALL) != 0;
+    if (!is_wanted) {
+        Py_DECREF(target->profiler);
+    }
+    return is_wanted;
 }
 
 /* The first resumption. */
@@ -180,24 +176,20 @@ static cprof_chain *chain_of_call(const ext_suspendable *self, const ext_resumpt
     return chain != NULL ? chain : &now->view->chain;
 }
 
-/* Goes after each resumption. False: it was not measured. */
-static bool leave(ext_suspendable *self, const ext_resumption *now)
+/* Goes after each resumption that is measured. */
+static void leave(ext_suspendable *self, const ext_resumption *now)
 {
-    if (now->view == NULL) {
-        return false;
-    }
     if (self->function->inner != NULL) {
         ext_view_pop_pending(now->view, &self->pending);
     }
     self->running = false;
-    return true;
 }
 
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends)
 {
-    /* May run code of the user's, to which the call is still running. */
-    cprof_chain *chain = now->view != NULL ? chain_of_call(self, now) : NULL;
-    if (leave(self, now)) {
+    if (now->view != NULL) {
+        cprof_chain *chain = chain_of_call(self, now); /* may run code of the user's, to which the call is still running */
+        leave(self, now);
         cprof_call_resumable_suspend(&self->call, chain, step_ends);
     }
 }
@@ -213,7 +205,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
         ext_probing_end(self->function->node.state, self->call.span, device);
     }
     cprof_chain *chain = chain_of_call(self, now);
-    (void)leave(self, now);
+    leave(self, now);
     cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
     Py_DECREF(self->profiler);
     cprof_probe_settle();

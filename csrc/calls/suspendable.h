@@ -24,7 +24,7 @@ typedef struct ext_suspendable {
     PyObject *weakrefs;
 } ext_suspendable;
 
-/* A wrapper around `made` (whose reference is taken over) that measures its running, and waits for `device` before and after it
+/* A wrapper around `made` (taken over) that measures its running, and waits for `device` before and after it
  * where that is asked for. `pending_inner`: of a call decorated twice, the inner wrapped function if it was not called yet,
  * else NULL. Returns `made` itself when there is no memory. */
 PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,

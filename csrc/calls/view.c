@@ -156,8 +156,8 @@ static cprof_span *enclosing_span(ext_view *view)
     return cprof_chain_top(&outer);
 }
 
-/* Makes what is kept of the current task while it does not run. The user's code may run, and make it, or switch tasks. False
- * with an exception. */
+/* Makes the record that is kept of the current task while it does not run. The user's code may run, and make it, or switch
+ * tasks. False with an exception. */
 static bool make_known(ext_view *view)
 {
     ext_parked *parked = PyMem_Calloc(1, sizeof *parked);
@@ -227,7 +227,7 @@ static bool switch_task(ext_view *view, PyObject *task)
     return true;
 }
 
-/* Takes what is in force in the current context. What was so before may go, and run code that changes it again: this goes
+/* Takes stage and Profiler from the current context. Those of before may go, and run code that changes it again: this goes
  * last. False with an exception. */
 static bool look_up(ext_view *view, PyThreadState *tstate)
 {
@@ -279,7 +279,7 @@ ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
     return view;
 }
 
-/* What is in force was changed: a view holds on to nothing of before. */
+/* Stage or Profiler in force was changed: the view lets go of the old ones. */
 static void invalidate(ext_view *view)
 {
     PyObject *stage = view->stage;
@@ -314,7 +314,7 @@ bool ext_view_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObj
         invalidate_this();
     }
     for (ext_view *view = state->views; before == Py_None && view != NULL; view = view->next) {
-        view->version = 0; /* whose it was is not known */
+        view->version = 0; /* any of them may have been left */
     }
     Py_XDECREF(before);
     return before != NULL;

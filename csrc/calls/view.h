@@ -93,7 +93,7 @@ static inline cprof_span *ext_view_around(const ext_view *view, cprof_span *span
     return span;
 }
 
-/* Forgets a parked chain whose last span was closed from outside. */
+/* Forgets a parked chain after its last span was closed from outside. */
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain);
 
 /* Puts a pending call in force while the wrapper around it runs, and ends that. */

@@ -10,8 +10,8 @@
 
 /* ---- Launches */
 
-/* The GIL is given up for that: seldom, as others may want it. */
-bool ext_probe_see_cuda(ext_profiler *profiler)
+/* Whether the process has loaded CUDA. The GIL is given up to find out: seldom, as others may want it. */
+static bool see_cuda(ext_profiler *profiler)
 {
     if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
         EXT_WITHOUT_GIL(profiler->has_cuda = cprof_wait_probe());
@@ -212,7 +212,7 @@ static bool convert_place(PyObject *answer, cprof_gpu_place *place)
     return true;
 }
 
-/* What is unknown for want of a device stays so for a while: a process without one pays next to nothing. */
+/* Without a device it is not asked again for a while, so that a process without one pays next to nothing. */
 static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *answer)
 {
     if (answer == Py_None) {
@@ -226,7 +226,7 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         probe->cause = mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
         return true;
     }
-    if (convert_place(answer, &probe->place) && ext_probe_see_cuda(profiler)) {
+    if (convert_place(answer, &probe->place) && see_cuda(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
     }
     return !PyErr_Occurred();
@@ -248,7 +248,7 @@ static bool ask_for_place(ext_state *state, cprof_probe *probe, ext_profiler *pr
     return known;
 }
 
-/* Whether the call is still open: what is asked for may run code that leaves it. */
+/* Whether the call is still open: asking may run code that leaves it. */
 typedef struct {
     cprof_span *span;
     cprof_probe *probe;
@@ -293,7 +293,7 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
         profiler->rest = profiler->state->no_other_device = (cprof_probe_rest){0}; /* there is one */
-    } else if (known && ext_probe_see_cuda(profiler)) {
+    } else if (known && see_cuda(profiler)) {
         probe->memory = whole_device();
         probe->resets_peak = false;
     }
@@ -365,21 +365,13 @@ cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint6
     if (cprof_probe_is_for_capture(probe)) {
         EXT_WITHOUT_GIL(cprof_probe_begin_capture(probe));
     }
-    if (profiler->seeks_cuda && ext_probe_see_cuda(profiler)) {
+    if (profiler->seeks_cuda && see_cuda(profiler)) {
         ext_probe_want_launches(profiler, true);
     }
     if (profiler->launches != EXT_LAUNCHES_ON) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES);
     }
     return probe;
-}
-
-void ext_probe_drop(cprof_probe *probe)
-{
-    if (probe != NULL) {
-        cprof_probe_finish(probe, false, true);
-        cprof_probe_settle();
-    }
 }
 
 void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
@@ -404,7 +396,7 @@ static void ask_after(ext_state *state, const ending *call, ext_profiler *profil
     }
 }
 
-/* Once it is over, what is off is quick again. */
+/* Once the window is over, calls that are off are quick again. */
 static void end_capture(ext_state *state, const ending *call)
 {
     if (call->probe->captures) {

@@ -183,7 +183,7 @@ static void describe_dtype(const ext_state *state, shape_dtype *described)
     Py_XDECREF(start);
 }
 
-/* What is known of a dtype, borrowed until Python code runs; NULL without memory. */
+/* The entry of a dtype, borrowed until Python code runs; NULL without memory. */
 static const shape_dtype *dtype_of(ext_state *state, PyObject *dtype)
 {
     shape_dtype *known = ext_ptrmap_get(&state->shape_dtypes, dtype);

@@ -4,7 +4,7 @@
  * list, tuple, dict (a value) or dataclass that is one; these show as parentheses around their tensors. What a type's instances
  * are is found out at the first of them, and remembered. A dimension that is no int is "?".
  *
- * To read an attribute may run code of the user's: what it raises is forgotten, but for what is not an Exception, which is
+ * To read an attribute may run code of the user's: an Exception from it is forgotten, any other exception is
  * raised anew later; while it runs, calls of this thread have the empty signature.
  */
 #ifndef EXT_SHAPE_H

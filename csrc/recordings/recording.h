@@ -1,7 +1,5 @@
 /* The Python type around a table of events: a recording, which is added to until it is finished, and only read from then on.
- *
- * What is exported here beyond the type are its methods, which are in several files.
- */
+ * Its methods are in several files, and declared here. */
 #ifndef EXT_RECORDING_H
 #define EXT_RECORDING_H
 
@@ -42,7 +40,7 @@ PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs);
 /* _set_fact(key, json) */
 PyObject *ext_recording_set_fact(PyObject *object, PyObject *args);
 
-/* _name_process(pid, name, labels, sort), _name_thread(pid, tid, name, sort): of what is in the recording. */
+/* _name_process(pid, name, labels, sort), _name_thread(pid, tid, name, sort): ignored when it is not in the recording. */
 PyObject *ext_recording_name_process(PyObject *object, PyObject *args);
 PyObject *ext_recording_name_thread(PyObject *object, PyObject *args);
 
@@ -54,7 +52,8 @@ PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write);
 PyObject *ext_recording_write_events(PyObject *object, PyObject *args);
 PyObject *ext_recording_chrome_base(PyObject *object, void *unused);
 
-/* _load(read, shift_ns, id_offset=0) */
+/* _load(read, shift_ns, id_offset=0): read(size) gives the next bytes of a Chrome trace, none at its end. FormatError with the
+ * reason and the byte; the recording is of no use after any error. Returns counts by words, and the greatest id. */
 PyObject *ext_recording_load(PyObject *object, PyObject *args);
 
 /* _arrow_stream(*, spans, execution_index, operator_index): a capsule. */

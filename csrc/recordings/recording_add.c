@@ -143,7 +143,7 @@ PyObject *ext_recording_set_fact(PyObject *object, PyObject *args)
     return fine ? Py_NewRef(Py_None) : NULL;
 }
 
-/* A text, or a number, of which None says that it stays as it is. */
+/* None leaves a text, and in the next function a number, as it is. */
 static bool take_optional_text(ext_recording *self, PyObject *value, const char *parameter, cprof_text *text)
 {
     return value == Py_None || take_text(self, value, parameter, text);

@@ -319,28 +319,16 @@ static PyObject *recording_itself(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_NewRef(object);
 }
 
-PyDoc_STRVAR(column_doc, "column($self, name, /)\n--\n\n"
-                         "A column as a read-only memoryview, which keeps the recording alive; None where all rows have its "
-                         "\"none\".");
-
-PyDoc_STRVAR(write_chrome_doc, "write_chrome($self, write, /)\n--\n\n"
-                               "Writes a Chrome trace, in UTF-8: calls write(piece) with bytes of at most 256 KiB. What it "
-                               "raises ends the writing.");
-
-PyDoc_STRVAR(load_doc,
-             "_load($self, read, shift_ns, id_offset=0, /)\n--\n\n"
-             "Adds the events of a Chrome trace: read(size) gives the next bytes of it, none at its end. Returns what "
-             "was read, and what not\n"
-             "taken over, as counts by words, and the greatest id. Raises FormatError with the reason and the byte; the "
-             "recording is of no "
-             "use after any error.");
-
 static PyMethodDef recording_methods[] = {
     {"empty", recording_empty, METH_NOARGS | METH_CLASS, PyDoc_STR("A recording of nothing, to be added to.")},
-    {"column", recording_column, METH_O, column_doc},
+    {"column", recording_column, METH_O,
+     PyDoc_STR("column($self, name, /)\n--\n\nA column, a read-only memoryview that keeps the recording alive; None where all "
+               "rows have its \"none\".")},
     {"none", recording_none, METH_O, PyDoc_STR("The value that stands for \"none\" in a column.")},
     {"args", recording_args, METH_O, PyDoc_STR("The args of a row as they were loaded or added, in JSON; or None.")},
-    {"write_chrome", ext_recording_write_chrome, METH_O, write_chrome_doc},
+    {"write_chrome", ext_recording_write_chrome, METH_O,
+     PyDoc_STR("write_chrome($self, write, /)\n--\n\nWrites a Chrome trace in UTF-8: calls write(piece) with bytes of at most "
+               "256 KiB. What that raises ends it.")},
     {"_write_events", ext_recording_write_events, METH_VARARGS, PyDoc_STR("Writes only the events of a Chrome trace.")},
     {"_arrow_stream", EXT_METHOD(ext_recording_arrow), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("The rows but counters as Arrow record batches, with more of each row in buffers: a capsule.")},
@@ -349,7 +337,7 @@ static PyMethodDef recording_methods[] = {
     {"_name_process", ext_recording_name_process, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},
     {"_name_thread", ext_recording_name_thread, METH_VARARGS, PyDoc_STR("Names a thread that is in the recording.")},
     {"_renumber", ext_recording_renumber, METH_O, PyDoc_STR("Gives each track another process, for writing only.")},
-    {"_load", ext_recording_load, METH_VARARGS, load_doc},
+    {"_load", ext_recording_load, METH_VARARGS, PyDoc_STR("Adds the events of a Chrome trace; returns what was read.")},
     {"_finish", recording_finish, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},
     {"__copy__", recording_itself, METH_NOARGS, NULL},
     {"__deepcopy__", recording_itself, METH_O, NULL},

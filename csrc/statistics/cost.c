@@ -78,7 +78,7 @@ static PyObject *profiled_nothing(ext_state *state, PyObject *bare, const ext_co
         return NULL;
     }
     cprof_registry *registry = ((ext_profiler *)profiler)->registry;
-    cprof_registry_leave_recording(registry); /* what is measured is no part of a recording */
+    cprof_registry_leave_recording(registry); /* these calls are no part of a recording */
     cprof_registry_set_probing(registry, asked->probing);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | asked->flags, 0, false);
     PyObject *function = PyObject_CallFunction((PyObject *)state->function_type, "OiOsOOOiii", bare, (int)EXT_KIND_CALL,
@@ -97,7 +97,7 @@ static bool measure_cost(ext_state *state, ext_cost *cost)
     return measured;
 }
 
-/* What is asked of devices and tools is not asked for the sake of this: it would be done on them. */
+/* Devices and tools are left out: measuring them would make them work. */
 static ext_cost asked_of(const ext_profiler *profiler)
 {
     uint64_t state = profiler != NULL ? cprof_registry_state(profiler->registry) : 0;

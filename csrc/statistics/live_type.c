@@ -161,7 +161,7 @@ PyObject *ext_live_checksum(PyObject *Py_UNUSED(module), PyObject *bytes)
 static PyMethodDef live_methods[] = {
     {"add", live_add, METH_VARARGS, PyDoc_STR("Adds a Profiler that is in no live file, with a label and notes.")},
     {"holds", live_holds, METH_O, PyDoc_STR("Whether a Profiler is part of it.")},
-    {"remove", live_remove, METH_O, PyDoc_STR("Takes a Profiler out, whose figures stay as those of one that is gone.")},
+    {"remove", live_remove, METH_O, PyDoc_STR("Takes a Profiler out; its figures stay in the file.")},
     {"commit", live_commit, METH_NOARGS, PyDoc_STR("Writes now. Returns what close() returns.")},
     {"close", live_close, METH_NOARGS,
      PyDoc_STR("Writes for the last time and closes the file. Returns the number of commits, the bytes of the last one, and\n"

@@ -67,7 +67,8 @@ typedef struct {
     PyObject *live;       /* borrowed from the arguments */
 } settings;
 
-/* Adds a flag that is switched on: by bool, numpy's bool, numbers; no str, whose truth would be a surprise, and not None. */
+/* Adds a flag that is switched on: by bool, numpy's bool or a number; str and None are refused, as their truth would surprise.
+ */
 static bool add_flag(PyObject *value, const char *parameter, unsigned flag, unsigned *flags)
 {
     PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
@@ -153,22 +154,16 @@ static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
         cprof_generation epoch;
         EXT_WITHOUT_GIL((void)cprof_registry_visit(self->registry, end_visit, &gathered, &epoch));
     }
-    if (!gathered) {
-        return true;
-    }
-    PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
-    if (module == NULL) {
-        ext_state_forget_error(); /* the interpreter is ending */
+    if (!gathered || self->state->warner == NULL) {
         return true;
     }
     PyObject *message =
         PyUnicode_FromFormat("skip_first_n changes from %llu to %llu: the statistics gathered so far are discarded; reset=True "
                              "discards them without this warning",
                              (unsigned long long)skips, (unsigned long long)asked->skips);
-    PyObject *done = message != NULL ? PyObject_CallMethod(module, "warn", "O", message) : NULL;
+    PyObject *done = message != NULL ? PyObject_CallOneArg(self->state->warner, message) : NULL;
     Py_XDECREF(done);
     Py_XDECREF(message);
-    Py_DECREF(module);
     return done != NULL;
 }
 
@@ -448,7 +443,7 @@ static PyGetSetDef profiler_getset[] = {
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
     {"_identity", profiler_identity, NULL, PyDoc_STR("What its statistics are told by, in all processes."), NULL},
     {"_stages_without_nodes", profiler_stages_without_nodes, NULL,
-     PyDoc_STR("Stages that were entered while the present statistics were gathered, and in which no node ran."), NULL},
+     PyDoc_STR("Stages that were entered, but had no node, since the present statistics began."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -401,7 +401,7 @@ static PyMethodDef snapshot_methods[] = {
                "The snapshot as bytes with a version and a checksum, the same on every machine and for equal snapshots.")},
     {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
     {"_groups", snapshot_groups, METH_O, PyDoc_STR("Histograms of each key, as coarse as the bounds say.")},
-    {"_facts", snapshot_facts, METH_NOARGS, PyDoc_STR("A row of what is said of the whole snapshot.")},
+    {"_facts", snapshot_facts, METH_NOARGS, PyDoc_STR("A row about the whole snapshot.")},
     {"_sources", snapshot_sources, METH_NOARGS, PyDoc_STR("The id of each Profiler, and its generation, ascending.")},
     {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},
     {"__copy__", snapshot_itself, METH_NOARGS, NULL},

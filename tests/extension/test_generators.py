@@ -652,13 +652,6 @@ async def agen():
         await asyncio.sleep(0)
 
 @cp.profile_node
-def gen():
-    try:
-        yield 1
-    finally:
-        cp.profiling_enabled()
-
-@cp.profile_node
 async def waits():
     await asyncio.sleep(3600)
 """
@@ -695,29 +688,6 @@ SCENARIOS = {
         asyncio.run(main())
         """,
         {"waits": (0, 0, 1)},
-    ),
-    "a generator open at exit": (
-        """
-        made = gen()
-        next(made)
-        """,
-        {},
-    ),
-    "a block open at exit": (
-        """
-        block = cp.profile_node("block")
-        block.__enter__()
-        """,
-        {},
-    ),
-    "a coroutine open at exit": (
-        """
-        async def once():
-            await asyncio.sleep(0)
-        made = cp.profile_node(once)()
-        made.send(None)
-        """,
-        {},
     ),
 }
 

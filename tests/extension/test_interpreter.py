@@ -470,9 +470,14 @@ EXITS = {
         atexit.register(cp.get_profiling_summary)
     """,
     "left open": """
-        import sys
+        import sys, types
         running = generator()
         next(running)
+        @cp.profile_node
+        async def waits():
+            await types.coroutine(lambda: (yield))()
+        waiting = waits()
+        drive(waiting)
         suspended = coroutine()
         block = cp.profile_node("block")
         block.__enter__()
@@ -511,7 +516,7 @@ EXITS = {
 @pytest.mark.parametrize("scenario", EXITS)
 def test_the_exit_is_clean_and_its_code_the_scripts_own(scenario: str) -> None:
     script = textwrap.dedent(USE) + textwrap.dedent(EXITS[scenario]) + "\nprint('done')\n"
-    assert_ran(script)
+    assert_ran(script, "-X", "dev", "-W", "error")
     assert said(run_python(script + "import sys as _sys\n_sys.exit(3)\n")) == "done\nexit code 3"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 from weakref import ref
 
 from cprofiling import _core
-from cprofiling._internal.messages import mention
+from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.text import checked_text
 from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
@@ -70,7 +70,7 @@ class _NodeMaker:
 def _profiler_of(maker: _NodeMaker) -> Profiler:
     if isinstance(maker, Profiler):
         return maker
-    profiler: Profiler = _core.pipeline_profiler(maker)
+    profiler: Profiler = _core.profiler_of(maker)
     if bind_pipeline(maker) and profiler.profiling_enabled:
         mention(f"forward or __call__ of {type(maker).__qualname__} was replaced: what ran inside counted elsewhere")
     return profiler
@@ -403,6 +403,7 @@ def set_up_core(answers: tuple[Callable[..., Any], ...] = probe_callbacks.PROBER
         stand_in_maker=stand_in,
         marks_finder=marks_of,
         probers=answers,
+        warner=warn,
     )
 
 
