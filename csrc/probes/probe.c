@@ -304,22 +304,21 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
 static bool ask_for_memory_after(ext_state *state, const ending *call)
 {
     cprof_probe_memory now = {.known = true, .device = call->probe->memory.device};
-    long long in_use = 0;
-    long long highest = 0;
     bool known = true;
     if (now.device == CPROF_PROBE_WHOLE_DEVICE) {
         now = whole_device();
     } else {
+        long long in_use, highest;
         PyObject *resets = call->probe->resets_peak ? Py_True : Py_False;
         PyObject *answer =
             PyObject_CallFunction(ext_callback_get(state, EXT_CALLBACK_MEMORY_AFTER), "LO", (long long)now.device, resets);
         known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LL", &in_use, &highest));
         now.known = known && answer != Py_None;
+        if (now.known) {
+            now.in_use = in_use;
+            now.highest = highest;
+        }
         Py_XDECREF(answer);
-    }
-    if (now.known && now.device != CPROF_PROBE_WHOLE_DEVICE) {
-        now.in_use = in_use;
-        now.highest = highest;
     }
     if (now.known && goes_on(call)) {
         cprof_probe_set_memory(call->probe, &now);
