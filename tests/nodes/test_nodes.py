@@ -548,70 +548,43 @@ def test_a_key_appears_when_its_first_call_finishes(p: cp.Profiler) -> None:
     assert (inner_stats.node_name, outer_stats.node_name) == ("inner", "outer")
 
 
-class Tree:
-    """Nested nodes, each call with a name of its own, so that the figures of each call are known."""
+def test_self_time_is_the_time_without_direct_children(p: cp.Profiler) -> None:
+    """Of calls, blocks, generators and coroutines; each stretch of a generator is rounded to 1 ns as it ends."""
 
-    def __init__(self, p: cp.Profiler, seed: int) -> None:
-        self.p = p
-        self.rng = random.Random(seed)
-        self.children: dict[str, list[str]] = {}
-        self.stretches: dict[str, int] = {}  # in which a call runs
-        self.path: list[str] = []
+    def leaf(name: str) -> None:
+        with p.profile_node(name):
+            spin(1e-5)
 
-    def body(self, name: str, depth: int) -> None:
-        self.children[name] = []
-        if self.path:
-            self.children[self.path[-1]].append(name)
-        self.path.append(name)
-        for _ in range(self.rng.randrange(4) if depth < 5 else 0):
-            self.run(depth + 1)
-        spin(self.rng.choice([0, 1e-5]))
-        self.path.pop()
-
-    def run(self, depth: int = 0) -> None:
-        name = f"call {len(self.children)}"
-        form = self.rng.randrange(4)
-        self.stretches[name] = 3 if form == 2 else 1
-        if form == 0:
-            self.p.profile_node(name)(self.body)(name, depth)
-        elif form == 1:
-            with self.p.profile_node(name):
-                self.body(name, depth)
-        elif form == 2:
-            for _ in self.p.profile_node(name)(self.iterate)(name, depth):
-                pass
-        else:
-            self.drive(name, depth)
-
-    def iterate(self, name: str, depth: int) -> Iterator[int]:
+    @p.profile_node("generator")
+    def generator() -> Iterator[int]:
+        leaf("first")
         yield 1
-        self.body(name, depth)
-        yield 2
+        leaf("second")
 
-    async def wait(self, name: str, depth: int) -> None:
-        self.body(name, depth)
+    @p.profile_node("coroutine")
+    async def coroutine() -> None:
+        leaf("awaited")
 
-    def drive(self, name: str, depth: int) -> None:
+    @p.profile_node("root")
+    def root() -> None:
+        with p.profile_node("block"):
+            leaf("inside")
+        list(generator())
         with contextlib.suppress(StopIteration):
-            self.p.profile_node(name)(self.wait)(name, depth).send(None)
+            coroutine().send(None)
 
-
-@pytest.mark.parametrize("seed", range(10))
-def test_self_time_is_the_time_without_direct_children(p: cp.Profiler, seed: int) -> None:
-    """For any nesting of calls, blocks, generators and coroutines, to the nanosecond.
-
-    Each of a generator's three stretches is rounded to one as it ends, as is the whole.
-    """
-    tree = Tree(p, seed)
     for _ in range(5):
-        tree.run()
+        root()
     stats = by_name(p)
-    assert set(stats) == set(tree.children)
-    for name, children in tree.children.items():
-        nested = sum(stats[child].total_ms for child in children)
-        assert stats[name].self_total_ms == pytest.approx(
-            stats[name].total_ms - nested, abs=1e-6 * (1.01 + sum(tree.stretches[child] for child in children))
-        ), name
+    children = {
+        "root": ["block", "generator", "coroutine"],
+        "block": ["inside"],
+        "generator": ["first", "second"],
+        "coroutine": ["awaited"],
+    }
+    for name, row in stats.items():
+        nested_ms = sum(stats[child].total_ms for child in children.get(name, ()))
+        assert row.self_total_ms == pytest.approx(row.total_ms - nested_ms, abs=5 * 4e-6), name
 
 
 def test_a_failing_child_is_not_part_of_the_self_time(p: cp.Profiler) -> None:
