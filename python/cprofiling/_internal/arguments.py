@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from cprofiling._internal.text import shown_value
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 def index(parameter: str, value: Any) -> int:

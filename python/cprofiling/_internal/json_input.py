@@ -9,14 +9,11 @@ import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text, shown_value
-
-if TYPE_CHECKING:
-    from typing import Any
 
 MOST_BYTES = 32 << 20
 DEEPEST = 100  # levels of nesting; Python's own reader gives up at about a thousand

@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from cprofiling._internal.text import shown_text
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _OWN = __name__.partition(".")[0]
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 _IMPORTED_IN = os.getpid()
 _DEAD = "ZX"  # states of ended processes that wait for their parent

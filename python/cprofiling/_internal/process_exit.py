@@ -8,13 +8,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
+from types import FrameType
+from typing import Any
 
 _LAST_FINALIZER = -1000  # priority among those of multiprocessing
 _PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group

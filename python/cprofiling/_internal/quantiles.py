@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import NamedTuple
 
 _MANY = 1000.0  # degrees of freedom from which the expansion is exact to 1e-12
 _STEPS = 200  # more than either loop needs to reach the precision of a float

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.files import atomic_writer
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Format:

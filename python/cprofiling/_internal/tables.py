@@ -8,15 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from cprofiling._internal import arguments
 from cprofiling._internal.optional import imported
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
-    from typing import Literal, TypeAlias
-
     import pandas as pd
 
     Unit: TypeAlias = Literal["text", "count", "ms", "us", "ns", "bytes", "share", "percent", "per_second", "number"]

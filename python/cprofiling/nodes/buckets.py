@@ -6,13 +6,10 @@ There are 64 buckets per power of two, from 1 ns to 39 hours (``cprofiling/stats
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
-    Bucket: TypeAlias = tuple[float, float, int]  # lower edge and upper edge in ms, and how many values are between
+Bucket: TypeAlias = tuple[float, float, int]  # lower edge and upper edge in ms, and how many values are between
 
 _ROW = 64
 LAST = 48 * _ROW - 1

@@ -12,20 +12,17 @@ import copyreg
 import functools
 import inspect
 import sys
+from collections.abc import Callable
+from enum import Enum
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import TYPE_CHECKING, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from enum import Enum
-    from typing import Any, TypeVar
-
-    F = TypeVar("F")
-    NodeName = str | Callable[[Any], str] | None
-    StageName = str | Enum | None
+F = TypeVar("F")
+NodeName: TypeAlias = str | Callable[[Any], str] | None
+StageName: TypeAlias = str | Enum | None
 
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/function.h
 

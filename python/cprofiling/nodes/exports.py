@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from cprofiling.nodes.decorators import StageName
 
+if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from _typeshed import StrOrBytesPath
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from cprofiling.analysis.frames import FramesPerSecond
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf
-    from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
     from cprofiling.nodes.stats import ProfilingSummary

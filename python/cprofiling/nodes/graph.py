@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from cprofiling._internal.text import checked_text, shown_value
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Edge: TypeAlias = tuple[str, str]
+Edge: TypeAlias = tuple[str, str]
 
 _LONGEST_NAME = 4096  # bytes of UTF-8, as a node's name
 

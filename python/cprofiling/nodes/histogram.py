@@ -5,20 +5,19 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text, format_time, shown_names, shown_text, shown_value
 from cprofiling.nodes import exports
+from cprofiling.nodes.buckets import Bucket
+from cprofiling.nodes.decorators import StageName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from matplotlib.axes import Axes
 
-    from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.decorators import StageName
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _WIDTH = 40

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.nodes.decorators import (
     ASYNC_GENERATOR,
@@ -19,9 +20,6 @@ from cprofiling.nodes.decorators import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
     from cprofiling import _core
 
 _METHOD_DESCRIPTOR = 1 << 17  # of type.__flags__, Py_TPFLAGS_METHOD_DESCRIPTOR: binds as functions do

@@ -17,16 +17,13 @@ recorded by ``record()`` has no signature.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.text import format_time, plain_table, shown_text
 from cprofiling.nodes import exports
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
 
 __all__ = ["OVERFLOW", "ShapeStats", "ShapeSummary", "ShapeVerdict"]
 

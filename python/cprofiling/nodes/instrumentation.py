@@ -9,18 +9,22 @@ from __future__ import annotations
 import functools
 import inspect
 from _thread import RLock
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
-from cprofiling.nodes.decorators import default_name, find_wrapped, itself, make_function, manager_maker, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from cprofiling.nodes.decorators import NodeName, StageName
+from cprofiling.nodes.decorators import (
+    NodeName,
+    StageName,
+    default_name,
+    find_wrapped,
+    itself,
+    make_function,
+    manager_maker,
+    wrap,
+)
 
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
 

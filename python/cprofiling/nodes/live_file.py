@@ -12,9 +12,10 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from cprofiling import _core
 from cprofiling._internal import arguments, files
@@ -23,9 +24,6 @@ from cprofiling.nodes.missing_figures import REFUSED
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling.nodes.stats import ProfilingSummary

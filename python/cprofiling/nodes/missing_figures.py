@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_names
@@ -18,10 +19,6 @@ from cprofiling.nodes.resources import (
     PEAK_UNKNOWN,
 )
 from cprofiling.nodes.snapshot import lost_reason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 REFUSED = "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage"
 _NO_CUDA = 1  # among the causes of cprof_gpu_cause

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import repeat
 from statistics import median
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling import _core
 from cprofiling.nodes.profiler import Profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 _CALLS, _ROUNDS = 100, 21
 _DRIVER = "CPROFILING_LIBCUDA"

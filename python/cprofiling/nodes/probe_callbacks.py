@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import ref
 
 from cprofiling import _core
@@ -16,10 +16,6 @@ from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_ex
 from cprofiling.devices.memory import memory_at_entry, memory_at_exit
 from cprofiling.devices.wait import device_to_wait_for, wait_for_device
 from cprofiling.nodes.resources import COUNTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 PEAK = "peak"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable, Generator, Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 from weakref import ref
 
 from cprofiling import _core
@@ -12,7 +14,12 @@ from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.text import checked_text
 from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
+from cprofiling.nodes.buckets import Bucket
 from cprofiling.nodes.decorators import (
+    F,
+    NodeName,
+    NodeSite,
+    StageName,
     awaiting,
     cloudpickle_rule,
     first_parameter,
@@ -25,7 +32,7 @@ from cprofiling.nodes.decorators import profile_node as _profile_node
 from cprofiling.nodes.graph import checked_edges
 from cprofiling.nodes.in_stage import wrap_in_stage
 from cprofiling.nodes.input_shapes import shapes_from
-from cprofiling.nodes.instrumentation import bind_class, bind_pipeline
+from cprofiling.nodes.instrumentation import Instrumentation, bind_class, bind_pipeline
 from cprofiling.nodes.instrumentation import instrument as _instrument
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
 from cprofiling.nodes.resource_columns import summary_text
@@ -34,15 +41,7 @@ from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import no_such_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
-    from enum import Enum
-    from typing import Any, Literal, SupportsIndex
-
     from _typeshed import StrOrBytesPath
-
-    from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.decorators import F, NodeName, NodeSite, StageName
-    from cprofiling.nodes.instrumentation import Instrumentation
 
 
 class _NodeMaker:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cprofiling._internal.text import counted, format_time, plain_table, shown_text
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import NO_DATA, format_profiling_table, is_failures_only, sorted_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
     from cprofiling.nodes.stats import ProfilingSummary
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, NoReturn
 
 from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text
-
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
 
 # What a Profiler is asked for beyond times, as the bits of the core's resources.
 GPU, LAUNCHES, COUNTERS_ASKED, MEMORY, WAITS = 1, 2, 4, 8, 16

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal.text import checked_text
-from cprofiling.nodes.buckets import spread
+from cprofiling.nodes.buckets import Bucket, spread
+from cprofiling.nodes.decorators import StageName
 from cprofiling.nodes.exports import Viewable
 from cprofiling.nodes.histogram import histogram_of
 from cprofiling.nodes.input_shapes import shapes_from
@@ -16,8 +17,6 @@ from cprofiling.nodes.summary_table import no_such_stage
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.text import checked_text, shown_names
+from cprofiling.nodes.buckets import Bucket
+from cprofiling.nodes.decorators import StageName
 from cprofiling.nodes.exports import SummaryExports
 from cprofiling.nodes.resources import NO_COUNTERS, WAITS, NodeCounters, NodeLaunches, NodeMemory, fields_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from cprofiling.nodes.buckets import Bucket
-    from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.input_shapes import ShapeStats
 
 

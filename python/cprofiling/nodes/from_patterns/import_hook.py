@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
 from importlib.machinery import SourceFileLoader
-from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.patterns import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
-    from typing import Any
 
     from cprofiling.nodes.from_patterns.patterns import Patterns, Selection
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from itertools import chain
-from typing import TYPE_CHECKING
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.nodes.decorators import wrap
 from cprofiling.nodes.profiler import Profiler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import CodeType
-    from typing import Any
-
     from cprofiling.nodes.from_patterns.patterns import Selection
 
     Definition = ast.FunctionDef | ast.AsyncFunctionDef
