@@ -35,7 +35,6 @@ from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
 from cprofiling.devices.nsight.report import analyze_ncu_report
 from cprofiling.nodes.decorators import profile_node
-from cprofiling.nodes.histogram import Histogram
 from cprofiling.nodes.input_shapes import ShapeStats, ShapeSummary, ShapeVerdict
 from cprofiling.nodes.instrumentation import instrument
 from cprofiling.nodes.profiler import (
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.nodes.histogram import Histogram
 
 __version__ = "0.1.0"  # said here only: the build, the command and reports have it from here
 
@@ -123,8 +123,10 @@ def __getattr__(name: str) -> Any:
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.nodes.histogram import Histogram
 
-    globals().update({each.__name__: each for each in (FramesPerSecond, Gaps, WarmUp, WhatIf, WhatIfFigures)})
+    loaded = (FramesPerSecond, Gaps, Histogram, WarmUp, WhatIf, WhatIfFigures)
+    globals().update({each.__name__: each for each in loaded})
     return globals()[name]
 
 

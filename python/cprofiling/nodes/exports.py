@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cprofiling.nodes.buckets import Bucket
 from cprofiling.nodes.decorators import StageName
 
 if TYPE_CHECKING:
@@ -105,7 +106,32 @@ class Viewable:
         _view(self, against).write(path, format)
 
 
-class SummaryExports(Viewable):
+class WithHistograms(Viewable):
+    """Base class of summaries and snapshots."""
+
+    __slots__ = ()
+
+    # Gives the buckets of each key, (node, stage); neither pickled nor copied, and not there in summaries of rows.
+    _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """Return the distribution of a node's times, with ``plot()``.
+
+        Of a Profiler's summary it is current: calls that have finished since are included.
+
+        node: its name. stage: a str, or an enum with a str value; None for all together.
+
+        Raises TypeError for other types, ValueError for an unknown node or a summary without histograms (made of rows,
+        copied or unpickled).
+        """
+        from cprofiling.nodes.histogram import histogram_of
+
+        if not hasattr(self, "_find_histograms"):
+            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
+        return histogram_of(self._find_histograms(), node, stage)
+
+
+class SummaryExports(WithHistograms):
     """Methods that present or analyse a summary."""
 
     __slots__ = ()
@@ -191,23 +217,6 @@ class SummaryExports(Viewable):
         names = ("skip_first_n", "reasons", "internal_errors", "cost_ns")
         html = summary_html(shown, **{name: getattr(shown, name) for name in names})
         return f"{html}\n{shapes_html(shown.shapes)}" if shown.shapes else html
-
-    def histogram(self, node: str, stage: StageName = None) -> Histogram:
-        """Return the distribution of a node's times, with ``plot()``.
-
-        In a Profiler's summary it is current: calls that have finished since are included.
-
-        node: its name. stage: a str, or an enum with a str value; None for all together.
-
-        Raises TypeError for other types, ValueError for an unknown node or a summary without histograms (made of rows,
-        copied or unpickled).
-        """
-        from cprofiling.nodes.histogram import histogram_of
-
-        shown = _summary(self)
-        if not hasattr(shown, "_find_histograms"):
-            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
-        return histogram_of(shown._find_histograms(), node, stage)  # noqa: SLF001 they are of this room
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
         """Draw each node's total and own time as bars, and return the axes.

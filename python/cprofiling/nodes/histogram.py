@@ -106,6 +106,9 @@ class Histogram:
         return f"{self.title()}: {self.count:,} samples\n{format_time(low)} |{strip}| {format_time(high)}"
 
 
+Histogram.__module__ = "cprofiling"
+
+
 def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, stage: StageName) -> Histogram:
     """Return a node's histogram in one stage, or in all together.
 

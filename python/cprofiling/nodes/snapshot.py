@@ -8,8 +8,7 @@ from cprofiling import _core
 from cprofiling._internal.text import checked_text
 from cprofiling.nodes.buckets import Bucket, spread
 from cprofiling.nodes.decorators import StageName
-from cprofiling.nodes.exports import Viewable
-from cprofiling.nodes.histogram import histogram_of
+from cprofiling.nodes.exports import WithHistograms
 from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import no_such_stage
@@ -17,10 +16,8 @@ from cprofiling.nodes.summary_table import no_such_stage
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cprofiling.nodes.histogram import Histogram
 
-
-class Snapshot(_core.Snapshot, Viewable):
+class Snapshot(_core.Snapshot, WithHistograms):
     """Statistics of one or several Profilers at one moment, immutable.
 
     ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` joins several, ``to_bytes()``,
@@ -70,15 +67,6 @@ class Snapshot(_core.Snapshot, Viewable):
         if shapes:
             summary.shapes = shapes_from(shapes, summary)
         return summary
-
-    def histogram(self, node: str, stage: StageName = None) -> Histogram:
-        """Return the distribution of a node's times, with ``plot()``.
-
-        node: the name of the node. stage: a str, or an enum with a str value; None for all stages together.
-
-        TypeError for anything else, ValueError for a node that is not there.
-        """
-        return histogram_of(self._find_histograms(), node, stage)
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
         """Draw the total time of each node (see ``ProfilingSummary.plot``)."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.text import checked_text, shown_names
-from cprofiling.nodes.buckets import Bucket
 from cprofiling.nodes.decorators import StageName
 from cprofiling.nodes.exports import SummaryExports
 from cprofiling.nodes.resources import NO_COUNTERS, WAITS, NodeCounters, NodeLaunches, NodeMemory, fields_from
@@ -177,8 +176,6 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     __slots__ = ("__dict__", "__weakref__", "_find_histograms")
 
-    # Where there are histograms, what gives the buckets of each key, (node, stage); neither pickled nor copied.
-    _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]
     edges: tuple[tuple[str, str], ...] = ()  # the default is for old pickles without edges
     shapes: Sequence[ShapeStats] = ()
     _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
