@@ -557,8 +557,3 @@ def test_frames_are_told_by_name_only_where_there_are_such() -> None:
         made(rows).what_if(frame="b")
     with pytest.raises(TypeError, match="frame must be a str, got 3"):
         made(rows).what_if(frame=3)  # type: ignore[arg-type]
-
-
-def test_the_unit_is_milliseconds() -> None:
-    [of] = made([host("a", 0, 3 * US, kind=NODE)]).what_if()
-    assert of.own_ms == 3.0

@@ -50,20 +50,23 @@ def test_activities_by_all_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activities", "error", "message"),
+    ("option", "value", "error", "message"),
     [
-        ("cpu", TypeError, "activities must be a collection of ProfilerActivity, got 'cpu'"),
-        (cp.ProfilerActivity.CPU, TypeError, "must be a collection"),
-        (3, TypeError, "must be a collection"),
-        ([], ValueError, "at least one activity"),
-        (["tpu"], ValueError, "activities must be of CPU, CUDA, XPU, PrivateUse1, NPU, got 'tpu'"),
-        ([3], TypeError, "members of ProfilerActivity or their names, got 3"),
-        ([SimpleNamespace(name="CPU")], TypeError, "members of ProfilerActivity"),
+        ("activities", "cpu", TypeError, "activities must be a collection of ProfilerActivity, got 'cpu'"),
+        ("activities", cp.ProfilerActivity.CPU, TypeError, "must be a collection"),
+        ("activities", 3, TypeError, "must be a collection"),
+        ("activities", [], ValueError, "at least one activity"),
+        ("activities", ["tpu"], ValueError, "activities must be of CPU, CUDA, XPU, PrivateUse1, NPU, got 'tpu'"),
+        ("activities", [3], TypeError, "members of ProfilerActivity or their names, got 3"),
+        ("activities", [SimpleNamespace(name="CPU")], TypeError, "members of ProfilerActivity"),
+        ("operators", None, TypeError, 'operators must be True, False or "auto", got None'),
+        ("operators", 1, TypeError, 'operators must be True, False or "auto", got 1'),
+        ("operators", "all", ValueError, "operators must be True, False or \"auto\", got 'all'"),
     ],
 )
-def test_activities_that_are_none(activities: Any, error: type[Exception], message: str) -> None:
+def test_wrong_selections(option: str, value: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        cp.profile(activities)
+        cp.profile(**{option: value})
 
 
 @cp.profile_node("node")

@@ -195,13 +195,9 @@ def test_metadata_is_in_the_trace(tmp_path: Path) -> None:
         prof.add_metadata("run", 'the "first"')
         prof.add_metadata_json("sizes", "[1, 2]")
         prof.preset_metadata_json("more", '{"a": null}')
-        for wrong in ("[1,", "", "nan is none"):
-            with pytest.raises(ValueError, match=r"Expecting|JSON"):
-                prof.add_metadata_json("wrong", wrong)
         node()
     trace = json.loads(path.read_text())
     assert (trace["run"], trace["sizes"], trace["more"]) == ('the "first"', [1, 2], {"a": None})
-    assert "wrong" not in trace
 
 
 @pytest.mark.parametrize(

@@ -278,11 +278,11 @@ class Disturber:
     def end(self) -> None:
         if self.prof is not None:
             self.prof.stop()
-            check_nesting(self.prof)
+            check_traces(self.prof)
             self.prof = None
 
 
-def check_nesting(prof: cp.profile) -> None:
+def check_traces(prof: cp.profile) -> None:
     events = prof.events()
     by_span = {event.span_id: event for event in events}
     for event in events:

@@ -568,21 +568,30 @@ def test_a_warning_that_is_an_error_takes_nothing_away(capsys: pytest.CaptureFix
     assert seen == [2, 1]
 
 
-# What a signal's handler raises while code runs for us is the user's.
+# What a handler or a shape raises while code runs for us is the user's.
 INTERRUPTED = """
 import os, signal, sys, threading
 import cprofiling as cp
+
+class Stop(BaseException):
+    pass
+
+def exits(number, frame):
+    sys.exit(7)
+
+def interrupts(number):
+    os.kill(os.getpid(), number)
+
+def stops(_):
+    raise Stop
 
 class Array:
     dtype = "float32"
 
     @property
     def shape(self):
-        os.kill(os.getpid(), WHICH)
+        ENDS
         return (2, 3)
-
-def exits(number, frame):
-    sys.exit(7)
 
 @cp.profile_node("node")
 def node(array):
@@ -596,6 +605,16 @@ def generator(array):
 def named(array):
     return 5
 
+def in_a_thread(array):
+    def body():
+        try:
+            node(array)
+        except Stop:
+            print("stopped")
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+
 signal.signal(signal.SIGUSR1, exits)
 with cp.profile(record_shapes=True, operators=False) as prof:
     try:
@@ -607,53 +626,19 @@ print(len(prof.events()))
 """
 
 
-@pytest.mark.parametrize("call", ["node(Array())", "[*generator(Array())]", "named(Array())"])
-def test_an_interrupt_while_a_call_is_described_interrupts_the_call(call: str) -> None:
-    done = run_python(INTERRUPTED.replace("WHICH", "signal.SIGINT").replace("CALL", call))
-    assert (done.stdout, done.stderr, done.returncode) == ("interrupted False\n1\n", "", 0)
-
-
-def test_an_exit_while_a_call_is_described_keeps_its_status() -> None:
-    done = run_python(INTERRUPTED.replace("WHICH", "signal.SIGUSR1").replace("CALL", "node(Array())"))
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 7)
-
-
-IN_ANOTHER_THREAD = """
-import ctypes, threading
-import cprofiling as cp
-
-class Stop(BaseException):
-    pass
-
-class Array:
-    dtype = "float32"
-
-    @property
-    def shape(self):
-        raise Stop
-
-@cp.profile_node("node")
-def node(array):
-    for _ in range(1000):
-        pass
-
-def body():
-    try:
-        node(Array())
-        print("went on")
-    except Stop:
-        print("stopped")
-
-with cp.profile(record_shapes=True, operators=False):
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-"""
-
-
-def test_what_ends_another_thread_ends_it() -> None:
-    done = run_python(IN_ANOTHER_THREAD)
-    assert (done.stdout, done.stderr, done.returncode) == ("stopped\n", "", 0)
+@pytest.mark.parametrize(
+    ("ends", "call", "out", "status"),
+    [
+        ("interrupts(signal.SIGINT)", "node(Array())", "interrupted False\n1\n", 0),
+        ("interrupts(signal.SIGINT)", "[*generator(Array())]", "interrupted False\n1\n", 0),
+        ("interrupts(signal.SIGINT)", "named(Array())", "interrupted False\n1\n", 0),
+        ("interrupts(signal.SIGUSR1)", "node(Array())", "", 7),
+        ("stops(self)", "in_a_thread(Array())", "stopped\nwent on\n1\n", 0),
+    ],
+)
+def test_what_ends_the_description_of_a_call_ends_the_call(ends: str, call: str, out: str, status: int) -> None:
+    done = run_python(INTERRUPTED.replace("ENDS", ends).replace("CALL", call))
+    assert (done.stdout, done.stderr, done.returncode) == (out, "", status)
 
 
 # Interrupts at any moment (A2): each is raised, and the next recording starts.

@@ -19,20 +19,10 @@ import pytest
 import cprofiling as cp
 from calls import run_python
 from cprofiling._internal.text import file_name_of
+from recorded import STRANGE
 from recordings import made
 
 pytestmark = pytest.mark.native
-
-STRANGE = [
-    'quote " and \\ and /',
-    "control \x01\x1f\x7f \t\r\n",
-    "line \u2028 and \u2029",
-    "emoji \U0001f600 \U0001f1e6\U0001f1f9",
-    "lone \udcff and \ud800 surrogates",
-    "</script><b>",
-    "",
-    "x" * 4096,
-]
 
 
 @cp.profile_node("node")

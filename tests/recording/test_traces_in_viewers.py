@@ -21,14 +21,11 @@ import pytest
 
 import browser
 import cprofiling as cp
+from recorded import STRANGE
 from recordings import TRACES, trace
 
 THREADS = 4
 ROUNDS = 100  # of 5 nodes: in all, 2,000
-STRANGE = [
-    'quote " and \\ and /', "control \x01\x1f\x7f \t\r\n", "line \u2028 and \u2029", "emoji \U0001f600, \u6f22\u5b57",
-    "lone \udcff and \ud800", "</script><b>", "", "x" * 4096,
-]  # fmt: skip
 COUNTER = 6
 
 

@@ -9,6 +9,12 @@ from typing import Any
 import cprofiling as cp
 from cprofiling.recording.result import Event
 
+# Names that JSON, pages and parsers may stumble over.
+STRANGE = (
+    'quote " and \\ and /', "control \x01\x1f\x7f \t\r\n", "line \u2028 and \u2029", "emoji \U0001f600, \u6f22\u5b57",
+    "flag \U0001f1e6\U0001f1f9", "lone \udcff and \ud800", "</script><b>", "", "x" * 4096,
+)  # fmt: skip
+
 
 def profile(**options: Any) -> cp.profile:
     """A recording without PyTorch's operators, which other tests may have loaded."""
