@@ -8,7 +8,16 @@ from functools import cached_property
 from cprofiling._internal.row_kinds import HOST, NODE, RECORD, STEP
 from cprofiling.analysis.device_figures import work_rows
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import ANNOTATIONS, OPERATORS, RUNTIME, STEP_PREFIX, Recording, column, texts_of
+from cprofiling.recording.columns import (
+    ANNOTATIONS,
+    COPIES,
+    OPERATORS,
+    RUNTIME,
+    STEP_PREFIX,
+    Recording,
+    column,
+    texts_of,
+)
 from cprofiling.recording.intervals import Interval
 from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
 
@@ -98,6 +107,12 @@ class Evidence:
     def work(self) -> list[int]:
         """The work of devices."""
         return list(work_rows(self.recording))
+
+    @cached_property
+    def copies(self) -> list[int]:
+        """The copies from, to and within devices."""
+        cats = texts_of(self.recording, *COPIES)
+        return [row for row in self.work if self.cats[row] in cats]
 
     @cached_property
     def owners(self) -> dict[int, int]:

@@ -119,17 +119,8 @@ def _is_less(value: float, other: float) -> bool:
 def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     """Return the dependence of successive calls, 1 or more, and the levels."""
     # Centred ranks; equal samples share theirs.
-    order = sorted(range(len(samples)), key=samples.__getitem__)
-    ranks = [0.0] * len(samples)
-    at = 0
-    while at < len(order):
-        end = at
-        while end < len(order) and samples[order[end]] == samples[order[at]]:
-            end += 1
-        for place in order[at:end]:
-            ranks[place] = (at + end - len(order)) / 2
-        at = end
-    count = len(ranks)
+    count, ordered = len(samples), sorted(samples)
+    ranks = [(bisect_left(ordered, sample) + bisect_right(ordered, sample) - count) / 2 for sample in samples]
     variance = sum(rank * rank for rank in ranks) / (count - 1)
     if variance == 0:
         return 1.0, (Level(0, count, median(samples)),)

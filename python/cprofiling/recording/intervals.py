@@ -7,6 +7,8 @@ from itertools import pairwise
 
 Interval = tuple[int, int]
 
+_EVER = 2**64  # beyond all times
+
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """Return the union of intervals in any order, without empty ones."""
@@ -46,13 +48,4 @@ def gaps(intervals: list[Interval]) -> list[Interval]:
 
 def without(left: list[Interval], right: list[Interval]) -> list[Interval]:
     """Return the time in the first of two sets that is not in the second."""
-    found = []
-    for start, end in left:
-        at = start
-        for begin, stop in common([(start, end)], right):
-            if begin > at:
-                found.append((at, begin))
-            at = stop
-        if end > at:
-            found.append((at, end))
-    return found
+    return common(left, gaps([(-_EVER, -_EVER), *right, (_EVER, _EVER)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from cprofiling._internal.text import counted
@@ -10,7 +11,7 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.device import started_by
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import COPIES, texts_of
+from cprofiling.recording.columns import grouped
 
 # Twice as often is another way of working, not chance.
 MORE_TIMES = 2.0
@@ -57,16 +58,16 @@ class _Pair:
 
 def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     """Find many more copies than in the baseline for the same work."""
-    rows, before = _copies(evidence), _copies(baseline)
+    rows, before = evidence.copies, baseline.copies
     pair = _Pair(evidence, baseline)
     count, expected = len(rows), len(before) * pair.scale
     if count < MORE_TIMES * expected or count - expected < MORE_COPIES:
         return
     times = f"{count / expected:.1f} times as many device copies as" if expected else "Many more device copies than"
-    kinds = _by_kind(evidence, rows)
-    old_kinds = {kind: len(of) for kind, of in _by_kind(baseline, before).items()}
-    grown = max(kinds, key=lambda kind: len(kinds[kind]) - old_kinds.get(kind, 0) * pair.scale)
-    listed = ", ".join(f"{kind} {len(of):,} against {old_kinds.get(kind, 0):,}" for kind, of in kinds.items())
+    kinds = grouped(rows, lambda row: copy_kind(evidence.name(row)))
+    old_counts = Counter(copy_kind(baseline.name(row)) for row in before)
+    grown = max(kinds, key=lambda kind: len(kinds[kind]) - old_counts[kind] * pair.scale)
+    listed = ", ".join(f"{kind} {len(of):,} against {old_counts[kind]:,}" for kind, of in kinds.items())
     time, old_time = sum(map(evidence.duration, rows)), sum(map(baseline.duration, before))
     yield Finding(
         "more_copies",
@@ -81,29 +82,17 @@ def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     )
 
 
-def _copies(evidence: Evidence) -> list[int]:
-    cats = texts_of(evidence.recording, *COPIES)
-    return [row for row in evidence.work if evidence.cats[row] in cats]
-
-
-def _by_kind(evidence: Evidence, rows: list[int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        found.setdefault(copy_kind(evidence.name(row)), []).append(row)
-    return found
-
-
 def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     """Find names that run at least twice as often as in the baseline."""
     pair = _Pair(evidence, baseline)
     now, before = _by_name(evidence), _by_name(baseline)
     found = []
     for (name, side), rows in now.items():
-        expected = len(before.get((name, side), [])) * pair.scale
-        time = sum(map(evidence.duration, rows))
-        old = sum(map(baseline.duration, before.get((name, side), []))) * pair.scale
-        if len(rows) >= MORE_TIMES * expected and time - old >= max(LEAST_NS, MORE_SHARE * evidence.wall):
-            found.append((time - old, name, side, rows, len(before.get((name, side), []))))
+        old_rows = before.get((name, side), [])
+        extra = sum(map(evidence.duration, rows)) - sum(map(baseline.duration, old_rows)) * pair.scale
+        is_more = len(rows) >= MORE_TIMES * len(old_rows) * pair.scale
+        if is_more and extra >= max(LEAST_NS, MORE_SHARE * evidence.wall):
+            found.append((extra, name, side, rows, len(old_rows)))
     for extra, name, side, rows, count in sorted(found, key=lambda of: -of[0])[:_MOST_NAMES]:
         yield Finding(
             "more_calls",
@@ -119,7 +108,7 @@ def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
 
 def _by_name(evidence: Evidence) -> dict[tuple[str, str], list[int]]:
     found: dict[tuple[str, str], list[int]] = {}
-    copies = set(_copies(evidence))  # which have a rule of their own
+    copies = set(evidence.copies)  # which have a rule of their own
     kernels = [row for row in evidence.work if row not in copies]
     for side, rows in (("host", [*evidence.operators, *sorted(evidence.code)]), ("device", kernels)):
         for row in rows:

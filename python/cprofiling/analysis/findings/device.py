@@ -10,7 +10,7 @@ from cprofiling.analysis.device_figures import copy_kind, launches
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import COPIES, column, grouped, texts_of
+from cprofiling.recording.columns import column, grouped
 
 # A tenth of the device's work, or of the time of the host, which waits in calls that copy.
 COPY_SHARE = 0.1
@@ -38,18 +38,15 @@ _OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
 
 def copies(evidence: Evidence) -> Iterator[Finding]:
     """Find directions of copying that take much time."""
-    cats, sizes = texts_of(evidence.recording, *COPIES), column(evidence.recording, "bytes")
-    by_kind = grouped(
-        (row for row in evidence.work if evidence.cats[row] in cats), lambda row: copy_kind(evidence.name(row))
-    )
-    copied = sum(map(len, by_kind.values()))
+    sizes = column(evidence.recording, "bytes")
+    by_kind = grouped(evidence.copies, lambda row: copy_kind(evidence.name(row)))
     waits = {launch.row: launch for launch in launches(evidence.recording)} if by_kind else {}
     for kind, rows in by_kind.items():
         time = sum(map(evidence.duration, rows))
         pageable = sum(evidence.duration(row) for row in rows if "pageable" in evidence.name(row).lower())
         calls = {waits[row].call_row: waits[row].host_ns for row in rows if row in waits}
         host_ns = sum(calls.values())
-        many = len(rows) >= COPIES_PER_KERNEL * (len(evidence.work) - copied)
+        many = len(rows) >= COPIES_PER_KERNEL * (len(evidence.work) - len(evidence.copies))
         least = PAGEABLE_SHARE if many else COPY_SHARE
         is_long = time >= least * evidence.work_time or pageable >= PAGEABLE_SHARE * evidence.work_time
         if max(time, host_ns) < LEAST_NS or not (is_long or host_ns >= COPY_SHARE * evidence.wall):
