@@ -201,12 +201,9 @@ def _shapes_advice(evidence: Evidence) -> str:
 
 def python_overhead(evidence: Evidence) -> Iterator[Finding]:
     """Find code that spends more time outside its operators than in them."""
-    parents = evidence.tree.parents
-    called: dict[int, list[int]] = {}  # by the row of code directly around them
-    for row in evidence.host_rows:
-        parent = parents[row]
-        if parent >= 0 and parent in evidence.spans and row not in evidence.spans:
-            called.setdefault(parent, []).append(row)
+    parents, spans = evidence.tree.parents, evidence.spans
+    inner = (row for row in evidence.host_rows if parents[row] in spans and row not in spans)
+    called = grouped(inner, parents.__getitem__)  # by the row of code directly around them
     least = max(LEAST_NS, PYTHON_OF_ALL * evidence.wall)
     for rows in grouped(called, evidence.names.__getitem__).values():
         operators = [row for around in rows for row in called[around]]
