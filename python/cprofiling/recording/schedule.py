@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cprofiling._internal import arguments
+from cprofiling._internal.arguments import index_between
 
 if TYPE_CHECKING:
     from typing import SupportsIndex
@@ -33,24 +32,42 @@ class ProfilerAction(Enum):
 _ACTIONS = {"wait": ProfilerAction.NONE, "warmup": ProfilerAction.WARMUP, "record": ProfilerAction.RECORD}
 
 
-@dataclass(eq=False, repr=False)
-class Schedule:
-    """Action for each step, in cycles, made by ``schedule``.
+class schedule:  # noqa: N801 named as others name theirs
+    """Record in cycles of steps to wait, to warm up and to record.
 
-    Its str shows it step by step.
+    A step ends with each ``prof.step()``; the first, step 0, begins with the recording. ``print(schedule(...))`` shows
+    each step's action.
+
+    Args:
+        wait: Steps, >= 0.
+        warmup: Steps, >= 0.
+        active: Steps, >= 1.
+        repeat: Cycles, >= 0; 0 goes on until the recording is stopped.
+        skip_first: Steps before the first cycle, >= 0.
+        skip_first_wait: >= 0; not 0: the first cycle does not wait.
+
+    Attributes:
+        cycle: The number of steps in a cycle.
+
+    Raises TypeError or ValueError, naming the parameter.
     """
 
-    wait: int
-    warmup: int
-    active: int
-    repeat: int
-    skip_first: int
-    skip_first_wait: int
-
-    @property
-    def cycle(self) -> int:
-        """The number of steps in a cycle."""
-        return self.wait + self.warmup + self.active
+    def __init__(
+        self,
+        wait: SupportsIndex,
+        warmup: SupportsIndex,
+        active: SupportsIndex,
+        repeat: SupportsIndex = 0,
+        skip_first: SupportsIndex = 0,
+        skip_first_wait: SupportsIndex = 0,
+    ) -> None:
+        self.wait = index_between("wait", wait, 0)
+        self.warmup = index_between("warmup", warmup, 0)
+        self.active = index_between("active", active, 1)
+        self.repeat = index_between("repeat", repeat, 0)
+        self.skip_first = index_between("skip_first", skip_first, 0)
+        self.skip_first_wait = index_between("skip_first_wait", skip_first_wait, 0)
+        self.cycle = self.wait + self.warmup + self.active
 
     def __call__(self, step: int) -> ProfilerAction:
         """Return the action for this step, counted from 0."""
@@ -122,31 +139,3 @@ class Schedule:
 
 def _steps(first: int, count: int) -> str:
     return f"step {first}" if count == 1 else f"steps {first} to {first + count - 1}"
-
-
-def schedule(
-    wait: SupportsIndex,
-    warmup: SupportsIndex,
-    active: SupportsIndex,
-    repeat: SupportsIndex = 0,
-    skip_first: SupportsIndex = 0,
-    skip_first_wait: SupportsIndex = 0,
-) -> Schedule:
-    """Record in cycles of steps to wait, to warm up and to record.
-
-    A step ends with each ``prof.step()``; the first, step 0, begins with the recording.
-
-    wait, warmup: steps, >= 0. active: steps, >= 1.
-    repeat: cycles, >= 0; 0 goes on until the recording is stopped.
-    skip_first: steps before the first cycle, >= 0.
-    skip_first_wait: >= 0; not 0: the first cycle does not wait.
-
-    ``print(schedule(...))`` shows each step's action. Raises TypeError or ValueError, naming the parameter.
-    """
-    given = {
-        "wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first,
-        "skip_first_wait": skip_first_wait,
-    }  # fmt: skip
-    return Schedule(
-        **{name: arguments.index_between(name, value, 1 if name == "active" else 0) for name, value in given.items()}
-    )
