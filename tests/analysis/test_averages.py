@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages
-from cprofiling.analysis.grouping import key_averages
-from cprofiling.analysis.stacks import export_stacks
+from cprofiling.analysis.grouping import export_stacks, key_averages
 from cprofiling.recording.columns import ANNOTATIONS, device_name
 from cprofiling.recording.exports import load_trace
 from cprofiling.recording.result import Recording

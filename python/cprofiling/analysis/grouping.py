@@ -1,16 +1,19 @@
-"""Groups of a recording's rows, with their sums."""
+"""Sums of a recording's rows by name, and by stack for flame graphs."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
+from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.messages import warn
 from cprofiling._internal.row_kinds import DEVICE, INSTANT, NODE
+from cprofiling._internal.text import shown_text
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
@@ -22,11 +25,15 @@ from cprofiling.recording.columns import (
     column,
     device_name,
     drop_notes,
+    frames_of,
     has,
     known_args,
     texts_of,
 )
 from cprofiling.recording.tree import HostTree, Stacks, device_owners, host_tree, nodes_around, self_times, sum_up
+
+if TYPE_CHECKING:
+    from _typeshed import StrOrBytesPath
 
 _TWO_KINDS = (
     "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes of "
@@ -34,6 +41,8 @@ _TWO_KINDS = (
 )
 _STEPS = STEP_PREFIX[:-1] + "*"
 _MEASURED = ("memory_change", "device_memory_change")
+_HOST_METRIC = "self_cpu_time_total"
+_METRICS = (_HOST_METRIC, *(f"self_{word}_time_total" for word in ("cuda", "device", "xpu", "privateuse1")))
 
 
 class _Memory:
@@ -184,3 +193,50 @@ def key_averages(
         has_memory=memory.is_known,
         notes=([_TWO_KINDS] if memory.is_mixed else []) + drop_notes(recording),
     )
+
+
+def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOST_METRIC) -> None:
+    """Write folded stacks (see ``Recording.export_stacks``)."""
+    name = arguments.path("path", path)
+    if metric not in _METRICS:
+        raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")
+    tree, strings = host_tree(recording), recording.strings
+    if metric == _HOST_METRIC:
+        times = self_times(recording, tree)
+    else:  # of the device work started directly in each row
+        starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
+        times = [0] * len(recording)
+        for row, owner in device_owners(recording, tree).items():
+            times[owner] += ends[row] - starts[row]
+    numbers = {(-1, ""): 0}  # of paths, each by the path around it and its last frame; 0 is the empty one
+
+    @cache
+    def path_of(around: int, text: str) -> int:
+        frame = shown_text("frame", text).replace(";", "\\x3b")
+        return numbers.setdefault((around, frame), len(numbers))
+
+    @cache
+    def path_of_stack(stack: str) -> int:
+        number = 0
+        for frame in reversed(frames_of(stack)):
+            number = path_of(number, frame)
+        return number
+
+    names, stacks = column(recording, "name"), column(recording, "stack")
+    of_rows = [0] * len(recording)
+    sums: dict[int, int] = {}
+    for row, parent in enumerate(tree.parents):
+        if parent != -2:
+            around = path_of_stack(strings[stacks[row]]) if stacks[row] else of_rows[parent] if parent >= 0 else 0
+            of_rows[row] = number = path_of(around, strings[names[row]])
+            sums[number] = sums.get(number, 0) + times[row]
+    paths, lines = list(numbers), []
+    for number, time in sums.items():
+        if time >= 1000:
+            frames = []
+            while number:
+                number, frame = paths[number]  # noqa: PLW2901
+                frames.append(frame)
+            lines.append(f"{';'.join(reversed(frames))} {time // 1000}\n")
+    with atomic_writer(name) as file:
+        file.write("".join(lines).encode())

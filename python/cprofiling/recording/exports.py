@@ -83,9 +83,9 @@ class RecordingExports(Viewable):
             ValueError: It is empty, or ``metric`` is unknown.
             OSError: The file cannot be written.
         """
-        from cprofiling.analysis import stacks
+        from cprofiling.analysis import grouping
 
-        stacks.export_stacks(self._finished(), path, metric)
+        grouping.export_stacks(self._finished(), path, metric)
 
     def export_chrome_trace(
         self,
