@@ -671,27 +671,3 @@ def test_a_block_that_is_left_by_what_it_asks(run: Run) -> None:
         node(1)
         finish(block=1, node=1)
     """)
-
-
-def test_a_call_of_the_driver_that_fails_costs_times_only(run: Run) -> None:
-    """H1 to H3: no crash, nothing raised, and a reason. The core's tests have every function and every code."""
-    run("""
-        for function in ("cuCtxGetCurrent", "cuCtxPushCurrent", "cuStreamIsCapturing", "cuEventCreate", "cuEventRecord",
-                         "cuEventQuery", "cuEventElapsedTime", "cuMemGetInfo"):
-            for code in (2, 400, 700):
-                fake.device_reset(0)
-                fake.activate(0)
-                torch.streams[0] = fake.new_stream(0, 0)
-                fake.bind(0)
-                cp.set_profiling(True, gpu_time=True, memory=True, reset=True)
-                fake.fail(function.encode(), code, 1)
-                for _ in range(3):
-                    assert node(5) == "result"
-                fake.advance(100 * MS)
-                s, summary = stats(), cp.get_profiling_summary()
-                fake.fail(function.encode(), 0, 1 << 40)
-                where = function, code, s, summary.reasons
-                assert s.count == 3 and (s.gpu_total_ms or 0.0) == 5.0 * s.gpu_count, where
-                assert s.gpu_count == 3 or s.gpu_reason or summary.reasons, where
-                finish(node=3)
-    """)

@@ -233,16 +233,6 @@ def test_a_file_of_anything_is_a_report_or_refused(data: st.DataObject) -> None:
         str(report), report._repr_html_(), report.by_kernel(), [each.arithmetic_intensity for each in report]
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.binary(max_size=300))
-def test_any_bytes_behind_a_header_are_read_or_refused(tail: bytes) -> None:
-    for head in (HEADER.encode(), samples.details(KERNELS[:1]).encode(), b""):
-        try:
-            read(head + tail)
-        except cp.FormatError as error:
-            assert str(error).startswith("sample: line ")  # noqa: PT017 it may be a report as well
-
-
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [

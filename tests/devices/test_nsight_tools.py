@@ -214,25 +214,13 @@ def test_toolkits_come_in_one_order(tools: Path, tmp_path: Path, monkeypatch: py
     assert cuda_toolkits.toolkit_folders() == usual
 
 
-@pytest.mark.parametrize("node", ODD)
-@pytest.mark.parametrize("suffix", ["", ".csv"])
-def test_the_file_of_a_node_stays_in_its_folder(node: str, suffix: str, tmp_path: Path) -> None:
+@given(st.one_of(st.sampled_from(ODD), NAMES), st.sampled_from(["", ".csv"]))
+def test_the_file_of_any_node_stays_in_its_folder(node: str, suffix: str) -> None:
     """Failure scenario D10."""
     name = deep_dive.output_name(node, suffix)
-    path = (tmp_path / name).resolve()
-    assert path.parent == tmp_path
-    assert len(os.fsencode(name)) <= 255
     assert re.fullmatch(r"[A-Za-z0-9._=][A-Za-z0-9._=-]*", name)
-    path.touch()
-
-
-@given(NAMES)
-def test_the_file_of_any_node_stays_in_its_folder(node: str) -> None:
-    name = deep_dive.output_name(node, ".csv")
-    assert os.path.normpath(f"/folder/{name}") == f"/folder/{name}"
-    assert os.path.commonpath(["/folder", f"/folder/{name}"]) == "/folder"
+    assert name not in (".", "..")
     assert len(os.fsencode(name)) <= 255
-    assert name.isascii()
 
 
 @given(NAMES, NAMES)
