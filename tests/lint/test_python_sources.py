@@ -47,7 +47,7 @@ READ_VARIABLES = {
     "devices.nsight.tools": "all, for a program that it becomes",
     "commands.doctor": "all, for a program that it runs; NVTX_INJECTION64_PATH",
     "_internal.process": "RANK, WORLD_SIZE; which process came first, for what environment.py has let through",
-    "devices.nsight.report": "all, for a program that it runs",
+    "devices.nsight.reader": "all, for a program that it runs",
     "recording.torch_operators.collect": "KINETO_LOG_LEVEL",
     "nodes.own_cost": "what it hides and puts back",
     "commands.program": "PYTHONINSPECT",

@@ -63,7 +63,12 @@ class StageIOSignature:
     def of_call(cls, name: str, inputs: Inputs, output: Any) -> StageIOSignature:
         """Return the signature of a call with captured inputs and output."""
         given, types = inputs
-        return cls(name, given, output, metadata_of(given, types), types)
+        metadata = {
+            name: value
+            for name, value in given.items()
+            if isinstance(value, (str, int, float)) and (not types or "/" + escaped(name) not in types)
+        }
+        return cls(name, given, output, metadata, types)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the signature as files have it."""
@@ -130,15 +135,6 @@ class Capture:
 def signature_of_output(value: Any) -> Any:
     """Return the signature of a stage's result."""
     return _Encoding().of(value, "", 0)
-
-
-def metadata_of(inputs: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    """Return the numbers and texts among a call's inputs."""
-    return {
-        name: value
-        for name, value in inputs.items()
-        if isinstance(value, (str, int, float)) and (not types or "/" + escaped(name) not in types)
-    }
 
 
 def escaped(name: str) -> str:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
+import subprocess
+import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import dataclass, field
+from typing import IO, Any, NamedTuple
 
 from cprofiling._core import FormatError
+from cprofiling._internal.files import open_to_read
 from cprofiling.devices.nsight.kernels import NcuKernel, NcuReport
 from cprofiling.devices.nsight.metrics import BASES, NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
+from cprofiling.devices.nsight.tools import find_tool, missing
 
 _KERNEL, _METRIC, _INVOCATIONS = "kernel name", "metric name", "invocations"
 _VALUES = ("metric value", "average")
@@ -41,6 +46,38 @@ _STARTS = ('"ID"', '"Process ID"')  # of a header, perhaps behind a print withou
 _CELL = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
 _TOOL = b"=="  # what lines of ncu itself begin with
 _SHOWN = 200  # characters of such a line
+_BINARY = (".ncu-rep", ".nsight-cuprof-report")
+_MOST_SAID = 300  # characters of what ncu says
+
+
+def read_file(name: str, timeout_s: float) -> NcuReport:
+    """Return the report in a CSV file, or in one of ncu's own format by ncu.
+
+    Raises as ``analyze_ncu_report``.
+    """
+    with open_to_read(name) as file:
+        if not name.lower().endswith(_BINARY):
+            return read(file, name)
+    tool = find_tool("ncu")
+    if tool is None:
+        raise FileNotFoundError(f"ncu is needed to read {name}: {missing('ncu')}")
+    command = [tool, "--import", os.path.abspath(name), "--csv", "--page", "raw", "--print-units", "base"]
+    environment = {**os.environ, "LC_ALL": "C"}  # the numbers of one locale
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints, env=environment, check=False,
+                timeout=timeout_s,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"ncu took more than {timeout_s:g} s to read {name}") from None
+        output.seek(0)
+        complaints.seek(0)
+        if done.returncode:
+            texts = [file.read(1 << 16).decode("utf-8", "replace") for file in (complaints, output)]
+            said = next(filter(None, (" ".join(text.split())[:_MOST_SAID] for text in texts)), "nothing")
+            raise FormatError(f"{name}: ncu cannot read it (exit status {done.returncode}), and says: {said}")
+        return read(output, f"what ncu prints of {name}")
 
 
 def read(file: IO[bytes], name: str) -> NcuReport:
@@ -166,12 +203,8 @@ class _Table:
         known = (*_FIELDS, _KERNEL, _INVOCATIONS)
         self.key_places = [self._places[name] for name in known if name in self._places]
         self._ranges = [place for place, name in enumerate(self.names) if _RANGES.search(name)]
-        self._facts = [(self._places[name], *field) for name, field in _FIELDS.items() if name in self._places]
+        self._fields = [(self._places[name], *own) for name, own in _FIELDS.items() if name in self._places]
         self._converted: dict[tuple[str, str], Any] = {}  # kernels share what they have in common
-
-    def is_units(self, cells: Sequence[str]) -> bool:
-        """Return whether a line has the units, so neither a number nor a name."""
-        return not self.is_long and not self.text(cells, "id") and not self.text(cells, _KERNEL)
 
     def headers(self) -> Iterator[tuple[int, tuple[str, str]]]:
         """Give the places of the metrics, with name and unit."""
@@ -184,23 +217,23 @@ class _Table:
         place = self._places.get(name)
         return "" if place is None else cells[place].strip()
 
-    def facts(self, cells: Sequence[str]) -> dict[str, Any]:
+    def fields_of(self, cells: Sequence[str]) -> dict[str, Any]:
         """Return the known fields of ``NcuKernel`` in a line, without metrics."""
         kernel = cells[self._places[_KERNEL]] or _NO_NAME
-        facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
-        for place, own, convert in self._facts:
+        fields: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
+        for place, name, convert in self._fields:
             text = cells[place].strip()
-            if text and (own == "id" or (own, text) not in self._converted):
-                facts[own] = convert(text)
-                if own != "id":
-                    self._converted[own, text] = facts[own]
+            if text and name == "id":  # each kernel has its own
+                fields[name] = convert(text)
             elif text:
-                facts[own] = self._converted[own, text]
+                if (name, text) not in self._converted:
+                    self._converted[name, text] = convert(text)
+                fields[name] = self._converted[name, text]
         count = _whole(self.text(cells, _INVOCATIONS))
         if count is not None:
-            facts["invocations"] = count
+            fields["invocations"] = count
         ranges = tuple(cells[place] for place in self._ranges if cells[place].strip())
-        return {**facts, "ranges": ranges} if ranges else facts
+        return {**fields, "ranges": ranges} if ranges else fields
 
 
 def _is_header(cells: Sequence[str]) -> bool:
@@ -253,8 +286,7 @@ def _rows(source: _Source, table: _Table) -> Iterator[tuple[_Table, list[str]]]:
 # ---- kernels
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(NamedTuple):
     """Metric with its unit, and whether that is its base unit."""
 
     id: str
@@ -262,17 +294,15 @@ class _Column:
     fits: bool
 
 
+@dataclass(slots=True)
 class _Draft:
     """Kernel that may get more lines."""
 
-    __slots__ = ("facts", "places", "rules", "texts", "values")
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.facts = facts
-        self.places: dict[str, int] = {}
-        self.values = array("d")
-        self.texts: dict[str, str] = {}
-        self.rules: dict[str, None] = {}
+    fields: dict[str, Any]
+    places: dict[str, int] = field(default_factory=dict)
+    values: array[float] = field(default_factory=lambda: array("d"))
+    texts: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, None] = field(default_factory=dict)
 
 
 class _Reader:
@@ -290,7 +320,7 @@ class _Reader:
         if table.is_long:
             self._take_metric(table, cells)
             return
-        if table.is_units(cells):
+        if not table.text(cells, "id") and not table.text(cells, _KERNEL):
             table.units, table.columns = cells, None
             return
         if table.columns is None:
@@ -299,7 +329,7 @@ class _Reader:
                 column = self._column(*header)
                 found.setdefault(column.id, (place, column))
             table.columns = list(found.values())
-        draft = _Draft(table.facts(cells))
+        draft = _Draft(table.fields_of(cells))
         for place, column in table.columns:
             self._add(draft, column, table, cells, place)
         self._finish(draft)
@@ -310,7 +340,7 @@ class _Reader:
         key = tuple(cells[place] for place in table.key_places)
         draft = self._drafts.get(key)
         if draft is None:
-            draft = self._drafts[key] = _Draft(table.facts(cells))
+            draft = self._drafts[key] = _Draft(table.fields_of(cells))
         rule, name = table.text(cells, "rule description"), table.text(cells, _METRIC)
         if rule:
             draft.rules.setdefault(rule)
@@ -351,7 +381,7 @@ class _Reader:
         texts = Texts(draft.texts)
         texts = self._texts.setdefault(texts, texts)
         metrics, rules = Metrics(places, draft.values), tuple(draft.rules)
-        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=rules, **draft.facts))
+        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=rules, **draft.fields))
 
     def report(self) -> NcuReport:
         """Return the report.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
 
@@ -13,9 +11,6 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
     from cprofiling.devices.nsight.kernels import NcuReport
-
-_BINARY = (".ncu-rep", ".nsight-cuprof-report")
-_SHOWN = 300  # characters of what ncu says
 
 
 def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> NcuReport:
@@ -48,43 +43,6 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
         raise TypeError(f"timeout_s must be a number, got {shown_value(timeout_s)}")
     if not 0 < timeout_s < 1e9:
         raise ValueError(f"timeout_s must be above 0 and below 1e9 seconds, got {shown_value(timeout_s)}")
-    from cprofiling._internal import files
+    from cprofiling.devices.nsight import reader  # loaded where it is used, as a program seldom does
 
-    with files.open_to_read(name) as file:
-        if name.lower().endswith(_BINARY):
-            return _imported(name, float(timeout_s))
-        from cprofiling.devices.nsight import reader
-
-        return reader.read(file, name)
-
-
-def _imported(name: str, timeout_s: float) -> NcuReport:
-    """Return the contents of a report in ncu's own format."""
-    import subprocess
-    import tempfile
-
-    from cprofiling.devices.nsight import reader, tools
-
-    tool = tools.find_tool("ncu")
-    if tool is None:
-        raise FileNotFoundError(f"ncu is needed to read {name}: {tools.missing('ncu')}")
-    command = [tool, "--import", os.path.abspath(name), "--csv", "--page", "raw", "--print-units", "base"]
-    environment = {**os.environ, "LC_ALL": "C"}  # the numbers of one locale
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints, env=environment, check=False,
-                timeout=timeout_s,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"ncu took more than {timeout_s:g} s to read {name}") from None
-        output.seek(0)
-        complaints.seek(0)
-        if done.returncode:
-            said = _said(complaints.read(1 << 16)) or _said(output.read(1 << 16)) or "nothing"
-            raise FormatError(f"{name}: ncu cannot read it (exit status {done.returncode}), and says: {said}")
-        return reader.read(output, f"what ncu prints of {name}")
-
-
-def _said(data: bytes) -> str:
-    return " ".join(data.decode("utf-8", "replace").split())[:_SHOWN]
+    return reader.read_file(name, float(timeout_s))
