@@ -115,7 +115,9 @@ def make_inputs(
     for name, value in signature.input_signatures.items():
         maker.made[name] = given[name] if name in given else maker.value(value, f"/{escaped(name)}")
     maker.made.update(given)
-    maker.check_ranges()
+    if maker.unused_ranges:
+        pointer = shown_text("text", min(maker.unused_ranges))
+        raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
     return maker.made
 
 
@@ -150,7 +152,7 @@ class _Maker:
         self.made = MockInputs()
         self._types = signature.types
         self._ranges = ranges
-        self._unused_ranges = set(ranges)
+        self.unused_ranges = set(ranges)
         self._seed = seed
         self._device = device
         self._torch: _TorchValues | None = None
@@ -223,16 +225,10 @@ class _Maker:
         """Return the nearest range of a value, its containers or parameter."""
         while pointer:
             if pointer in self._ranges:
-                self._unused_ranges.discard(pointer)
+                self.unused_ranges.discard(pointer)
                 return self._ranges[pointer]
             pointer = pointer.rpartition("/")[0]
         return None
-
-    def check_ranges(self) -> None:
-        """Raise ValueError for a range that matched no input."""
-        if self._unused_ranges:
-            pointer = shown_text("text", min(self._unused_ranges))
-            raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
 
     def _of_torch(self) -> _TorchValues:
         if self._torch is None:

@@ -6,7 +6,6 @@ and beyond it by at least 1 % of a rank's time in all nodes (the median of the r
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -110,27 +109,19 @@ class SkewBuilder:
     """Collect the total times of nodes from each rank, in any order."""
 
     def __init__(self) -> None:
-        self._labels: dict[str, int] = {}
-        self._totals: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
+        self._times_ms: dict[tuple[str, str], dict[str, list[float]]] = {}  # by stage and node, then by label
 
     def add(self, label: str, totals: Iterable[tuple[str, str, float]]) -> None:
         """Add stage, node and total time in ms of a rank's nodes."""
-        number = self._labels.setdefault(label, len(self._labels))
         for stage, node, total_ms in totals:
-            ranks, times = self._totals.setdefault((stage, node), (array("q"), array("d")))
-            ranks.append(number)
-            times.append(total_ms)
+            self._times_ms.setdefault((stage, node), {}).setdefault(label, []).append(total_ms)
 
     def build(self) -> Skew:
         """Return the table."""
-        labels = list(self._labels)
-        nodes: dict[tuple[str, str], dict[str, float]] = {}
-        for key, (ranks, times) in self._totals.items():
-            parts: dict[str, list[float]] = {}
-            for rank, time_ms in zip(ranks, times, strict=True):
-                parts.setdefault(labels[rank], []).append(time_ms)
-            # Sorted, so that the order of a rank's parts does not matter.
-            nodes[key] = {label: sum(sorted(parts[label])) for label in sorted(parts, key=label_order)}
+        nodes = {  # a rank's parts are sorted, so that their order does not matter
+            key: {label: sum(sorted(times_by_label[label])) for label in sorted(times_by_label, key=label_order)}
+            for key, times_by_label in self._times_ms.items()
+        }
         of_ranks: dict[str, list[float]] = {}
         for totals in nodes.values():
             for label, total_ms in totals.items():
