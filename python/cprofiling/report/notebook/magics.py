@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _NAME = "cprofiling"
 _CELL = re.compile(rf"%%{_NAME}(?![\w?])(.*)", re.DOTALL)
 _TOKEN = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
-_CAPACITY = 1_000_000
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace/recording.h
 _HELP = f"""Profile a statement, or a cell, and show how long each node took.
 
@@ -64,26 +63,19 @@ def _usage(message: str) -> Exception:
     return UsageError(f"%{_NAME}: {message}; %{_NAME}? shows the options")
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog=f"%{_NAME}", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
-    add = parser.add_argument
-    add("-n", "--node", metavar="GLOB", action="append", default=[],
-        help="make nodes of functions meanwhile: MODULE:FUNCTION or MODULE, both globs; :FUNCTION is of the notebook "
-        "itself; can be given several times")  # fmt: skip
-    add("-o", "--output", metavar="VAR", help="keep the result in this variable: .summary, .recording, .elapsed_ms")
-    add("-q", "--quiet", action="store_true", help="show nothing")
-    add("--trace", metavar="FILE", help="write the recording as a Chrome trace (.gz compresses)")
-    add("--stage", metavar="STAGE", help="the stage of calls that have none of their own, in all threads")
-    add("--skip-first-n", metavar="N", default="0", help="leave the first N calls of each node out of the table")
-    add("--sync-cuda", action="store_true", help="wait for a node's device before and after it")
-    add(
-        "--operators", action="store_true", help="record PyTorch's operators, and devices, too (through torch.profiler)"
-    )
-    add("--capacity", metavar="N", default=str(_CAPACITY), help="events that are kept of each thread (1,000,000)")
-    return parser
-
-
-_PARSER = _parser()
+_PARSER = _Parser(prog=f"%{_NAME}", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
+_add = _PARSER.add_argument
+_add("-n", "--node", metavar="GLOB", action="append", default=[],
+     help="make nodes of functions meanwhile: MODULE:FUNCTION or MODULE, both globs; :FUNCTION is of the notebook "
+     "itself; can be given several times")  # fmt: skip
+_add("-o", "--output", metavar="VAR", help="keep the result in this variable: .summary, .recording, .elapsed_ms")
+_add("-q", "--quiet", action="store_true", help="show nothing")
+_add("--trace", metavar="FILE", help="write the recording as a Chrome trace (.gz compresses)")
+_add("--stage", metavar="STAGE", help="the stage of calls that have none of their own, in all threads")
+_add("--skip-first-n", metavar="N", default="0", help="leave the first N calls of each node out of the table")
+_add("--sync-cuda", action="store_true", help="wait for a node's device before and after it")
+_add("--operators", action="store_true", help="record PyTorch's operators, and devices, too (through torch.profiler)")
+_add("--capacity", metavar="N", default="1000000", help="events that are kept of each thread (1,000,000)")
 _WITHOUT_VALUE = {"-q", "--quiet", "--sync-cuda", "--operators"}
 
 
@@ -108,37 +100,31 @@ def _unquoted(token: str) -> str:
     return re.sub(r'"([^"]*)"|\'([^\']*)\'', lambda found: found[1] or found[2] or "", token)
 
 
-class _Options:
-    """The options of one use, checked."""
+def _options(shell: Any, line: str) -> argparse.Namespace:
+    """Return the options of one use, checked, with its ``statement`` and ``patterns``.
 
-    def __init__(self, shell: Any, line: str) -> None:
-        """Read the options. Raises IPython's UsageError.
-
-        Variables are expanded in values, never in a statement.
-        """
-        tokens, self.statement = _split(line)
-        given = _PARSER.parse_args(
-            [shell.var_expand(token) if "$" in token or "{" in token else token for token in tokens]
-        )
-        self.sync_cuda: bool = given.sync_cuda
-        self.operators: bool = given.operators
-        self.quiet: bool = given.quiet
-        self.output: str | None = given.output
-        self.trace: str | None = None
-        try:
-            self.patterns = CellPatterns(given.node)
-            self.skip_first_n = _count("--skip-first-n", given.skip_first_n, 0, 2**63 - 1)
-            self.capacity = _count("--capacity", given.capacity, 1, _MOST_CAPACITY)
-            self.stage = None if given.stage is None else _stage(given.stage, default=True)
-            if self.output is not None and not self.output.isidentifier():
-                raise ValueError(f"--output must be the name of a variable, got {self.output!r}")
-            if given.trace is not None:
-                self.trace = arguments.path("--trace", os.path.expanduser(given.trace))
-                chrome_writer.check_name(self.trace)
-                if os.path.isdir(self.trace) or not os.path.isdir(os.path.dirname(self.trace) or "."):
-                    raise ValueError(f"--trace must be a file in a folder that is there, got {self.trace!r}")
-        except (TypeError, ValueError, ImportError, OSError) as error:
-            raise _usage(str(error)) from None
+    Variables are expanded in values, never in a statement. Raises IPython's UsageError.
+    """
+    tokens, statement = _split(line)
+    options = _PARSER.parse_args(
+        [shell.var_expand(token) if "$" in token or "{" in token else token for token in tokens]
+    )
+    options.statement = statement
+    try:
+        options.patterns = CellPatterns(options.node)
+        options.skip_first_n = _count("--skip-first-n", options.skip_first_n, 0, 2**63 - 1)
+        options.capacity = _count("--capacity", options.capacity, 1, _MOST_CAPACITY)
+        options.stage = None if options.stage is None else _stage(options.stage, default=True)
+        if options.output is not None and not options.output.isidentifier():
+            raise ValueError(f"--output must be the name of a variable, got {options.output!r}")
+        if options.trace is not None:
+            path = options.trace = arguments.path("--trace", os.path.expanduser(options.trace))
+            chrome_writer.check_name(path)
+            if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
+                raise ValueError(f"--trace must be a file in a folder that is there, got {path!r}")
+    except (TypeError, ValueError, ImportError, OSError) as error:
+        raise _usage(str(error)) from None
+    return options
 
 
 def _count(option: str, text: str, least: int, most: int) -> int:
@@ -157,7 +143,7 @@ class Profiled:
 
     _running: list[CellRecording] = []  # noqa: RUF012 of all, the innermost last
 
-    def __init__(self, shell: Any, options: _Options) -> None:
+    def __init__(self, shell: Any, options: argparse.Namespace) -> None:
         """Have it ready."""
         self._shell = shell
         self._options = options
@@ -232,7 +218,9 @@ class Profiled:
 
 
 _numbers = itertools.count()
-_prepared: dict[int, _Options | Exception] = {}  # the options of cells not run yet, or what is wrong with them
+_prepared: dict[
+    int, argparse.Namespace | Exception
+] = {}  # the options of cells not run yet, or what is wrong with them
 _opened: weakref.WeakValueDictionary[int, Profiled] = weakref.WeakValueDictionary()
 
 
@@ -285,11 +273,10 @@ class CellTransformer(ast.NodeTransformer):
         mark, *body = node.body
         body = self.visit(ast.Module(body, [])).body  # type: ignore[attr-defined]
         try:
-            options: _Options | Exception = _Options(self._shell, line)
-            if isinstance(options, _Options):
-                if options.statement:
-                    raise _usage(f"there is {options.statement!r} behind the options of a cell")
-                mark_definitions(node, options.patterns)
+            options: Any = _options(self._shell, line)
+            if options.statement:
+                raise _usage(f"there is {options.statement!r} behind the options of a cell")
+            mark_definitions(node, options.patterns)
         except Exception as error:  # noqa: BLE001 it is raised when the cell runs
             options = error
         number = next(_numbers)
@@ -365,7 +352,7 @@ def _run(shell: Any, source: str, local_ns: dict[str, Any] | None, line: str | N
     run = eval if is_expression else exec
     if line is None:
         return run(code, shell.user_ns, local_ns)
-    with Profiled(shell, _Options(shell, line)):
+    with Profiled(shell, _options(shell, line)):
         return run(code, shell.user_ns, local_ns)
 
 
