@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
@@ -15,7 +16,7 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.nodes.buckets import histogram_of
-from cprofiling.recording.columns import column
+from cprofiling.recording.columns import column, grouped
 from cprofiling.recording.tree import host_tree, self_times, sum_up
 from cprofiling.report.document import Document, Finding, IcicleNode, Measurement, Node
 from cprofiling.report.from_statistics import sections_of
@@ -88,17 +89,6 @@ def with_pictures(document: Document, reports: Reports) -> Document:
     return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 
-@dataclass
-class _Calls:
-    """The calls of one node."""
-
-    times_ns: list[int] = field(default_factory=list)
-    outcomes: list[int] = field(default_factory=lambda: [0, 0, 0])
-    skipped: int = 0
-    self_ns: int = 0
-    active_ns: int | None = None
-
-
 def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:
     """Return the nodes by their first end, and the count of open spans.
 
@@ -109,62 +99,53 @@ def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, .
     )
     rows = [row for row, kind in enumerate(column(recording, "kind")) if kind <= RECORD]
     own = self_times(recording, host_tree(recording, merging=False).only(rows)) if rows else []
-    known: dict[tuple[int, int], _Calls] = {}
+    rows_by_node = grouped(sorted(rows, key=ends.__getitem__), lambda row: (stages[row], names[row]))
+    nodes = []
     open_spans = 0
-    for row in sorted(rows, key=ends.__getitem__):
-        calls = known.setdefault((stages[row], names[row]), _Calls())
-        if flags[row] & (UNFINISHED | CUT):
-            open_spans += 1
-            continue
-        calls.outcomes[outcomes[row]] += 1
-        if outcomes[row] != _SUCCESS:
-            continue
-        if calls.skipped < skip_first_n:
-            calls.skipped += 1
-            continue
-        calls.times_ns.append(ends[row] - starts[row])
-        calls.self_ns += own[row]
-        if flags[row] & SUSPENDABLE:
-            calls.active_ns = (calls.active_ns or 0) + ends[row] - starts[row] - max(suspended[row], 0)
-    strings = recording.strings
-    nodes = (_node(strings[name], strings[stage] if stage else "", calls) for (stage, name), calls in known.items())
+    for (stage, name), all_rows in rows_by_node.items():
+        finished = [row for row in all_rows if not flags[row] & (UNFINISHED | CUT)]
+        open_spans += len(all_rows) - len(finished)
+        ended = Counter(outcomes[row] for row in finished)
+        samples = [row for row in finished if outcomes[row] == _SUCCESS][skip_first_n:]
+        times = [ends[row] - starts[row] for row in samples]
+        node = Node(
+            recording.strings[name],
+            recording.strings[stage] if stage else "",
+            count=len(times),
+            error_count=ended[_ERROR],
+            cancelled_count=ended[_CANCELLED],
+            skipped_count=ended[_SUCCESS] - len(times),
+            unknown={"mean_ms": "no call has succeeded"},
+        )
+        if times:
+            active = [ends[row] - starts[row] - max(suspended[row], 0) for row in samples if flags[row] & SUSPENDABLE]
+            own_ns = sum(own[row] for row in samples)
+            node = replace(node, **_figures(times, own_ns, sum(active) if active else None))
+        nodes.append(node)
     return tuple(nodes), open_spans
 
 
-def _node(name: str, stage: str, calls: _Calls) -> Node:
-    times = calls.times_ns
-    counts: dict[str, Any] = {
-        "count": len(times),
-        "error_count": calls.outcomes[_ERROR],
-        "cancelled_count": calls.outcomes[_CANCELLED],
-        "skipped_count": calls.skipped,
-    }
-    if not times:
-        return Node(name, stage, **counts, unknown={"mean_ms": "no call has succeeded"})
+def _figures(times: list[int], own_ns: int, active_ns: int | None) -> dict[str, Any]:
+    """Return the figures of a node with samples, in the order of their ends."""
     ranked = sorted(times)
     count, total = len(times), sum(times)
     squares = sum(time * time for time in times)
-    quantiles: dict[str, Any] = {
-        key: ranked[max(-(-count * part // whole), 1) - 1] / _NS_PER_MS for key, (part, whole) in _QUANTILES.items()
+    figures_ns = {
+        "mean_ms": total / count,
+        "median_ms": (ranked[(count - 1) // 2] + ranked[count // 2]) / 2,
+        "std_ms": math.sqrt(max(count * squares - total * total, 0)) / count,
+        "min_ms": ranked[0],
+        "max_ms": ranked[-1],
+        "total_ms": total,
+        "last_ms": times[-1],
+        "first_ms": times[0],
+        "self_total_ms": own_ns,
+        **{key: ranked[max(-(-count * part // whole), 1) - 1] for key, (part, whole) in _QUANTILES.items()},
+        **({} if active_ns is None else {"active_total_ms": active_ns}),
     }
-    return Node(
-        name,
-        stage,
-        **counts,
-        mean_ms=total / count / _NS_PER_MS,
-        median_ms=(ranked[(count - 1) // 2] + ranked[count // 2]) / 2 / _NS_PER_MS,
-        std_ms=math.sqrt(max(count * squares - total * total, 0)) / count / _NS_PER_MS,
-        min_ms=ranked[0] / _NS_PER_MS,
-        max_ms=ranked[-1] / _NS_PER_MS,
-        total_ms=total / _NS_PER_MS,
-        last_ms=times[-1] / _NS_PER_MS,
-        first_ms=times[0] / _NS_PER_MS,
-        self_total_ms=calls.self_ns / _NS_PER_MS,
-        active_total_ms=None if calls.active_ns is None else calls.active_ns / _NS_PER_MS,
-        histogram=histogram_of(times),
-        unknown={} if calls.active_ns is not None else {"active_total_ms": "it is no coroutine or generator"},
-        **quantiles,
-    )
+    unknown = {"active_total_ms": "it is no coroutine or generator"} if active_ns is None else {}
+    figures_ms = {name: time_ns / _NS_PER_MS for name, time_ns in figures_ns.items()}
+    return {**figures_ms, "histogram": histogram_of(times), "unknown": unknown}
 
 
 def _loaded(text: str) -> Any:
