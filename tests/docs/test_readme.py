@@ -37,38 +37,26 @@ def test_the_first_table_is_short_and_right() -> None:
     assert sum(totals) == pytest.approx(float(rest.split()[1]), abs=0.0011)
 
 
-def test_quick_start_has_two_commands() -> None:
+def test_quick_start_has_two_commands_that_do_what_is_said() -> None:
     tags = [tag for tag, _ in fenced_blocks(section("Quick start"))]
     assert [tag for tag in tags if tag in SHELL_TAGS] == ["sh", "sh"]
     assert set(tags) <= {"sh", "text"}
-    for command in commands():
-        assert command.count("\n") == 1
-        assert not command.startswith(("$", "#", ">"))
-
-
-def test_each_command_makes_its_own_environment() -> None:
-    made = [re.match(r"python3 -m venv (\S+) && ", command) for command in commands()]
-    folders = [match[1] for match in made if match is not None]
-    assert len(set(folders)) == 2
-    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    for folder, command in zip(folders, commands(), strict=True):
-        used = re.findall(r"(\S+)/bin/", command)
-        assert set(used) == {folder}
-        assert any(re.fullmatch(pattern.strip("/").replace("*", ".*"), folder) for pattern in ignored)
-
-
-def test_the_commands_do_what_is_said() -> None:
     demo, test = commands()
     assert demo.endswith("/bin/cprofiling demo\n")
     assert test.endswith("/bin/python -m pytest tests -n 2\n")
+    assert test.splitlines()[-1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     extras = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]\n")[2]
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    folders = set()
     for command in (demo, test):
+        assert command.count("\n") == 1
+        [folder] = re.findall(r"^python3 -m venv (\S+) && ", command)
+        folders.add(folder)
+        assert set(re.findall(r"(\S+)/bin/", command)) == {folder}
+        assert any(re.fullmatch(pattern.strip("/").replace("*", ".*"), folder) for pattern in ignored)
         [extra] = re.findall(r'pip install --quiet "\.\[(\w+)\]"', command)
         assert re.search(rf"^{extra} = \[", extras, re.MULTILINE)
-
-
-def test_ci_runs_the_test_command() -> None:
-    assert commands()[1].splitlines()[-1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert len(folders) == 2
 
 
 def rows_of_the_map() -> dict[str, set[str]]:

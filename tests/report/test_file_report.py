@@ -17,7 +17,7 @@ import pytest
 
 import cprofiling as cp
 import timing_reports
-from calls import profiler_on
+from calls import profiler_on, profiler_with
 from command import COMMAND
 from cprofiling._internal.text import shown_text
 from cprofiling.commands import main
@@ -35,10 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of each kind, in a folder."""
     folder = tmp_path_factory.mktemp("files")
     for name, mean in (("a.bin", 1.0), ("b.bin", 2.0)):
-        profiler = cp.Profiler()
-        profiler.set_profiling(True)
-        for number in range(20):
-            profiler.record("train", "net|", mean + number / 1000)
+        profiler = profiler_with({("train", "net|"): [mean + number / 1000 for number in range(20)]})
         (folder / name).write_bytes(profiler.snapshot().to_bytes())
     ranked = RankedSnapshot(cp.Snapshot.from_bytes((folder / "a.bin").read_bytes()), 3, 8, "box", 77)
     (folder / "rank.bin").write_bytes(ranked.to_bytes())
@@ -148,10 +145,8 @@ def test_a_terminal_gets_no_control_characters_of_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("prometheus_client")
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    for name in (*NAMES, "\x1b]0;title\x07", "tab\tor\rreturn", "\x9b31m"):
-        profiler.record(name, name, 1.0)
+    names = (*NAMES, "\x1b]0;title\x07", "tab\tor\rreturn", "\x9b31m")
+    profiler = profiler_with({(name, name): [1.0] for name in names})
     (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
     for kind in ("text", "md", "csv", "json", "prom"):
         with monkeypatch.context() as patch:

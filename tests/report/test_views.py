@@ -19,6 +19,7 @@ import pytest
 
 import cprofiling as cp
 import timing_reports
+from calls import profiler_on, profiler_with
 from cprofiling._internal.text import shown_text
 from cprofiling.nodes.buckets import histogram_of
 from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeCounters, NodeLaunches, NodeMemory
@@ -46,31 +47,18 @@ FULL = NodeProfilingStats(
 )  # fmt: skip
 
 
-def profiled(record: Callable[[cp.Profiler], object], **options: Any) -> cp.Profiler:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, **options)
-    record(profiler)
-    return profiler
-
-
-def recorded(profiler: cp.Profiler) -> None:
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    profiler = profiler_on(skip_first_n=1)
     for number in range(100):
         profiler.record("train", "load", 5.0 + number / 100)
         profiler.record("val", "net", 20.0)
-
-
-@pytest.fixture(scope="module")
-def snapshot() -> Snapshot:
-    return profiled(recorded, skip_first_n=1).snapshot()
+    return profiler.snapshot()
 
 
 @pytest.fixture(scope="module")
 def hostile() -> Snapshot:
-    def record(profiler: cp.Profiler) -> None:
-        for name in NAMES:
-            profiler.record(name, name, 1.5)
-
-    return profiled(record).snapshot()
+    return profiler_with({(name, name): [1.5] for name in NAMES}).snapshot()
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +108,8 @@ def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
 
 
 def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() -> None:
-    profiler = profiled(lambda profiler: profiler.record("train", "n", 1.0), skip_first_n=5)
+    profiler = profiler_on(skip_first_n=5)
+    profiler.record("train", "n", 1.0)
     document = View(profiler.get_profiling_summary(), title="mine").document
     assert document.title == "mine"
     (node,) = document.nodes
@@ -510,12 +499,8 @@ def test_a_missing_package_is_named(
 
 
 def run_of(*times: tuple[str, str, float]) -> Snapshot:
-    def record(profiler: cp.Profiler) -> None:
-        for stage, name, mean in times:
-            for number in range(50):
-                profiler.record(stage, name, mean + number / 1000)
-
-    return profiled(record).snapshot()
+    samples = {(stage, name): [mean + number / 1000 for number in range(50)] for stage, name, mean in times}
+    return profiler_with(samples).snapshot()
 
 
 def test_two_runs_are_compared() -> None:
@@ -543,13 +528,9 @@ def test_two_runs_are_compared() -> None:
 
 
 def test_what_a_wide_interval_may_hide_is_not_called_the_same() -> None:
-    def run(*times: float) -> Snapshot:
-        profiler = profiled(lambda _: None)
-        for each in times:
-            profiler.record("train", "wide", each)
-        return profiler.snapshot()
-
-    before, after = run(1.0, 9.0, 2.0, 8.0), run(3.0, 12.0, 1.0, 14.0)
+    before, after = (
+        profiler_with({("train", "wide"): times}).snapshot() for times in ([1.0, 9.0, 2.0, 8.0], [3.0, 12.0, 1.0, 14.0])
+    )
     view = View(after, against=before)
     (row,) = view.comparison.stages
     assert row.verdict == "unclear"
