@@ -10,11 +10,11 @@ from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.resource_columns import shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
     from cprofiling._internal.tables import Cell, Unit
-    from cprofiling.report.document import Document, Node
+    from cprofiling.report.document import Document, Measurement, Node
 
 UNKNOWN = "-"
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
@@ -135,18 +135,24 @@ def facts(document: Document) -> dict[str, str]:
     }
 
 
+def measurement_facts(known: Measurement) -> dict[str, str | None]:
+    """Return how a run was measured, by labels; None where unknown, empty where there is nothing to say."""
+    skipped, waited = known.skip_first_n, known.synchronized
+    return {
+        "Clock": None if known.clock is None else shown_text("clock", known.clock),
+        "Own cost of one profiled call": (
+            None if known.cost_ns is None else f"{format_time(known.cost_ns / _NS_PER_MS)}, measured and not subtracted"
+        ),
+        "First calls of each node left out": "" if skipped is None else f"{skipped:,}",
+        "Nodes waited for their devices": "" if waited is None else "yes" if waited else "no",
+        "Dropped": f"{known.dropped:,}",
+        "Internal errors of the profiler": f"{known.internal_errors:,}",
+    }
+
+
 def measured(document: Document) -> list[str]:
-    """Return a line for each fact of the run and the measurement."""
-    known = document.measurement
-    cost = None if known.cost_ns is None else format_time(known.cost_ns / _NS_PER_MS)
-    told: Iterable[tuple[str, str | None]] = (
-        *facts(document).items(),
-        ("first calls of each node left out", str(known.skip_first_n) if known.skip_first_n else None),
-        ("clock", known.clock),
-        ("own cost of a call, not subtracted", cost),
-        ("nodes waited for their devices", "yes" if known.synchronized else None),
-        ("dropped", f"{known.dropped:,}" if known.dropped else None),
-        ("internal errors of the profiler", f"{known.internal_errors:,}" if known.internal_errors else None),
-    )
-    lines = [f"{shown_text('fact', name)}: {shown_text('fact', value)}" for name, value in told if value is not None]
-    return [*lines, *(shown_text("reason", reason) for reason in known.reasons)]
+    """Return a line for each fact of the run and of its measurement."""
+    known = measurement_facts(document.measurement).items()
+    told = {label.lower(): text for label, text in known if text and text not in ("0", "no")}
+    lines = [f"{name}: {text}" for name, text in {**facts(document), **told}.items()]
+    return [*lines, *(shown_text("reason", reason) for reason in document.measurement.reasons)]

@@ -18,10 +18,10 @@ from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import grouped
-from cprofiling.report.document import Document, IcicleNode, Measurement, Timeline, Track
+from cprofiling.report.document import Document, IcicleNode, Timeline, Track
 from cprofiling.report.html import figures
 from cprofiling.report.html.figures import Heading, Table
-from cprofiling.report.tables import facts
+from cprofiling.report.tables import facts, measurement_facts
 
 _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
@@ -79,7 +79,11 @@ def render(document: Document, against: Document | None = None) -> str:
         }
         for table in (*tables.values(), *(table for part in parts for table in part["tables"]))
     }
-    measured = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
+    measured = []
+    for run in runs:
+        known = measurement_facts(run.measurement).items()
+        told = {label: _NOT_TOLD if text is None else text for label, text in known if text != ""}
+        measured.append({**told, **facts(run)})
     script, style = _text("report.js"), _text("report.css")
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     html: str = _template().render(
@@ -156,20 +160,6 @@ def _tiles(document: Document) -> list[tuple[str, str]]:
     if document.measurement.dropped:
         tiles.append(("Dropped", f"{document.measurement.dropped:,}"))
     return tiles
-
-
-def _of_measurement(measured: Measurement) -> dict[str, str]:
-    cost, skipped, waited = measured.cost_ns, measured.skip_first_n, measured.synchronized
-    return {
-        "Clock": _NOT_TOLD if measured.clock is None else shown_text("clock", measured.clock),
-        "Own cost of one profiled call": (
-            _NOT_TOLD if cost is None else f"{format_time(cost / 1e6)}, measured and not subtracted"
-        ),
-        **({} if skipped is None else {"First calls of each node left out": f"{skipped:,}"}),
-        **({} if waited is None else {"Nodes waited for their devices": "yes" if waited else "no"}),
-        "Dropped": f"{measured.dropped:,}",
-        "Internal errors of the profiler": f"{measured.internal_errors:,}",
-    }
 
 
 @cache
