@@ -234,29 +234,23 @@ def test_what_others_put_in_its_place_stays() -> None:
     CuvisPipeline._stop_profiling_timer = original
 
 
-def test_a_pipeline_that_was_profiled_before_keeps_what_it_has() -> None:
+def test_pipelines_keep_their_profiler_until_statistics_begin_anew() -> None:
     chain = Chain()
-    chain.pipeline.set_profiling(True)
+    p = chain.pipeline
+    p.set_profiling(True)
     chain.run()
-    cuvis.install()
-    chain.run()
-    assert type(chain.pipeline._profiler) is profiling.PipelineProfiler
-    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {2}
-    assert cuvis.profiler_of(chain.pipeline) is None
-    chain.pipeline.set_profiling(True, reset=True)
-    assert cuvis.profiler_of(chain.pipeline) is not None
-
-
-def test_a_pipeline_of_ours_goes_on_after_uninstall() -> None:
-    cuvis.install()
-    chain = Chain()
-    chain.pipeline.set_profiling(True)
-    chain.run()
-    cuvis.uninstall()
-    chain.run()
-    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {2}
-    chain.pipeline.set_profiling(True, reset=True)
-    assert type(chain.pipeline._profiler) is profiling.PipelineProfiler
+    for switch, kept, later in (
+        (cuvis.install, False, True),
+        (cuvis.uninstall, True, False),
+    ):
+        switch()
+        chain.run()
+        assert (cuvis.profiler_of(p) is not None) is kept
+        assert {stats.count for stats in p.get_profiling_summary()} == {2}
+        p.set_profiling(True, reset=True)
+        assert (cuvis.profiler_of(p) is not None) is later
+        chain.run()
+    assert type(p._profiler) is profiling.PipelineProfiler
 
 
 @pytest.mark.parametrize(
@@ -305,9 +299,6 @@ def test_the_profiler_of_a_pipeline_knows_more() -> None:
     assert len(cp.Snapshot.merge([profiler.snapshot()]).stats()) == len(theirs)
     chain.pipeline.reset_profiling()
     assert profiler.get_profiling_summary() == []
-
-
-def test_what_is_no_pipeline_has_no_profiler() -> None:
     with pytest.raises(TypeError, match=r"pipeline must be a CuvisPipeline, got 1 \(int\)"):
         cuvis.profiler_of(1)
 
@@ -376,14 +367,9 @@ def test_nodes_are_counted_by_stage_and_name_in_the_order_of_their_first_calls(c
         assert [row for row in rows if stage is not None and row.stage != stage.value] == []
         assert rows == p.get_profiling_summary(stage=stage) == [row for row in summary if row in rows]
     assert p.get_profiling_summary(Stage.ALWAYS) == []
-
-
-def test_a_stage_may_be_a_str_when_it_runs(chain: Chain) -> None:
-    chain.pipeline.set_profiling(True)
-    chain.run("inference")
-    chain.run(Stage.INFERENCE)
-    summary = chain.pipeline.get_profiling_summary(Stage.INFERENCE)
-    assert {(type(row.stage), row.count) for row in summary} == {(str, 2)}
+    chain.run("inference")  # a stage may be a str
+    rows = p.get_profiling_summary(Stage.INFERENCE)
+    assert {(type(row.stage), row.count) for row in rows} == {(str, 2)}
 
 
 def test_skipped_calls_leave_rows_of_zeros(chain: Chain) -> None:

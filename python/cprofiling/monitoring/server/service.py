@@ -81,11 +81,15 @@ async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
 
+    def give(outcome: Any) -> None:
+        if not answer.done():
+            answer.set_result(outcome)
+
     def run() -> None:
         outcome = function()
         free.release()
         with suppress(RuntimeError):  # the server has stopped meanwhile
-            loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(outcome))
+            loop.call_soon_threadsafe(give, outcome)
 
     try:
         threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
