@@ -65,8 +65,8 @@ class ProfilingServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def SetProfiling(self, request, context):
-        """Switches a session's profiling on or off. Each call specifies everything anew: what is not set has its default, and
-        what cannot be asked for here, such as times of GPUs, is off afterwards.
+        """Switches a session's profiling on or off. Each call specifies everything anew: unset fields have their
+        defaults, and options without a field, such as GPU times, are off afterwards.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -80,7 +80,7 @@ class ProfilingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetProfiling(self, request, context):
-        """Discards a session's statistics; what is switched on stays on.
+        """Discards a session's statistics; profiling stays on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
