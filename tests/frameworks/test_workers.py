@@ -55,8 +55,8 @@ def traced(folder: Path, *names: str) -> dict[str, int]:
 
 # ---- multiprocessing and concurrent.futures
 
-POOL = """
-import multiprocessing, sys
+POOLS = """
+import concurrent.futures, multiprocessing, sys
 import cprofiling as cp
 
 @cp.profile_node("work")
@@ -64,30 +64,23 @@ def work(number):
     return number * number
 
 if __name__ == "__main__":
-    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
-        assert sum(pool.map(work, range(1000), 10)) == sum(number * number for number in range(1000))
-        pool.close()
-        pool.join()
-"""
-EXECUTOR = """
-import multiprocessing, sys
-from concurrent.futures import ProcessPoolExecutor
-import cprofiling as cp
-
-@cp.profile_node("work")
-def work(number):
-    return number * number
-
-if __name__ == "__main__":
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(sys.argv[1])) as pool:
-        assert sum(pool.map(work, range(1000), chunksize=10)) == sum(number * number for number in range(1000))
+    context = multiprocessing.get_context(sys.argv[1])
+    expected = sum(number * number for number in range(1000))
+    if sys.argv[2] == "Pool":
+        with context.Pool(2) as pool:
+            assert sum(pool.map(work, range(1000), 10)) == expected
+            pool.close()
+            pool.join()
+    else:
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+            assert sum(pool.map(work, range(1000), chunksize=10)) == expected
 """
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("program", [POOL, EXECUTOR], ids=["Pool", "ProcessPoolExecutor"])
-def test_calls_in_processes_are_in_live_files_and_in_traces(program: str, method: str, tmp_path: Path) -> None:
-    run(program, tmp_path, method)
+@pytest.mark.parametrize("pool", ["Pool", "ProcessPoolExecutor"])
+def test_calls_in_processes_are_in_live_files_and_in_traces(pool: str, method: str, tmp_path: Path) -> None:
+    run(POOLS, tmp_path, method, pool)
     assert counted(tmp_path) == {"work": CALLS}
     assert traced(tmp_path, "work") == {"work": CALLS}
 
