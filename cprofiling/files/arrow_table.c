@@ -70,7 +70,7 @@ enum { FIELDS = sizeof fields / sizeof fields[0] };
 typedef struct {
     cprof_arrow_source source;
     cprof_table *table;
-    int32_t *spans; /* as in the extras */
+    int32_t *spans; /* as in the extras, as are the next two */
     int64_t *executions;
     int64_t *operators;
     bool *needs_repair; /* of each text: it is no UTF-8 */
@@ -164,17 +164,9 @@ static bool id_text(const batch_column *from, size_t row, char *digits, cprof_na
     return parent != 0 || is_span;
 }
 
-static bool outcome_of(const cprof_table *table, size_t row, cprof_name *text)
-{
-    static const cprof_name outcomes[] = {{"success", 7}, {"error", 5}, {"cancelled", 9}};
-    uint8_t outcome = table->outcome != NULL ? table->outcome[row] : CPROF_OUTCOME_SUCCESS;
-    bool is_unfinished = table->flags != NULL && (table->flags[row] & CPROF_ROW_UNFINISHED) != 0;
-    *text = is_unfinished ? (cprof_name){"unfinished", 10} : outcomes[outcome];
-    return table->kind[row] == CPROF_KIND_NODE || table->kind[row] == CPROF_KIND_RECORD;
-}
-
 static bool text_of(const batch_column *from, size_t row, char *digits, cprof_name *text, bool *needs_repair)
 {
+    static const cprof_name outcomes[] = {{"success", 7}, {"error", 5}, {"cancelled", 9}};
     static const cprof_name kinds[] = {{"node", 4}, {"record", 6}, {"step", 4}, {"host", 4}, {"device", 6}, {"instant", 7}};
     const cprof_table *table = from->stream->table;
     *needs_repair = false;
@@ -185,7 +177,11 @@ static bool text_of(const batch_column *from, size_t row, char *digits, cprof_na
         *text = kinds[table->kind[row]];
         return true;
     case ITEM_OUTCOME:
-        return outcome_of(table, row, text);
+        *text = table->outcome != NULL ? outcomes[table->outcome[row]] : outcomes[CPROF_OUTCOME_SUCCESS];
+        if (table->flags != NULL && (table->flags[row] & CPROF_ROW_UNFINISHED) != 0) {
+            *text = (cprof_name){"unfinished", 10};
+        }
+        return table->kind[row] == CPROF_KIND_NODE || table->kind[row] == CPROF_KIND_RECORD;
     default:
         return id_text(from, row, digits, text);
     }
@@ -348,49 +344,23 @@ static void destroy(cprof_arrow_source *source)
     cprof_alloc_release(s);
 }
 
-static bool spans_are_rows(const cprof_table *table, const int32_t *spans)
+/* Makes *copy a copy of `count` items of `width` bytes, or NULL of none. False without memory. */
+static bool copy_items(const void *items, size_t count, size_t width, void **copy)
 {
-    for (size_t i = 0; spans != NULL && i < table->count; i++) {
-        if (spans[i] < -1 || (spans[i] >= 0 && (size_t)spans[i] >= table->count)) {
-            return false;
-        }
+    *copy = items != NULL ? cprof_alloc_zeroed(count * width + 1) : NULL;
+    if (*copy != NULL) {
+        memcpy(*copy, items, count * width);
     }
-    return true;
-}
-
-/* A copy of some bytes; NULL without memory. */
-static void *copy_of(const void *bytes, size_t size)
-{
-    void *copy = cprof_alloc_zeroed(size + 1);
-    if (copy != NULL) {
-        memcpy(copy, bytes, size);
-    }
-    return copy;
-}
-
-static bool copy_extras(stream *s, const cprof_arrow_extras *extras)
-{
-    size_t count = s->table->count;
-    s->spans = extras->spans != NULL ? copy_of(extras->spans, count * sizeof *s->spans) : NULL;
-    s->executions = extras->executions != NULL ? copy_of(extras->executions, count * sizeof *s->executions) : NULL;
-    s->operators = extras->operators != NULL ? copy_of(extras->operators, count * sizeof *s->operators) : NULL;
-    return (s->spans != NULL) == (extras->spans != NULL) && (s->executions != NULL) == (extras->executions != NULL) &&
-           (s->operators != NULL) == (extras->operators != NULL);
-}
-
-static bool look_at_texts(stream *s)
-{
-    s->needs_repair = cprof_alloc_zeroed(s->table->texts.count + 1);
-    for (size_t i = 0; s->needs_repair != NULL && i < s->table->texts.count; i++) {
-        s->needs_repair[i] = !cprof_text_is_valid(cprof_table_string(s->table, (cprof_text)(i + 1)));
-    }
-    return s->needs_repair != NULL;
+    return (*copy != NULL) == (items != NULL);
 }
 
 cprof_status cprof_arrow_table_open(cprof_table *table, const cprof_arrow_extras *extras, cprof_arrow_stream *opened)
 {
-    if (!spans_are_rows(table, extras->spans)) {
-        return CPROF_OUT_OF_RANGE;
+    size_t count = table->count;
+    for (size_t i = 0; extras->spans != NULL && i < count; i++) {
+        if (extras->spans[i] < -1 || (extras->spans[i] >= 0 && (size_t)extras->spans[i] >= count)) {
+            return CPROF_OUT_OF_RANGE;
+        }
     }
     stream *s = cprof_alloc_zeroed(sizeof *s);
     if (s == NULL) {
@@ -398,9 +368,20 @@ cprof_status cprof_arrow_table_open(cprof_table *table, const cprof_arrow_extras
     }
     s->table = cprof_table_share(table);
     s->rows = cprof_alloc_zeroed(CPROF_ARROW_BATCH_ROWS * sizeof *s->rows);
-    if (s->rows == NULL || !copy_extras(s, extras) || !look_at_texts(s)) {
+    s->needs_repair = cprof_alloc_zeroed(table->texts.count + 1);
+    void *spans, *executions, *operators;
+    bool is_copied = copy_items(extras->spans, count, sizeof *s->spans, &spans);
+    is_copied = copy_items(extras->executions, count, sizeof *s->executions, &executions) && is_copied;
+    is_copied = copy_items(extras->operators, count, sizeof *s->operators, &operators) && is_copied;
+    s->spans = spans;
+    s->executions = executions;
+    s->operators = operators;
+    if (s->rows == NULL || s->needs_repair == NULL || !is_copied) {
         destroy(&s->source);
         return CPROF_NO_MEMORY;
+    }
+    for (size_t i = 0; i < table->texts.count; i++) {
+        s->needs_repair[i] = !cprof_text_is_valid(cprof_table_string(table, (cprof_text)(i + 1)));
     }
     for (size_t i = 0; i < FIELDS; i++) {
         s->fields[i] = fields[i].field;

@@ -346,18 +346,6 @@ static bool is_name_of(const cprof_chrome_values *values, const cprof_chrome_thr
     return name.length == string.length && memcmp(name.bytes, string.bytes, name.length) == 0;
 }
 
-static cprof_status add_lane(cprof_chrome_values *values, const cprof_chrome_thread *thread, uint32_t track)
-{
-    uint32_t *of_lanes =
-        cprof_alloc_grow(values->of_lanes, &values->lane_capacity, values->lanes.count, sizeof *of_lanes, FIRST_LANES);
-    if (of_lanes == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    values->of_lanes = of_lanes;
-    values->of_lanes[values->lanes.count] = track;
-    return cprof_names_add(&values->lanes, key_of(thread));
-}
-
 /* Finds out whether the name of a thread makes it a lane, or it is one already. */
 static cprof_status find_lane(cprof_chrome_values *values, const cprof_chrome_thread *thread, cprof_name name, bool *is_lane)
 {
@@ -374,7 +362,17 @@ static cprof_status find_lane(cprof_chrome_values *values, const cprof_chrome_th
         return status;
     }
     status = find_track(values, &base, &track);
-    return status == CPROF_OK ? add_lane(values, thread, track) : status;
+    if (status != CPROF_OK) {
+        return status;
+    }
+    uint32_t *of_lanes =
+        cprof_alloc_grow(values->of_lanes, &values->lane_capacity, values->lanes.count, sizeof *of_lanes, FIRST_LANES);
+    if (of_lanes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    values->of_lanes = of_lanes;
+    of_lanes[values->lanes.count] = track;
+    return cprof_names_add(&values->lanes, key_of(thread));
 }
 
 /* ---- metadata ---- */
@@ -472,16 +470,6 @@ static const char *const device_cats[] = {
     "Kernel", "Memcpy",     "Memset",     "mtia_ccp_events",     "NPU",
 };
 
-static bool is_device_cat(cprof_name cat)
-{
-    for (size_t i = 0; i < sizeof device_cats / sizeof device_cats[0]; i++) {
-        if (cprof_name_is(cat, device_cats[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether a name is ProfilerStep# and a number. */
 static bool is_step(cprof_name name)
 {
@@ -533,7 +521,11 @@ cprof_kind cprof_chrome_values_row_kind(const cprof_table *table, const cprof_ch
         return own_kinds[own].kind;
     }
     cprof_name cat = cprof_table_string(table, row->cat);
-    if (is_device_cat(cat) || VALUE(ELEMENT) != NULL || VALUE(ON_NPU) != NULL) {
+    bool is_on_device = false;
+    for (size_t i = 0; i < sizeof device_cats / sizeof device_cats[0] && !is_on_device; i++) {
+        is_on_device = cprof_name_is(cat, device_cats[i]);
+    }
+    if (is_on_device || VALUE(ELEMENT) != NULL || VALUE(ON_NPU) != NULL) {
         return CPROF_KIND_DEVICE;
     }
     bool may_be_step = cprof_name_is(cat, "user_annotation") || cprof_name_is(cat, "cpu_op") || cprof_name_is(cat, "Operator");

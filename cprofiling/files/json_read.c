@@ -7,14 +7,9 @@
 #define EIGHT(byte) (UINT64_C(0x0101010101010101) * (byte))
 
 /* Where a window ends there is a 0, which is no part of JSON: loops over what they expect end there by themselves. */
-static inline bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static inline const char *after_blanks(const char *at)
 {
-    while (is_blank(*at)) {
+    while (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') {
         at++;
     }
     return at;
@@ -359,18 +354,6 @@ cprof_json_next cprof_json_read_member(cprof_json_reader *reader, cprof_json_val
     return CPROF_JSON_ITEM;
 }
 
-/* Goes on in the innermost open list or object: over one value, or out of it. */
-static bool take_one(cprof_json_reader *reader)
-{
-    cprof_json_value ignored;
-    bool in_object = reader->closers[reader->depth - 1] == '}';
-    cprof_json_next next = in_object ? cprof_json_read_member(reader, &ignored) : cprof_json_read_item(reader);
-    if (next != CPROF_JSON_ITEM) {
-        return next == CPROF_JSON_END;
-    }
-    return is_opening(*reader->at) ? cprof_json_read_enter(reader) : take_scalar(reader, &ignored);
-}
-
 bool cprof_json_read_value(cprof_json_reader *reader, cprof_json_value *value)
 {
     if (!is_opening(*reader->at)) {
@@ -380,8 +363,15 @@ bool cprof_json_read_value(cprof_json_reader *reader, cprof_json_value *value)
     unsigned depth = reader->depth;
     uint64_t unknown = reader->unknown;
     bool goes_on = cprof_json_read_enter(reader);
-    while (goes_on && reader->depth > depth) {
-        goes_on = take_one(reader);
+    while (goes_on && reader->depth > depth) { /* over a value of the innermost list or object, or out of it */
+        cprof_json_value ignored;
+        bool in_object = reader->closers[reader->depth - 1] == '}';
+        cprof_json_next next = in_object ? cprof_json_read_member(reader, &ignored) : cprof_json_read_item(reader);
+        if (next == CPROF_JSON_ITEM) {
+            goes_on = is_opening(*reader->at) ? cprof_json_read_enter(reader) : take_scalar(reader, &ignored);
+        } else {
+            goes_on = next == CPROF_JSON_END;
+        }
     }
     if (!goes_on) {
         return false;

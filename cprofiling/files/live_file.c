@@ -129,26 +129,17 @@ static int write_statistics(cprof_live_file *file, const cprof_live_statistics *
     return error;
 }
 
-/* ESTALE where the file was cut: writing would make holes without reserved room. */
-static int look(const cprof_live_file *file, bool *has_name)
+/* Tried again at the next commit. A file without a name is written for its open readers. */
+int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics)
 {
     struct stat found;
     if (fstat(file->descriptor, &found) != 0) {
         return errno;
     }
-    *has_name = found.st_nlink > 0;
-    return S_ISREG(found.st_mode) && (uint64_t)found.st_size < file->end ? ESTALE : 0;
-}
-
-/* Tried again at the next commit. A file without a name is written for its open readers. */
-int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics)
-{
-    bool has_name = true;
-    int error = look(file, &has_name);
-    if (error != 0) {
-        return error;
+    if (S_ISREG(found.st_mode) && (uint64_t)found.st_size < file->end) {
+        return ESTALE; /* it was cut: writing would make holes without reserved room */
     }
-    error = statistics->error;
+    int error = statistics->error;
     cprof_live_file before = *file;
     if (error == 0) {
         error = write_statistics(file, statistics);
@@ -160,7 +151,7 @@ int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *s
         file->checksum = before.checksum;
     }
     error = error != 0 ? error : unsaid;
-    return error != 0 || has_name ? error : ESTALE;
+    return error != 0 || found.st_nlink > 0 ? error : ESTALE;
 }
 
 /* ---- How it comes to be */
@@ -194,12 +185,6 @@ static bool may_go(const cprof_live_file *file, int descriptor, bool spares)
            (!spares || has_ended(descriptor));
 }
 
-static bool is_still(int descriptor, const char *name)
-{
-    struct stat own, found;
-    return fstat(descriptor, &own) == 0 && lstat(name, &found) == 0 && own.st_dev == found.st_dev && own.st_ino == found.st_ino;
-}
-
 static int replace(const cprof_live_file *file, const char *temporary, const char *name, bool spares)
 {
     int descriptor = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -207,7 +192,9 @@ static int replace(const cprof_live_file *file, const char *temporary, const cha
         return EEXIST;
     }
     int error = EEXIST;
-    if (may_go(file, descriptor, spares) && is_still(descriptor, name)) {
+    struct stat opened, present;
+    if (may_go(file, descriptor, spares) && fstat(descriptor, &opened) == 0 && lstat(name, &present) == 0 &&
+        opened.st_dev == present.st_dev && opened.st_ino == present.st_ino) {
         error = rename(temporary, name) == 0 ? 0 : errno;
     }
     (void)close(descriptor);
@@ -258,14 +245,6 @@ static int give_name(const cprof_live_file *file, const char *temporary)
     return error;
 }
 
-static int fill(cprof_live_file *file, const cprof_live_statistics *statistics)
-{
-    (void)flock(file->descriptor, LOCK_EX | LOCK_NB); /* nobody else knows the name; some file systems have no locks */
-    int error = reserve(file, 0, file->end);
-    error = error == 0 ? write_at(file, file->head, CPROF_LIVE_HEAD, 0) : error;
-    return error == 0 ? cprof_live_file_commit(file, statistics) : error;
-}
-
 int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *statistics)
 {
     char temporary[PATH_MAX];
@@ -278,7 +257,10 @@ int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *sta
     if (file->descriptor < 0) {
         return errno;
     }
-    int error = fill(file, statistics);
+    (void)flock(file->descriptor, LOCK_EX | LOCK_NB); /* nobody else knows the name; some file systems have no locks */
+    int error = reserve(file, 0, file->end);
+    error = error == 0 ? write_at(file, file->head, CPROF_LIVE_HEAD, 0) : error;
+    error = error == 0 ? cprof_live_file_commit(file, statistics) : error;
     error = error == 0 ? give_name(file, temporary) : error;
     if (error != 0) {
         (void)unlink(temporary);

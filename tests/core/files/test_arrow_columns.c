@@ -1,4 +1,4 @@
-/* arrow_columns.h, and what it has of arrow.h */
+/* arrow.h: streams of columns */
 #include "cprofiling/files/arrow.h"
 
 #include "tests/core/check.h"

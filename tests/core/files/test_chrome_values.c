@@ -1,4 +1,4 @@
-/* chrome_event.h, chrome_values.h, chrome_track.h, chrome_row.h: what events become, by loading files that have them. */
+/* chrome_event.h, chrome_values.h: what events become, by loading files that have them. */
 #include "cprofiling/nodes/accum.h"
 #include "cprofiling/files/chrome_read.h"
 
