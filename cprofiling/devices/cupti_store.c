@@ -289,7 +289,14 @@ typedef struct {
     uint32_t last_device;            /* where that was: */
     uint32_t last_stream;
     bool has_last;
+    cprof_status status; /* the first that is not CPROF_OK */
 } adder;
+
+static bool is_fine(adder *to, cprof_status status)
+{
+    to->status = to->status == CPROF_OK ? status : to->status;
+    return to->status == CPROF_OK;
+}
 
 /* The slot of a correlation: that of its call, or an empty one. */
 static uint32_t *slot_of(const adder *to, uint32_t correlation)
@@ -317,124 +324,102 @@ static bool prepare(adder *to)
     return to->calls != NULL && to->names != NULL;
 }
 
-static cprof_status text_of(const adder *to, const char *text, cprof_text *number)
+static cprof_text text_of(adder *to, const char *text)
 {
-    return cprof_table_text(to->table, cprof_name_of(text), number);
+    cprof_text number = 0;
+    (void)is_fine(to, cprof_table_text(to->table, cprof_name_of(text), &number));
+    return number;
 }
 
-static cprof_status add_call(const adder *to, const cprof_cupti_traced_call *call)
+static void add_call(adder *to, const cprof_cupti_traced_call *call)
 {
     cprof_row row = cprof_row_none;
     row.kind = CPROF_KIND_HOST;
     row.start_ns = (int64_t)call->start;
     row.end_ns = (int64_t)call->stop;
     row.correlation = call->correlation;
-    cprof_status status = text_of(to, cprof_cupti_call_of(call->domain, call->number)->name, &row.name);
-    if (status == CPROF_OK) {
-        status = text_of(to, call->domain == CPROF_CUPTI_DRIVER ? "cuda_driver" : "cuda_runtime", &row.cat);
+    row.name = text_of(to, cprof_cupti_call_of(call->domain, call->number)->name);
+    row.cat = text_of(to, call->domain == CPROF_CUPTI_DRIVER ? "cuda_driver" : "cuda_runtime");
+    if (is_fine(to, cprof_table_track(to->table, getpid(), 0, call->thread, 0, &row.track))) {
+        (void)is_fine(to, cprof_table_add(to->table, &row));
     }
-    if (status == CPROF_OK) {
-        status = cprof_table_track(to->table, getpid(), 0, call->thread, 0, &row.track);
-    }
-    return status == CPROF_OK ? cprof_table_add(to->table, &row) : status;
 }
 
-/* Names of a stream and its device, as Kineto gives them. */
-static cprof_status name_track(const adder *to, uint32_t track, const cprof_cupti_record *record)
+/* The track of a stream, with its and its device's names as Kineto gives them. */
+static void set_track(adder *to, const cprof_cupti_record *record, cprof_row *row)
 {
     char text[TEXT_SIZE];
-    cprof_text label, process, thread;
-    (void)snprintf(text, sizeof text, "GPU %" PRIu32, record->device);
-    cprof_status status = text_of(to, text, &label);
-    if (status == CPROF_OK) {
-        status = text_of(to, "CUDA device", &process);
-    }
-    (void)snprintf(text, sizeof text, "stream %" PRIu32, record->stream);
-    if (status == CPROF_OK) {
-        status = text_of(to, text, &thread);
-    }
-    if (status == CPROF_OK) {
-        cprof_track *made = &to->table->tracks[track];
-        made->process_name = process;
-        made->process_labels = label;
-        made->process_sort = FIRST_DEVICE_SORT + (int64_t)record->device;
-        made->thread_name = thread;
-        made->thread_sort = record->stream;
-    }
-    return status;
-}
-
-static cprof_status set_track(adder *to, const cprof_cupti_record *record, cprof_row *row)
-{
-    bool is_last = to->has_last && to->last_device == record->device && to->last_stream == record->stream;
-    if (is_last) {
+    if (to->has_last && to->last_device == record->device && to->last_stream == record->stream) {
         row->track = to->last_track;
-        return CPROF_OK;
+        return;
     }
-    cprof_status status = cprof_table_track(to->table, record->device, 0, record->stream, 0, &row->track);
-    if (status == CPROF_OK) {
-        status = name_track(to, row->track, record);
+    if (!is_fine(to, cprof_table_track(to->table, record->device, 0, record->stream, 0, &row->track))) {
+        return;
     }
-    to->has_last = status == CPROF_OK;
+    cprof_track *made = &to->table->tracks[row->track];
+    made->process_name = text_of(to, "CUDA device");
+    (void)snprintf(text, sizeof text, "GPU %" PRIu32, record->device);
+    made->process_labels = text_of(to, text);
+    made->process_sort = FIRST_DEVICE_SORT + (int64_t)record->device;
+    (void)snprintf(text, sizeof text, "stream %" PRIu32, record->stream);
+    made->thread_name = text_of(to, text);
+    made->thread_sort = record->stream;
+    to->has_last = true;
     to->last_track = row->track;
     to->last_device = record->device;
     to->last_stream = record->stream;
-    return status;
 }
 
 /* The name of a kernel as it is read; of C++'s, that of the function. */
-static cprof_status kernel_text(const adder *to, const char *name, cprof_text *text)
+static cprof_text kernel_text(adder *to, const char *name)
 {
     int status;
     char *readable = NULL;
     if (to->demangler != NULL && strncmp(name, CXX_PREFIX, sizeof CXX_PREFIX - 1) == 0) {
         readable = to->demangler(name, NULL, NULL, &status);
     }
-    cprof_status added = text_of(to, readable != NULL ? readable : name, text);
+    cprof_text text = text_of(to, readable != NULL ? readable : name);
     free(readable); /* it is not from our allocator */
-    return added;
+    return text;
 }
 
-static cprof_status set_kernel(const adder *to, uint32_t name, cprof_row *row)
+static void set_kernel(adder *to, uint32_t name, cprof_row *row)
 {
     cprof_text *known = &to->names[name];
-    cprof_status status = text_of(to, "kernel", &row->cat);
-    if (status == CPROF_OK && *known == 0) {
+    if (*known == 0) {
         /* The other name of the entry is empty, so that there is a NUL behind this one. */
-        status = kernel_text(to, name != 0 ? cprof_names_at(&to->trace->names, name - 1).stage.bytes : "unknown kernel", known);
+        *known = kernel_text(to, name != 0 ? cprof_names_at(&to->trace->names, name - 1).stage.bytes : "unknown kernel");
     }
     row->name = *known;
-    return status;
+    row->cat = text_of(to, "kernel");
 }
 
-static cprof_status set_memory(const adder *to, const cprof_cupti_record *record, cprof_row *row)
+static void set_memory(adder *to, const cprof_cupti_record *record, cprof_row *row)
 {
     char text[TEXT_SIZE];
     cprof_cupti_record_describe(record, text, sizeof text);
     row->bytes = record->bytes < INT64_MAX ? (int64_t)record->bytes : INT64_MAX;
-    cprof_status status = text_of(to, text, &row->name);
-    return status == CPROF_OK ? text_of(to, record->kind == CPROF_CUPTI_MEMSET ? "gpu_memset" : "gpu_memcpy", &row->cat)
-                              : status;
+    row->name = text_of(to, text);
+    row->cat = text_of(to, record->kind == CPROF_CUPTI_MEMSET ? "gpu_memset" : "gpu_memcpy");
 }
 
 /* The arrow from a call, with its row on an existing track, to its work. */
-static cprof_status add_arrow(const adder *to, const cprof_cupti_traced_call *call, const cprof_row *work)
+static void add_arrow(adder *to, const cprof_cupti_traced_call *call, const cprof_row *work)
 {
     cprof_flow flow = {.id = call->correlation, .phase = 's', .at_ns = (int64_t)call->start};
     (void)cprof_table_find_track(to->table, getpid(), 0, call->thread, 0, &flow.track);
-    cprof_status status = text_of(to, "ac2g", &flow.name);
-    flow.cat = flow.name;
-    if (status == CPROF_OK) {
-        status = cprof_table_add_flow(to->table, &flow);
+    flow.name = flow.cat = text_of(to, "ac2g");
+    if (to->status != CPROF_OK || !is_fine(to, cprof_table_add_flow(to->table, &flow))) {
+        return;
     }
     flow.phase = 'f';
     flow.at_ns = work->start_ns;
     flow.track = work->track;
     flow.binds_enclosing = true;
-    return status == CPROF_OK ? cprof_table_add_flow(to->table, &flow) : status;
+    (void)is_fine(to, cprof_table_add_flow(to->table, &flow));
 }
 
-static cprof_status add_work(adder *to, const traced_work *work)
+static void add_work(adder *to, const traced_work *work)
 {
     const cprof_cupti_record *record = &work->record;
     cprof_row row = cprof_row_none;
@@ -444,37 +429,36 @@ static cprof_status add_work(adder *to, const traced_work *work)
     row.device = (int32_t)record->device;
     row.stream = record->stream;
     row.correlation = work->correlation;
-    bool is_kernel = record->kind == CPROF_CUPTI_KERNEL;
-    cprof_status status = is_kernel ? set_kernel(to, work->name, &row) : set_memory(to, record, &row);
-    if (status == CPROF_OK) {
-        status = set_track(to, record, &row);
+    if (record->kind == CPROF_CUPTI_KERNEL) {
+        set_kernel(to, work->name, &row);
+    } else {
+        set_memory(to, record, &row);
     }
-    if (status == CPROF_OK) {
-        status = cprof_table_add(to->table, &row);
-    }
+    set_track(to, record, &row);
     uint32_t call = *slot_of(to, work->correlation);
-    if (status != CPROF_OK || call == 0) {
-        return status;
+    if (to->status == CPROF_OK && is_fine(to, cprof_table_add(to->table, &row)) && call != 0) {
+        add_arrow(to, call_at(&to->trace->calls, call - 1), &row);
     }
-    return add_arrow(to, call_at(&to->trace->calls, call - 1), &row);
 }
 
 /* Adds all settled items, with the arrows from calls to their work, and names devices and streams. */
 static cprof_status add_rows(const cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
 {
     adder to = {.trace = trace, .table = table, .demangler = demangler};
-    cprof_status status = prepare(&to) ? CPROF_OK : CPROF_NO_MEMORY;
-    for (size_t i = 0; status == CPROF_OK && i < trace->calls.settled; i++) {
-        status = add_call(&to, call_at(&trace->calls, i));
+    (void)is_fine(&to, prepare(&to) ? CPROF_OK : CPROF_NO_MEMORY);
+    for (size_t i = 0; to.status == CPROF_OK && i < trace->calls.settled; i++) {
+        add_call(&to, call_at(&trace->calls, i));
     }
-    for (size_t i = 0; status == CPROF_OK && i < trace->records.settled; i++) {
+    for (size_t i = 0; to.status == CPROF_OK && i < trace->records.settled; i++) {
         const traced_work *work = work_at(&trace->records, i);
-        status = work->record.kind != 0 ? add_work(&to, work) : CPROF_OK;
+        if (work->record.kind != 0) {
+            add_work(&to, work);
+        }
     }
     table->dropped += trace->dropped;
     cprof_alloc_release(to.calls);
     cprof_alloc_release(to.names);
-    return status;
+    return to.status;
 }
 
 cprof_status cprof_cupti_store_collect(cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
