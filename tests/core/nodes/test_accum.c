@@ -58,24 +58,92 @@ TEST(nothing)
     CHECK(cprof_figures_active_ms(&none) < 0.0);
 }
 
-TEST(samples)
+/* ---- Scenarios: calls as a text
+ *
+ * `3` is a call of 3 ms, `!3` one that raised, `~3` one that was cancelled, each with a < before it if it began before the last
+ * reset; r3 records 3 ms; skip:3 configures; reset.
+ */
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
+
+static const struct {
+    const char *what, *words;
+    uint64_t count;
+    double min_ms, max_ms, last_ms, median_ms; /* of a count that is not 0 */
+    double first_ms;                           /* negative: none */
+    uint64_t errors, cancelled, skipped, dropped;
+} scenarios[] = {
+    {"samples", "3 1 2", 3, 1, 3, 2, 2, 3},
+    {"an error or a cancellation is no sample, and no first call", "!5 ~5 !5", .first_ms = -1, .errors = 2, .cancelled = 1},
+    {"a sample among them", "!5 ~5 !5 2 !5", 1, 2, 2, 2, 2, 2, .errors = 3, .cancelled = 1},
+    {"E14: the first n that succeed are skipped; failures use up none", "skip:3 !1 9 ~1 8 r7", .first_ms = 9, .errors = 1,
+     .cancelled = 1, .skipped = 3},
+    {"and then no more", "skip:3 9 8 r7 6 r5", 2, 5, 6, 5, 5.5, 9, .skipped = 3},
+    {"but after a reset", "skip:3 9 8 r7 6 reset 4", .first_ms = 4, .skipped = 1},
+    {"the largest number of skips", "skip:9223372036854775807 1 1", .first_ms = 1, .skipped = 2},
+    {"B3: what began before a reset is dropped, however it ends", "1 reset <1 <!1 <~1", .first_ms = -1, .dropped = 3},
+    {"and is no first call", "1 reset <1 <!1 <~1 2 <1", 1, 2, 2, 2, 2, 2, .dropped = 4},
+    {"recorded values after a reset", "r1 reset r2", 1, 2, 2, 2, 2, 2},
+};
+
+static void play_word(const char *word)
+{
+    uint64_t began = generation() - (word[0] == '<');
+    word += word[0] == '<';
+    cprof_outcome outcome = word[0] == '!'   ? CPROF_OUTCOME_ERROR
+                            : word[0] == '~' ? CPROF_OUTCOME_CANCELLED
+                                             : CPROF_OUTCOME_SUCCESS;
+    if (strcmp(word, "reset") == 0) {
+        cprof_registry_reset(registry);
+        CHECK(!has_figures());
+    } else if (strncmp(word, "skip:", 5) == 0) {
+        skip_first(strtoull(word + 5, NULL, 10));
+    } else if (word[0] == 'r') {
+        cprof_accum_record_ms(accum, strtod(word + 1, NULL));
+    } else {
+        cprof_sample sample = {strtoll(word + (outcome != CPROF_OUTCOME_SUCCESS), NULL, 10) * MS, 0, 0};
+        cprof_accum_finish(accum, began, outcome, &sample);
+    }
+}
+
+TEST(scenarios)
+{
+    for (size_t i = 0; i < COUNT_OF(scenarios); i++) {
+        char words[100];
+        char *rest = NULL;
+        check_case = scenarios[i].what;
+        CHECK((size_t)snprintf(words, sizeof words, "%s", scenarios[i].words) < sizeof words);
+        tear_down();
+        set_up();
+        for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+            play_word(word);
+        }
+        cprof_figures figures = figures_now();
+        CHECK_EQUAL(figures.count, scenarios[i].count);
+        CHECK_EQUAL(histogram_sum(), figures.count);
+        if (figures.count > 0) {
+            CHECK(figures.min_ms == scenarios[i].min_ms && figures.max_ms == scenarios[i].max_ms);
+            CHECK(figures.last_ms == scenarios[i].last_ms && figures.median_ms == scenarios[i].median_ms);
+        } else {
+            CHECK(figures.rows == 0 && cprof_figures_self_ms(&figures) < 0.0);
+        }
+        CHECK(scenarios[i].first_ms < 0 ? figures.first_ms < 0 : figures.first_ms == scenarios[i].first_ms);
+        CHECK_EQUAL(figures.error_count, scenarios[i].errors);
+        CHECK_EQUAL(figures.cancelled_count, scenarios[i].cancelled);
+        CHECK_EQUAL(figures.skipped_count, scenarios[i].skipped);
+        CHECK_EQUAL(figures.dropped_count, scenarios[i].dropped);
+    }
+}
+
+TEST(sums)
 {
     succeed(3 * MS);
     succeed(1 * MS);
     succeed(2 * MS);
     cprof_figures figures = figures_now();
-    CHECK_EQUAL(figures.count, 3);
-    CHECK(figures.min_ms == 1.0);
-    CHECK(figures.max_ms == 3.0);
-    CHECK(figures.last_ms == 2.0);
-    CHECK(figures.first_ms == 3.0);
-    CHECK(figures.median_ms == 2.0);
-    CHECK(figures.moments.total_ns == 6 * MS);
-    CHECK(figures.moments.squares_ns2 == 14 * MS * MS);
-    CHECK_EQUAL(histogram_sum(), 3);
+    CHECK(figures.moments.total_ns == 6 * MS && figures.moments.squares_ns2 == 14 * MS * MS);
     CHECK_NEAR(quantile_ms(&figures, 0.5), 2.0, 0.01);
-    CHECK(cprof_figures_self_ms(&figures) == 6.0);
-    CHECK(cprof_figures_active_ms(&figures) == 6.0);
+    CHECK(cprof_figures_self_ms(&figures) == 6.0 && cprof_figures_active_ms(&figures) == 6.0);
 }
 
 TEST(parts_of_the_time)
@@ -98,84 +166,6 @@ TEST(parts_of_the_time)
     figures = figures_now();
     CHECK_EQUAL(figures.active_unknown, 1);
     CHECK(cprof_figures_active_ms(&figures) < 0.0);
-}
-
-/* An error or a cancellation is counted, and is nothing else: no sample, no first call. */
-TEST(calls_that_do_not_succeed)
-{
-    finish(CPROF_OUTCOME_ERROR, 5 * MS);
-    finish(CPROF_OUTCOME_CANCELLED, 5 * MS);
-    finish(CPROF_OUTCOME_ERROR, 5 * MS);
-    cprof_figures figures = figures_now();
-    CHECK_EQUAL(figures.count, 0);
-    CHECK_EQUAL(figures.error_count, 2);
-    CHECK_EQUAL(figures.cancelled_count, 1);
-    CHECK_EQUAL(figures.rows, 0);
-    CHECK(figures.first_ms < 0.0);
-    CHECK(cprof_figures_self_ms(&figures) < 0.0);
-    succeed(2 * MS);
-    finish(CPROF_OUTCOME_ERROR, 5 * MS);
-    figures = figures_now();
-    CHECK_EQUAL(figures.count, 1);
-    CHECK_EQUAL(figures.error_count, 3);
-    CHECK(figures.first_ms == 2.0 && figures.last_ms == 2.0 && figures.max_ms == 2.0);
-}
-
-/* E14: the first n that succeed; failures use up none. */
-TEST(skips)
-{
-    skip_first(3);
-    finish(CPROF_OUTCOME_ERROR, MS);
-    succeed(9 * MS);
-    finish(CPROF_OUTCOME_CANCELLED, MS);
-    succeed(8 * MS);
-    cprof_accum_record_ms(accum, 7.0);
-    cprof_figures figures = figures_now();
-    CHECK_EQUAL(figures.skipped_count, 3);
-    CHECK_EQUAL(figures.count, 0);
-    CHECK_EQUAL(figures.rows, 0);
-    CHECK(figures.first_ms == 9.0);
-    succeed(6 * MS);
-    cprof_accum_record_ms(accum, 5.0);
-    figures = figures_now();
-    CHECK_EQUAL(figures.skipped_count, 3);
-    CHECK_EQUAL(figures.count, 2);
-    CHECK(figures.max_ms == 6.0 && figures.last_ms == 5.0 && figures.first_ms == 9.0);
-    cprof_registry_reset(registry);
-    succeed(4 * MS);
-    CHECK_EQUAL(figures_now().skipped_count, 1);
-    CHECK_EQUAL(figures_now().count, 0);
-}
-
-TEST(largest_number_of_skips)
-{
-    skip_first(INT64_MAX);
-    succeed(MS);
-    succeed(MS);
-    CHECK_EQUAL(figures_now().skipped_count, 2);
-    CHECK_EQUAL(accum->skips_left, INT64_MAX - 2);
-}
-
-/* B3: what began before a reset is dropped after it, however it ends; and is the first that the new statistics know. */
-TEST(drops)
-{
-    static const cprof_sample sample = {MS, 0, 0};
-    uint64_t before = generation();
-    succeed(MS);
-    cprof_registry_reset(registry);
-    CHECK(!has_figures());
-    cprof_accum_finish(accum, before, CPROF_OUTCOME_SUCCESS, &sample);
-    cprof_accum_finish(accum, before, CPROF_OUTCOME_ERROR, &sample);
-    cprof_accum_finish(accum, before, CPROF_OUTCOME_CANCELLED, &sample);
-    cprof_figures figures = figures_now();
-    CHECK_EQUAL(figures.dropped_count, 3);
-    CHECK_EQUAL(figures.count + figures.error_count + figures.cancelled_count + figures.skipped_count, 0);
-    succeed(2 * MS);
-    cprof_accum_finish(accum, before, CPROF_OUTCOME_SUCCESS, &sample);
-    figures = figures_now();
-    CHECK_EQUAL(figures.dropped_count, 4);
-    CHECK_EQUAL(figures.count, 1);
-    CHECK(figures.first_ms == 2.0);
 }
 
 /* Discarded is everything: also the histogram with its high halves, and the estimate of the median. */
@@ -274,16 +264,6 @@ TEST(recorded_values_are_taken_unchanged)
     CHECK_EQUAL(all_counts[CPROF_HISTOGRAM_BUCKETS - 1], 1);
     CHECK_EQUAL(all_counts[0], 2);
     CHECK_NEAR(cprof_moments_total_ms(&figures.moments), 1000000000000.4333, 1e-15);
-}
-
-TEST(records_after_a_reset)
-{
-    cprof_accum_record_ms(accum, 1.0);
-    cprof_registry_reset(registry);
-    CHECK(!has_figures());
-    cprof_accum_record_ms(accum, 2.0);
-    CHECK_EQUAL(figures_now().count, 1);
-    CHECK(figures_now().min_ms == 2.0);
 }
 
 /* G7: what the histogram cannot keep without memory is counted; all other figures are exact. */
