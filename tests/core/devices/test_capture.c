@@ -85,7 +85,6 @@ static void check_report(const char *expected)
 
 TEST(without_a_window_nothing_happens)
 {
-    reset();
     CHECK(!cprof_capture_is_set());
     CHECK(!call("node"));
     cprof_capture_end();
@@ -153,7 +152,6 @@ TEST(numbers_may_be_the_largest)
 
 TEST(names_may_be_any_bytes)
 {
-    reset();
     CHECK(cprof_capture_set((cprof_name){"a\0b", 3}, 0, 1) == CPROF_OK);
     CHECK(!call("a"));
     CHECK(cprof_capture_begin((cprof_name){"a\0b", 3}));
@@ -163,7 +161,8 @@ TEST(names_may_be_any_bytes)
     CHECK(call(""));
 }
 
-static void test_what_the_driver_refuses_is_said(void) /* H1 */
+/* H1 */
+TEST(what_the_driver_refuses_is_said)
 {
     set(0, 2);
     driver.start_answer = 201;
@@ -194,9 +193,9 @@ TEST(a_report_may_be_cut)
     CHECK(strcmp(report, "0 of 1 ") == 0);
 }
 
-static void test_memory_may_be_short(void) /* G7 */
+/* G7 */
+TEST(memory_may_be_short)
 {
-    reset();
     fake_alloc_fail(1);
     CHECK(cprof_capture_set(cprof_name_of("node"), 0, 1) == CPROF_NO_MEMORY);
     CHECK(fake_alloc_has_failed() && !cprof_capture_is_set());
@@ -227,24 +226,20 @@ TEST(exactly_that_many_calls_of_all_threads)
     CHECK(!cprof_capture_is_set());
 }
 
-static void check_child(void)
-{
-    CHECK(!cprof_capture_is_set());
-    cprof_capture_end(); /* of the call that was open */
-    CHECK(!call("node"));
-    check_driver(1, 0);
-    check_report("");
-    CHECK(cprof_capture_set(cprof_name_of("node"), 0, 1) == CPROF_IN_USE);
-}
-
-static void test_the_window_is_not_the_childs(void) /* H5 */
+/* H5 */
+TEST(the_window_is_not_the_childs)
 {
     cprof_process_start();
     set(0, 2);
     CHECK(begin("node"));
     IN_CHILD
     {
-        check_child();
+        CHECK(!cprof_capture_is_set());
+        cprof_capture_end(); /* of the call that was open */
+        CHECK(!call("node"));
+        check_driver(1, 0);
+        check_report("");
+        CHECK(cprof_capture_set(cprof_name_of("node"), 0, 1) == CPROF_IN_USE);
     }
     cprof_capture_end();
     check_driver(1, 1);
@@ -252,26 +247,11 @@ static void test_the_window_is_not_the_childs(void) /* H5 */
     check_report("2 of 2 calls captured");
 }
 
-static void check_window_of_its_own(void)
+TEST(a_child_without_one_may_set_its_own)
 {
     cprof_capture_after_fork_in_child();
     CHECK(cprof_capture_set(cprof_name_of("node"), 0, 1) == CPROF_OK);
     CHECK(call("node"));
 }
 
-TEST(a_child_without_one_may_set_its_own)
-{
-    reset();
-    check_window_of_its_own();
-}
-
-int main(void)
-{
-    fake_alloc_install();
-    check_run(NULL, NULL);
-    test_what_the_driver_refuses_is_said();
-    test_memory_may_be_short();
-    test_the_window_is_not_the_childs();
-    reset();
-    return EXIT_SUCCESS;
-}
+FAKE_ALLOC_MAIN(reset, reset)

@@ -250,6 +250,14 @@ static cprof_counter_reading read_now(unsigned wanted)
     return reading;
 }
 
+/* So many readings of hardware events know nothing. */
+static void read_nothing(int readings)
+{
+    for (int i = 0; i < readings; i++) {
+        CHECK_EQUAL(read_now(CPROF_COUNTER_HARDWARE).known, 0);
+    }
+}
+
 static void check_reason(cprof_counter counter, const char *expected)
 {
     char reason[ENOUGH] = "before";
@@ -501,12 +509,12 @@ TEST_IN_CHILD(a_reading_that_fails_knows_nothing)
     CHECK_EQUAL(errno, EDOM);
     kernel.read_error = 0;
     kernel.cut = 8;
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     kernel.cut = 56; /* nothing at all: the group is in an error state */
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     kernel.cut = 0;
     kernel.surplus = 1;
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     kernel.surplus = 0;
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
 }
@@ -631,7 +639,7 @@ TEST_IN_CHILD(a_shortage_passes)
 {
     size_t open_before = descriptors();
     kernel.refused[2] = EMFILE;
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     CHECK_EQUAL(atomic_load(&kernel.opened), 3);
     CHECK_EQUAL(descriptors(), open_before);
     for (size_t i = 0; i < COUNT_OF(shortages); i++) {
@@ -641,9 +649,7 @@ TEST_IN_CHILD(a_shortage_passes)
     }
     kernel.refused[2] = 0;
     uint64_t opened = atomic_load(&kernel.opened);
-    for (int i = 0; i < RETRY_AFTER; i++) {
-        CHECK_EQUAL(read_now(HARDWARE).known, 0);
-    }
+    read_nothing(RETRY_AFTER);
     CHECK_EQUAL(atomic_load(&kernel.opened), opened);
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
     check_no_reason(CPROF_COUNTER_BRANCH_MISSES);
@@ -654,14 +660,12 @@ TEST_IN_CHILD(no_memory_for_a_group)
 {
     fake_alloc_install();
     fake_alloc_fail(1);
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     CHECK(fake_alloc_has_failed());
     fake_alloc_fail(1);
     check_reason(CPROF_COUNTER_CYCLES, "(ENOMEM)");
     CHECK(fake_alloc_has_failed());
-    for (int i = 0; i < RETRY_AFTER; i++) {
-        CHECK_EQUAL(read_now(HARDWARE).known, 0);
-    }
+    read_nothing(RETRY_AFTER);
     CHECK_EQUAL(atomic_load(&kernel.opened), 0);
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
 }
@@ -669,23 +673,19 @@ TEST_IN_CHILD(no_memory_for_a_group)
 TEST_IN_CHILD(no_memory_for_the_threads_end)
 {
     kernel.binding_fails = true;
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     CHECK_EQUAL(atomic_load(&kernel.opened), 0); /* or who would close it? */
     kernel.binding_fails = false;
-    for (int i = 0; i < RETRY_AFTER; i++) {
-        CHECK_EQUAL(read_now(HARDWARE).known, 0);
-    }
+    read_nothing(RETRY_AFTER);
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
 }
 
 TEST_IN_CHILD(no_key)
 {
     kernel.key_fails = true;
-    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    read_nothing(1);
     kernel.key_fails = false;
-    for (int i = 0; i < 2 * RETRY_AFTER; i++) {
-        CHECK_EQUAL(read_now(HARDWARE).known, 0);
-    }
+    read_nothing(2 * RETRY_AFTER);
     CHECK_EQUAL(atomic_load(&kernel.opened), 0);
     check_reason(CPROF_COUNTER_CYCLES, "(ENOMEM)");
 }
@@ -772,29 +772,22 @@ static void *hold_open(void *unused)
     return unused;
 }
 
-static size_t open_without_events;
-
-static void check_child_is_on_its_own(void)
-{
-    CHECK_EQUAL(descriptors(), open_without_events);
-    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
-    CHECK_EQUAL(descriptors(), open_without_events + EVENTS);
-    cprof_counters_after_fork_in_child(); /* as a child of the child would */
-    CHECK_EQUAL(descriptors(), open_without_events);
-}
-
 /* D1: what the parent's threads have open is not the child's, which opens its own. */
 TEST_IN_CHILD(a_child_has_events_of_its_own)
 {
     cprof_process_start();
-    open_without_events = descriptors();
+    size_t open_without_events = descriptors();
     CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
     CHECK(pthread_barrier_init(&gate, NULL, 2) == 0);
     pthread_t thread = check_thread(hold_open, NULL);
     (void)pthread_barrier_wait(&gate);
     IN_CHILD
     {
-        check_child_is_on_its_own();
+        CHECK_EQUAL(descriptors(), open_without_events);
+        CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+        CHECK_EQUAL(descriptors(), open_without_events + EVENTS);
+        cprof_counters_after_fork_in_child(); /* as a child of the child would */
+        CHECK_EQUAL(descriptors(), open_without_events);
     }
     CHECK_EQUAL(descriptors(), open_without_events + 2 * EVENTS);
     (void)pthread_barrier_wait(&gate);
