@@ -285,68 +285,54 @@ def missed(*causes: int) -> tuple[Any, ...]:
 NO_CUDA, REFUSED, UNSUPPORTED = 1, 6, 8
 
 
-def test_where_all_is_well_there_is_nothing_to_say(silent: pytest.MonkeyPatch) -> None:
-    assert missing_figures.reasons_beyond([core_row(EVERYTHING, device=NOTHING)], None) == ()
+COUNTER = "the counter context_switches is not to be had: refused"
+TOLD_BY: dict[str, tuple[list[Any], tuple[str, ...]]] = {
+    "times only": ([NodeRow(*ROW, None), core_row(WAITS)], ()),
+    "all calls have a GPU time, or will": ([core_row(GPU)], ()),
+    "no CUDA": ([core_row(GPU, gpu=missed(NO_CUDA, NO_CUDA))], ("the driver",)),
+    "refused": ([core_row(GPU, gpu=missed(NO_CUDA, REFUSED))], ("the driver", "note")),
+    "unsupported": ([core_row(GPU, gpu=missed(UNSUPPORTED))], ("the driver", "note")),
+    "launches": ([core_row(LAUNCHES), core_row(LAUNCHES_UNKNOWN)], ("launches: CUPTI",)),
+    "memory": ([core_row(MEMORY)], ()),
+    "no device's memory": ([core_row(MEMORY, device=NOTHING)], ("memory",)),
+    "nobody asked for memory": ([core_row(0, device=NOTHING)], ()),
+    "no peak": ([core_row(MEMORY | PEAK_UNKNOWN)], ("nobody keeps it",)),
+    "counters to be had": ([core_row(COUNTERS_ASKED | 1 << COUNTER_SHIFT)], ()),
+    "a counter": ([core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT)], (COUNTER,)),
+    "counters of one reason": (
+        [core_row(COUNTERS_ASKED | 0b111 << COUNTER_SHIFT)],
+        ("the counters context_switches, page_faults are not to be had: refused",),
+    ),
+    "everything": (
+        [core_row(EVERYTHING, gpu=missed(REFUSED), device=NOTHING)],
+        ("the driver", "note", "launches: CUPTI", "memory", COUNTER),
+    ),
+    "each by another node": (
+        [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT), core_row(LAUNCHES)],
+        ("the driver", "launches: CUPTI", COUNTER),
+    ),
+}
 
 
-def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", TOLD_BY)
+def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch, case: str) -> None:
+    rows, told = TOLD_BY[case]
     silent.setattr(_core, "gpu_time_reason", lambda: "the driver")
     silent.setattr(_core, "cupti_reason", lambda: "CUPTI")
     silent.setattr(missing_figures, "memory_reason", lambda: "memory")
-    silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", "refused")])
-    counter = "the counter context_switches is not to be had: refused"
-    gpu = ("the driver", "note")
-    for row, told in (
-        (NodeRow(*ROW, None), ()),
-        (core_row(WAITS), ()),
-        (core_row(GPU), ()),  # all calls have a time, or will
-        (core_row(GPU, gpu=missed(NO_CUDA, NO_CUDA)), gpu[:1]),
-        (core_row(GPU, gpu=missed(NO_CUDA, REFUSED)), gpu),
-        (core_row(GPU, gpu=missed(UNSUPPORTED)), gpu),
-        (core_row(LAUNCHES), ("launches: CUPTI",)),
-        (core_row(LAUNCHES_UNKNOWN), ("launches: CUPTI",)),
-        (core_row(MEMORY), ()),
-        (core_row(MEMORY, device=NOTHING), ("memory",)),
-        (core_row(0, device=NOTHING), ()),
-        (core_row(COUNTERS_ASKED), ()),
-        (core_row(COUNTERS_ASKED | 1 << COUNTER_SHIFT), ()),
-        (core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT), (counter,)),
-        (
-            core_row(EVERYTHING, gpu=missed(REFUSED), device=NOTHING),
-            (*gpu, "launches: CUPTI", "memory", counter),
-        ),
-    ):
-        assert missing_figures.reasons_beyond([row], "note") == told
-        assert missing_figures.reasons_beyond(iter([row, NodeRow(*ROW, None), row]), "note") == told, (
-            "each is said once"
-        )
-    apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS_ASKED | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
-    assert missing_figures.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
-    told_thrice = missing_figures.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")
-    assert told_thrice == ("the driver",)
-
-
-def test_why_peaks_waits_and_launches_are_missing(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(missing_figures, "peak_reason", lambda: "nobody keeps it")
-    silent.setattr(missing_figures, "wait_reason", lambda: "no wait")
-    assert missing_figures.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
-    assert "no wait" in missing_figures.reasons_of(0, 0, 0)
+    refused = [(name, "times", "refused") for name in ("context_switches", "page_faults")]
+    silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), *refused])
+    assert missing_figures.reasons_beyond(rows, "note") == told
+    assert missing_figures.reasons_beyond([*rows, NodeRow(*ROW, None), *rows], "note") == told, "each is said once"
+
+
+def test_reasons_that_nobody_gives(silent: pytest.MonkeyPatch) -> None:
+    assert missing_figures.reasons_beyond([core_row(EVERYTHING, device=NOTHING)], None) == ()
     [reason] = missing_figures.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
     assert reason.startswith("launches: not counted in all calls: ")
-    for figures in (MEMORY, LAUNCHES):
-        assert missing_figures.reasons_beyond([core_row(figures)], None) == ()
-
-
-def test_counters_of_one_reason_are_told_of_together(silent: pytest.MonkeyPatch) -> None:
-    status = [("a", "ns", "refused"), ("b", "times", "broken"), ("c", "times", None), ("d", "times", "refused")]
-    silent.setattr(_core, "perf_status", lambda: status)
-    assert missing_figures.reasons_beyond([core_row(COUNTERS_ASKED | 0b1111 << COUNTER_SHIFT)], None) == (
-        "the counters a, d are not to be had: refused",
-        "the counter b is not to be had: broken",
-    )
-    assert missing_figures.reasons_beyond([core_row(COUNTERS_ASKED | 0b1100 << COUNTER_SHIFT)], None) == (
-        "the counter d is not to be had: refused",
-    )
+    silent.setattr(missing_figures, "wait_reason", lambda: "no wait")
+    assert "no wait" in missing_figures.reasons_of(0, 0, 0)
 
 
 REFUSED_COUNTERS = [("cpu_time", "ns", "no clock"), ("context_switches", "times", "refused")]
