@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 _MANY = 1000.0  # degrees of freedom from which the expansion is exact to 1e-12
@@ -91,24 +90,22 @@ def student_quantile(probability: float, freedom: float) -> float:
     probability: From 0.5 to below 1.
     freedom: The degrees of freedom, at least 1, whole or not.
     """
-    is_large = freedom >= _MANY
-    tail = _normal_tail if is_large else partial(student_tail, freedom=freedom)
+    if freedom >= _MANY:
+        from statistics import NormalDist  # here, as few programs need it, and it takes long to import
+
+        return _expanded(NormalDist().inv_cdf(probability), freedom)
     low, high = 0.0, 1.0
-    while tail(high) > 1 - probability:
+    while student_tail(high, freedom) > 1 - probability:
         low, high = high, 2 * high
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if tail(middle) > 1 - probability:
+        if student_tail(middle, freedom) > 1 - probability:
             low = middle
         else:
             high = middle
-    return _expanded(high, freedom) if is_large else high
-
-
-def _normal_tail(z: float) -> float:
-    return math.erfc(z / math.sqrt(2)) / 2
+    return high
 
 
 def student_tail(t: float, freedom: float) -> float:

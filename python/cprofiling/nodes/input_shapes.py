@@ -164,20 +164,16 @@ def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:
     if samples < LEAST_CALLS or len(stats) < 2 or node.p99_ms is None:
         return None
     worst = max(stats, key=lambda each: each.tail_share)
-    is_odd = worst.tail_share >= max(_LEAST_TAIL_SHARE, _LEAST_LIFT * worst.share)
-    if not is_odd or worst.count < LEAST_OF_SHAPE or _chance(worst) > _MOST_CHANCE:
+    part, expected = worst.tail_share, worst.share
+    if part < max(_LEAST_TAIL_SHARE, _LEAST_LIFT * expected) or worst.count < LEAST_OF_SHAPE:
         return None
-    return ShapeVerdict(worst, node.p50_ms, node.p99_ms, node.count)
-
-
-def _chance(stats: ShapeStats) -> float:
-    """Bound the chance of this many slow calls if all signatures were alike."""
-    slowest = stats.tail_count / stats.tail_share
-    part, expected = stats.tail_share, stats.share
+    # A bound on the chance of this many slow calls if all signatures were alike (Chernoff, Hoeffding).
     divergence = part * math.log(part / expected)
     if part < 1:
         divergence += (1 - part) * math.log((1 - part) / (1 - expected))
-    return math.exp(-slowest * divergence)
+    slowest = worst.tail_count / part
+    is_by_chance = math.exp(-slowest * divergence) > _MOST_CHANCE
+    return None if is_by_chance else ShapeVerdict(worst, node.p50_ms, node.p99_ms, node.count)
 
 
 def shown_signature(signature: str) -> str:

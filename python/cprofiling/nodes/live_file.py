@@ -12,7 +12,6 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -218,8 +217,17 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         process = head_from_bytes(os.pread(file.fileno(), HEAD_SIZE, 0))
         is_alive = process.is_alive()
         commit, data = _latest(file)
+    parts = []
     try:
-        parts = tuple(_parts(data))
+        (count,) = _COUNT.unpack_from(data)
+        at = _COUNT.size
+        for _ in range(count):
+            label_length, marks, refused, length = _PART.unpack_from(data, at)
+            begin = at + _PART.size + label_length
+            label = data[at + _PART.size : begin].decode("utf-8", "surrogatepass")
+            at = begin + length
+            snapshot = Snapshot.from_bytes(data[begin:at])
+            parts.append(LivePart(label, snapshot, bool(marks & _ON), bool(marks & _GONE), refused))
     except (struct.error, UnicodeDecodeError):
         raise _core.FormatError("its statistics are no parts with labels") from None
     commits, taken_ns, _, _, flags, error, *_ = commit
@@ -231,7 +239,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         taken_ns=taken_ns,
         commits=commits,
         error=min(error, _MOST_ERROR) if flags & _STALE else 0,
-        parts=parts,
+        parts=tuple(parts),
     )
 
 
@@ -257,17 +265,3 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
             refused = commits[0]
             reason = "cut or changed bytes: wrong checksum of its statistics"
     raise _core.FormatError(reason)
-
-
-def _parts(data: bytes) -> Iterator[LivePart]:
-    """Yield the parts of the data."""
-    (count,) = _COUNT.unpack_from(data)
-    at = _COUNT.size
-    for _ in range(count):
-        label_length, flags, refused, length = _PART.unpack_from(data, at)
-        at += _PART.size
-        label = data[at : at + label_length].decode("utf-8", "surrogatepass")
-        at += label_length
-        snapshot = Snapshot.from_bytes(data[at : at + length])
-        at += length
-        yield LivePart(label, snapshot, bool(flags & _ON), bool(flags & _GONE), refused)
