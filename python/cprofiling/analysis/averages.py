@@ -302,9 +302,11 @@ class _Table:
         for row in shown:
             cells = []
             for (_, unit, figure), width in zip(self.columns, widths, strict=True):
-                text = self.text(row, unit, figure)
+                text, limit = self.text(row, unit, figure), limits.get(figure)
                 if figure in ("key", "node"):
-                    text = _cut(str(text), limits[figure])
+                    text = shown_text("name", str(text))
+                    if limit is not None and len(text) >= limit - 3:
+                        text = text[: max(limit - 3, 0)] + "..."
                 cells.append(str(text)[:width] if figure == "input_shapes" else text)
             if has_stack:
                 first, *others = [_cut_path(frame, widths[-1]) for frame in row.stack] or [""]
@@ -338,12 +340,6 @@ class _Table:
     def _time(self, time_us: float) -> str:
         unit = self._time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
         return f"{time_us / _UNITS[unit]:.3f}{unit}"
-
-
-def _cut(name: str, limit: int | None) -> str:
-    """Return a name without its end if it is too long."""
-    shown = shown_text("name", name)
-    return shown if limit is None or len(shown) < limit - 3 else shown[: max(limit - 3, 0)] + "..."
 
 
 def _cut_path(path: str, width: int) -> str:

@@ -68,7 +68,7 @@ class _Gap(NamedTuple):
 def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     """Return the gaps in frames that are longer than ``least_ns``."""
     least = checked_count("least_ns", least_ns)
-    whole, known = _in_frames(found) if found.rows else _on_threads(found)
+    whole, known = _recorded_gaps(found)
     by_pair = grouped((gap for gap in known if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
     evidence = found.evidence
     on_tracks = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
@@ -82,10 +82,17 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     return Gaps(figures, _notes(found, whole, share), share)
 
 
-def _in_frames(found: RecordedFrames) -> tuple[int, list[_Gap]]:
-    """Return the time of all frames, and the gaps on their threads."""
+def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
+    """Return the time of frames, or else of threads, and the gaps in it."""
     evidence = found.evidence
-    tracks = evidence.tracks
+    starts, ends, tracks = evidence.starts, evidence.ends, evidence.tracks
+    whole, listed = 0, list[_Gap]()
+    if not found.rows:
+        for rows in grouped(evidence.outermost_nodes, tracks.__getitem__).values():
+            start, end = starts[rows[0]], max(map(ends.__getitem__, rows))
+            whole += end - start
+            listed += _between(found, rows, start, end, rows[0])
+        return whole, listed
     inside: list[list[int]] = [[] for _ in found.rows]
     frames = set(found.rows)
     around = nodes_around(evidence.recording, evidence.tree, {})
@@ -95,10 +102,10 @@ def _in_frames(found: RecordedFrames) -> tuple[int, list[_Gap]]:
         is_outermost = node < 0 or node == frame or found.places.get(node) != place
         if row not in frames and is_outermost and tracks[row] == tracks[frame]:
             inside[place].append(row)
-    listed: list[_Gap] = []
     for frame, rows in zip(found.rows, inside, strict=True):
-        listed += _between(found, sorted(rows), evidence.starts[frame], evidence.ends[frame], frame)
-    return sum(map(evidence.duration, found.rows)), listed
+        whole += evidence.duration(frame)
+        listed += _between(found, sorted(rows), starts[frame], ends[frame], frame)
+    return whole, listed
 
 
 def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame: int) -> Iterator[_Gap]:
@@ -113,18 +120,6 @@ def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame
             previous, done, last = name, evidence.ends[row], row
     if end > done:
         yield _Gap(previous, None, done, end, evidence.tracks[frame], last)
-
-
-def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
-    """Return the time between nodes of all threads, and the gaps in it."""
-    evidence = found.evidence
-    whole = 0
-    listed: list[_Gap] = []
-    for rows in grouped(evidence.outermost_nodes, evidence.tracks.__getitem__).values():
-        start, end = evidence.starts[rows[0]], max(map(evidence.ends.__getitem__, rows))
-        whole += end - start
-        listed += _between(found, rows, start, end, rows[0])
-    return whole, listed
 
 
 def _figures(some: list[_Gap], whole: int, busy: dict[int, list[intervals.Interval]]) -> GapFigures:

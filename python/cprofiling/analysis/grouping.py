@@ -75,8 +75,16 @@ class _Memory:
             for row, parent in enumerate(tree.parents):
                 if parent >= 0:
                     own[parent] -= sums[row]
-            if has(recording, name):
-                _set_measured(column(recording, name), tree, sums, own)
+            if not has(recording, name):
+                continue
+            changes = column(recording, name)
+            around = tree.nearest(lambda row, changes=changes: changes[row] != UNKNOWN)  # type: ignore[misc]
+            for row, change in enumerate(changes):  # less those of measured rows inside
+                if change != UNKNOWN:
+                    sums[row] = own[row] = change
+                    parent = tree.parents[row]
+                    if parent >= 0 and around[parent] >= 0:
+                        own[around[parent]] -= change  # which is before it
 
     def _add_allocations(self, recording: Recording, tree: HostTree, allocations: Sequence[int]) -> None:
         starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
@@ -96,18 +104,6 @@ class _Memory:
             if not is_covered:
                 self.outside.append(row)
                 self.sums[side][row] = size
-
-
-def _set_measured(changes: Sequence[int], tree: HostTree, sums: list[int], own: list[int]) -> None:
-    """Set measured changes, less those of measured rows inside."""
-    around = tree.nearest(lambda row: changes[row] != UNKNOWN)
-    for row, change in enumerate(changes):
-        if change == UNKNOWN:
-            continue
-        sums[row] = own[row] = change
-        parent = tree.parents[row]
-        if parent >= 0 and around[parent] >= 0:
-            own[around[parent]] -= change  # which is before it
 
 
 def _size(recording: Recording, row: int) -> tuple[int, int]:

@@ -277,10 +277,11 @@ class _Frames:
     def _side(self, frame: str) -> bool | None:
         """Return whether a frame is this package's, None if its caller's."""
         if frame not in self._sides:
-            if frame.startswith(self._own) or _OWN_OBJECT.match(frame):
-                self._sides[frame] = True
-            else:
-                self._sides[frame] = None if frame.startswith("<") or _is_of_library(frame) else False
+            path = os.path.join(_LIBRARY, frame.partition("(")[0])  # of weakref.py(46): __new__
+            within = path.removeprefix(_LIBRARY + os.sep)
+            is_of_library = within != path and not within.startswith(_INSTALLED) and os.path.isfile(path)
+            is_own = frame.startswith(self._own) or bool(_OWN_OBJECT.match(frame))
+            self._sides[frame] = is_own or (None if frame.startswith("<") or is_of_library else False)
         return self._sides[frame]
 
 
@@ -296,12 +297,6 @@ def _frames(stack: str) -> list[str]:
             place, is_known, _ = frame.partition("): ")
             frames[at] = f"{place}): unknown" if is_known and not _BROKEN.search(place) else "unknown"
     return frames
-
-
-def _is_of_library(frame: str) -> bool:
-    path = os.path.join(_LIBRARY, frame.partition("(")[0])  # of weakref.py(46): __new__
-    within = path[len(_LIBRARY) + 1 :]
-    return path.startswith(_LIBRARY + os.sep) and not within.startswith(_INSTALLED) and os.path.isfile(path)
 
 
 def _us(ns: int) -> str:

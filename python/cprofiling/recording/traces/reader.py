@@ -73,7 +73,14 @@ def load_moved(
         try:
             report = recording._load(source.read, shift_ns, id_offset)
         except FormatError as error:
-            raise _named(error, name, file_name, source.head) from None
+            kind = file_kinds.kind_of(source.head)
+            if kind not in (None, file_kinds.TRACE):
+                raise NoTraceError(f"{name}: {kind.told('trace')}") from None
+            hint = ": Perfetto's own format is not read" if file_name.endswith(".pftrace") else ""
+            is_json = file_kinds.may_be_json(source.head) and _NO_EVENTS not in str(error)
+            if source.head.strip() and not is_json:
+                raise NoTraceError(f"{name}: it is no Chrome trace: {error}{hint}") from None
+            raise FormatError(f"{name}: {error}{hint}") from None
         finally:
             source.close()
     problems = [f"{report[key]} {text}" for key, text in _PROBLEMS.items() if report[key]]
@@ -93,17 +100,6 @@ def loaded(read: Callable[[int], bytes]) -> Recording:
     recording._load(read, 0)
     recording._finish()
     return recording
-
-
-def _named(error: FormatError, name: str, file_name: str, head: bytes) -> FormatError:
-    """Return an error with the file's name and its likely format."""
-    kind = file_kinds.kind_of(head)
-    if kind not in (None, file_kinds.TRACE):
-        return NoTraceError(f"{name}: {kind.told('trace')}")
-    hint = ": Perfetto's own format is not read" if file_name.endswith(".pftrace") else ""
-    if head.strip() and not (file_kinds.may_be_json(head) and _NO_EVENTS not in str(error)):
-        return NoTraceError(f"{name}: it is no Chrome trace: {error}{hint}")
-    return FormatError(f"{name}: {error}{hint}")
 
 
 class _Source:
