@@ -4,9 +4,9 @@ A run is what a timing report tells of its stages, statistics and recordings of 
 
 A call's time is compared, not a stage's sum, so that runs with different numbers of calls can be. Of one run a side,
 the interval is Welch's from mean, standard deviation and number of the calls. It tells of the noise from call to call
-within the two runs. Two runs of one program differ by more than that (other clocks, other addresses, other neighbours),
-which no single run shows: for that there is the smallest change that counts, and, better, several runs a side, whose
-means then are the sample.
+within the two runs. Two runs of one program differ by more than that (other clocks, other addresses, other neighbours).
+No single run shows that. The smallest change that counts allows for it, or better, several runs a side: then their
+means are the sample.
 
 The rows of a comparison are judged together. Each gets an interval that is wide enough for all of them to hold at the
 confidence that was asked for (C. E. Bonferroni's correction), so that many rows raise no more false alarms than one.
@@ -151,7 +151,7 @@ class RowTimes(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any], total_ms: float) -> RowTimes:
-        """Take up figures of these names, of which some may be missing."""
+        """Take up figures of these names, unless they are missing."""
         count, mean_ms = told.get("count"), told.get("mean_ms")
         if mean_ms is None:
             mean_ms = total_ms / (count or 1)
@@ -166,7 +166,7 @@ class Run(NamedTuple):
         rows: The times by name.
         total_ms: The time of all rows.
         name: What messages call it.
-        identity: A value that tells the run from all others, which is None where nothing does.
+        identity: A value that tells the run from all others, or None.
         hosts: The machines that it ran on.
         world_size: The number of its ranks.
     """

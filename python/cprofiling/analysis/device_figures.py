@@ -3,8 +3,8 @@
 The figures are those of HolisticTraceAnalysis.
 
 All times are in ns. Rows of no work (waits for a device, annotations mirrored on it) are in none of the figures. Work
-whose start is not in the recording, as it was started before that began, counts unless ``launched_only`` is true; in
-HolisticTraceAnalysis it never does.
+that was started before the recording began counts unless ``launched_only`` is true. In HolisticTraceAnalysis it never
+does.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
 
     Raises TypeError, ValueError.
 
-    A mapping may have stages that have not run: those of ``ExecutionStage``, and ``others``. Any other is taken for a
-    mistake, as its number would be none of a stage; but where there is no stage at all, nothing is known of them.
+    A mapping may have stages that have not run, of ``ExecutionStage`` or ``others``. Another one is a mistake, unless
+    no stage is known at all.
     """
 
     def positive(count: object) -> int:
@@ -200,7 +200,7 @@ class RecordedFrames:
     def places(self) -> dict[int, int]:
         """The place of the frame of each node's call.
 
-        A call on another thread is in the frame in whose time it begins, if no two frames overlap.
+        A call on another thread is in the frame during which it begins, if no two frames overlap.
         """
         evidence, of_row = self.evidence, {row: place for place, row in enumerate(self.rows)}
         around = evidence.tree.nearest(of_row.__contains__)

@@ -49,7 +49,7 @@ class _Memory:
     """The bytes allocated less freed while rows of the host were open.
 
     Where the change was measured for a row, it is that; else the sum of the allocations that are recorded as instants
-    named ``[memory]`` between its start and its end, on whatever thread, as torch.profiler has it; else 0. A row's own
+    named ``[memory]`` between its start and its end, on any thread, as in torch.profiler; else 0. A row's own
     bytes leave out the next rows inside it with bytes of the same kind.
 
     Attributes:

@@ -10,7 +10,7 @@ warmup blows hot and cold", 2017: pieces that are alike are one, the last one is
 and the series is flat, warms up, or slows down. What goes back and forth all the time is steady, too.
 
 First calls: one or two very slow calls are no level. Each of the first calls is asked how likely a steady call is to
-take that long: by counting, and beyond the longest steady call by a Pareto tail whose index is estimated from the
+take that long: by counting, and beyond the longest steady call by a Pareto tail with an index estimated from the
 steady calls (B. M. Hill, 1975), on the heavy side. The product of these probabilities is tested for the first call, the
 first two, and so on (R. A. Fisher's method); the most significant of them, if it is significant, are cold.
 """

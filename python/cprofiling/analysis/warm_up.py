@@ -205,8 +205,8 @@ def _first_call(
         return replace(known, state=steady_state.TOO_FEW)
     if signatures[row.node_name, stage] > 1:
         return replace(known, state=DIFFERING)
-    # Of equal calls each is as likely to be the longest. What is longer than a quantile is so by a Pareto tail of index
-    # 1, the heaviest with which times have something like a mean. As two are asked, the chance is twice the smaller.
+    # Of equal calls each is as likely to be the longest. The chance to exceed a quantile follows a Pareto tail of index
+    # 1, the heaviest with which times nearly have a mean. Of two chances, twice the smaller one counts.
     chances = [1.0]
     if first >= row.max_ms:
         chances.append(1 / (others + 1))

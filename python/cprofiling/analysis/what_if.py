@@ -2,7 +2,7 @@
 
 Frames whose nodes run one after the other lose exactly that part (G. M. Amdahl, 1967). Where the pipeline tells which
 node waits for which, its branches may run at the same time, and a frame takes as long as its critical path: then only
-what is on it counts, and only up to where another path becomes the longest.
+nodes on it count, and only until another path is the longest.
 """
 
 from __future__ import annotations

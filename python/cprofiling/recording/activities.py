@@ -32,7 +32,7 @@ class Resource(Flag):
     CPU = 1
     """Nodes, labelled blocks, operators."""
     NPU = 2
-    """What runs on a device of whatever kind, and what starts it."""
+    """Work of devices of all kinds, and the calls that start it."""
     ALL = 3
 
 

@@ -56,7 +56,7 @@ def has(recording: Recording, name: str) -> bool:
 
 
 def texts_of(recording: Recording, *wanted: str) -> set[int]:
-    """Return the numbers of those of the texts that the recording has."""
+    """Return the numbers of the texts that the recording has."""
     return {number for number, text in enumerate(recording.strings) if text in wanted}
 
 

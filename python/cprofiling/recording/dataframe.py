@@ -13,16 +13,15 @@ The columns, in their order; "none" is a null:
 * ``device_index``, ``stream``: of work of a device
 * ``execution_index``: of work of a device: the running number, on that device, of the call of a node, labelled block or
   step that started it, from 0
-* ``operator_index``: the running number of a row within the row directly around it, or on its thread where there is
-  none, from 0; of work of a device within its execution
+* ``operator_index``: the running number of a row within the row directly around it, or else on its thread, from 0; of
+  work of a device within its execution
 * ``input_shapes``, ``input_types``: JSON lists, where they were recorded
 * ``memory_change``, ``memory_peak``, ``device_memory_change``, ``device_memory_peak``, ``bytes``: bytes
 * ``kind``: node, record, step, host (an operator, a call of a device's runtime, a Python frame), device or instant
 * ``outcome``: of a node or a labelled block: success, error, cancelled, or unfinished when the recording ended
 
-Moments at which counters were read are no rows of it. The index of the pandas DataFrame, ``row``, has the numbers by
-which ``Recording.event(row)`` finds the rows, as those of ``Event.parent`` and of findings are; those of counters are
-missing. Arrow and polars have no index: there they are a last column, ``row``.
+Counter readings are left out. The index of the pandas DataFrame, ``row``, has the numbers that ``Recording.event(row)``
+takes, as ``Event.parent`` and findings have them. Arrow and polars have no index, so that ``row`` is their last column.
 """
 
 from __future__ import annotations

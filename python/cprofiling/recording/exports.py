@@ -147,8 +147,8 @@ class RecordingExports(Viewable):
         """Return each inference with trace_id, span_id, thread.id and dur (ns).
 
         An inference is a span named ``Inference``; without any, each outermost call of a node; else each outermost
-        labelled block, step, annotation, or whatever is in nothing else. A note counts those left out, which failed or
-        were not recorded to their end.
+        labelled block, step or annotation, or a row that is in no other. A note counts inferences left out, as they
+        failed or were not recorded to their end.
         """
         from cprofiling.analysis import inference_reports
 
@@ -293,8 +293,8 @@ class RecordingExports(Viewable):
         """Return frames per second, latency, and frames in progress.
 
         Args:
-            total_frames: How many frames were processed, if one span is not one of them; a mapping by stage where there
-                are several stages, as ``ProfilingSummary.frames_per_second`` takes it.
+            total_frames: How many frames were processed, if a span is several; for several stages a mapping by stage,
+                as ``ProfilingSummary.frames_per_second`` takes it.
             frame: As in ``gaps``.
             skip_first_n: As in ``gaps``.
 
@@ -341,7 +341,7 @@ class RecordingExports(Viewable):
             baseline: Another recording of the same program, which the findings compare with.
             row_limit: The most rows of each table; all if it is None or negative.
             sort_by: The figure by which the averages are sorted (see ``KeyAverages.table``); None: the device's own
-                time where there is a device, else the host's.
+                time with a device, else the host's.
             group_by_node: Separate averages by the node around them.
 
         Raises TypeError or ValueError for a wrong argument.

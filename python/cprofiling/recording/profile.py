@@ -134,7 +134,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             warning.
 
     A block that is open when the recording, or a cycle of it, ends is recorded up to there and marked ``unfinished``. A
-    recording still running when the program ends is stopped then; one whose object is gone is ended, with a
+    recording still running when the program ends is stopped then; if its object is gone, it is ended with a
     RuntimeWarning, and lost.
 
     Attributes:

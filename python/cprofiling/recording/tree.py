@@ -33,7 +33,7 @@ _STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids 
 
 @dataclass
 class HostTree:
-    """The rows on the host that reports count, and which is inside which.
+    """The rows on the host that reports count, and their nesting.
 
     A row inside a step is a child of the step, unless another row is between them. A row of the host whose only child
     has the same name stands for that, too, as in torch.profiler; calls of nodes and record() blocks always count.
@@ -170,7 +170,7 @@ class Stacks:
 
 
 def self_times(recording: Recording, tree: HostTree) -> list[int]:
-    """Return the time in which each row was innermost on its thread.
+    """Return the time of each row as the innermost on its thread.
 
     In the tree of all rows that is host self time, without operators inside; in ``only()`` the nodes it is node self
     time, without nodes inside. Of overlapping rows, the one that began last counts. For generators and coroutines,
@@ -311,7 +311,7 @@ class SpanIds:
     An operator and device work belong to the innermost span around them, or around their start.
 
     Attributes:
-        rows: For each row that of its span, maybe itself; -1 without one.
+        rows: The row of each row's span, maybe itself; -1 without one.
     """
 
     def __init__(self, recording: Recording, tree: HostTree, owners: Mapping[int, int]) -> None:
@@ -371,7 +371,7 @@ class Execution:
         start: Start of its first work.
         end: End of its last work.
         run: Time of its computations (no copies, no setting of memory), added up; of nested ones on one stream, as an
-            NPU's execution and its operators, that of the outermost.
+            NPU's execution and its operators, only of the outermost.
         rows: Rows of the work, by their start.
     """
 

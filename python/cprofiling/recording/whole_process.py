@@ -57,7 +57,7 @@ class Automatic(profile):
     PyTorch's operators are not recorded: torch.profiler is left to the program.
     """
 
-    current: ClassVar[Automatic | None] = None  # that of this process, also when it has ended
+    current: ClassVar[Automatic | None] = None  # of this process, also when it has ended
 
     def __init__(self, path: str, *, is_first: bool) -> None:
         """Prepare the recording.

@@ -120,8 +120,8 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
 def _unexpected_doubles(evidence: Evidence) -> list[int]:
     """Return the outermost calls with unexpected double precision.
 
-    Where nothing is known of what was around an operator, single precision has to be the more frequent. Code of the
-    user's that is called with double precision, by what is not recorded, is meant to be.
+    Around an operator of unknown caller, single precision has to be the more frequent. The user's own code called with
+    double precision, by unrecorded code, is meant to be.
     """
     tree = evidence.tree
     pairs = list(zip(column(evidence.recording, "types"), column(evidence.recording, "shapes"), strict=True))

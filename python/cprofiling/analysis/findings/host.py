@@ -13,13 +13,13 @@ from cprofiling.analysis.findings.finding import Finding
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import COPIES, SETS, grouped, has, texts_of
 
-# Less than this is not worth anybody's time, whatever its share.
+# Less than this is not worth anybody's time.
 LEAST_NS = 1_000_000
 # A fifth of the time: removing it makes a program a quarter faster.
 OUTSIDE_SHARE = 0.2
 # A tenth of the time in which everything else stands still, waiting for data.
 LOADING_SHARE = 0.1
-# More than half: whatever else is made faster gains less.
+# More than half: making anything else faster gains less.
 DOMINANT_SHARE = 0.5
 DOMINANT_NAMES = 3  # at least: of two, one always has half
 # As long in Python as in what it calls for.

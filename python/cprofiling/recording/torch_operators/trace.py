@@ -288,7 +288,7 @@ class _Frames:
 def _frames(stack: str) -> list[str]:
     """Return the frames of a stack, without unreadable bytes.
 
-    PyTorch keeps addresses of names, and those of modules being imported or code being compiled may be freed before it
+    PyTorch keeps addresses of names. Names of modules being imported or code being compiled may be freed before it
     reads them.
     """
     frames = [frame for frame in json.loads(stack).split(";") if frame]
