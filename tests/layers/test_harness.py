@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import cprofiling as cp
-from command import COMMAND
+from command import COMMAND, python
 from cprofiling import FormatError
 from cprofiling.commands import main
 from cprofiling.devices import operations
@@ -534,13 +533,9 @@ def test_wrong_options(arguments: list[str], complaint: str, capsys: pytest.Capt
 
 
 def test_the_command_speaks_on_stderr(signatures: Path, module: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     arguments = ["--signature", "sig.json", "--stage", "stage", "--factory", f"{module}:stage", "--output-dir", "o"]
-    done = subprocess.run(
-        [*COMMAND, "harness", *arguments],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "[Harness] Running 1 warmup iteration(s)...\n" in done.stderr
-    assert "[Harness] Chrome trace saved to: o/stage_trace.json.gz\n" in done.stderr
-    assert done.stdout.startswith("stage: ")
+    done = python([*COMMAND[1:], "harness", *arguments], tmp_path, watched=False)
+    assert done.status == 0, done.err
+    assert "[Harness] Running 1 warmup iteration(s)...\n" in done.err
+    assert "[Harness] Chrome trace saved to: o/stage_trace.json.gz\n" in done.err
+    assert done.out.startswith("stage: ")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from command import SCRIPT
+from command import SCRIPT, python
 from cprofiling import layers
 from cprofiling.harness import HarnessConfig, StageBenchHarness
 from cprofiling.layers.harness.stage_bench import MOST_TRACE_BYTES
@@ -149,13 +147,6 @@ def operators_of_trace(path: Path) -> list[str]:
     return operators(recording, step.start, step.end)
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -172,10 +163,10 @@ def check_one_step(names: list[str], step_of_loop: list[str]) -> None:
 @pytest.mark.slow
 def test_a_fresh_process_runs_one_step_and_so_does_its_program(full_runs: dict[str, list[str]], folder: Path) -> None:
     command = [SCRIPT, "harness", "--signature", "timing_io_signature.json", "--stage", GUIDED]
-    done = python(folder, *command, "--factory", "tiny_stages:guided", "--output-dir", "out")
-    assert done.returncode == 0, done.stderr
-    assert "[Harness] Stage 'denoise' is run by a single denoising step\n" in done.stderr
-    assert "aten::addmm" in done.stdout
+    done = python([*command, "--factory", "tiny_stages:guided", "--output-dir", "out"], folder, watched=False)
+    assert done.status == 0, done.err
+    assert "[Harness] Stage 'denoise' is run by a single denoising step\n" in done.err
+    assert "aten::addmm" in done.out
     trace = folder / "out" / "denoise_trace.json.gz"
     assert trace.stat().st_size < MOST_TRACE_BYTES
     check_one_step(operators_of_trace(trace), full_runs[GUIDED])
@@ -184,8 +175,9 @@ def test_a_fresh_process_runs_one_step_and_so_does_its_program(full_runs: dict[s
     assert len(breakdown["top_kernels"]) == min(50, breakdown["num_kernels"])
     assert all(kernel["ms"] >= 0 for kernel in breakdown["top_kernels"])
 
-    done = python(folder, "out/profile_denoise.py", "--factory", "tiny_stages:guided", "--output-dir", "again")
-    assert done.returncode == 0, done.stderr
+    program = ["out/profile_denoise.py", "--factory", "tiny_stages:guided", "--output-dir", "again"]
+    done = python(program, folder, watched=False)
+    assert done.status == 0, done.err
     assert names_in(folder / "again") == ["denoise_trace.json.gz"]
     check_one_step(operators_of_trace(folder / "again" / "denoise_trace.json.gz"), full_runs[GUIDED])
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
-import os
 import random
 import string
-import subprocess
-import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +15,11 @@ from typing import Any
 import pytest
 
 import cprofiling
+from command import python
 from cprofiling._internal.text import file_name_of
 from cprofiling.harness import HarnessConfig, StageBenchHarness
 from cprofiling.layers.harness.program import program_for, template
 
-FOLDER = str(Path(cprofiling.__file__).parents[1])
 NAMES = 10_000
 OPTIONS: dict[str, Any] = {
     "warmup": 1, "profile_steps": 1, "entry": None, "value_ranges": None, "device": None, "seed": 0, "file": "x",
@@ -168,12 +165,6 @@ class Stage:
 """
 
 
-def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": FOLDER, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "program.py", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
@@ -183,20 +174,19 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     assert constants(program)[2] == {**OPTIONS, "device": "cpu", "file": "a%20%27b%27%0A"}
     (tmp_path / "program.py").write_text(program)
     (tmp_path / "mine.py").write_text(MODULE)
-    done = run_program(
-        tmp_path, "--factory", "mine:Stage.made", "--output-dir", "out", "--warmup", "2", "--profile-steps", "2"
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:4] == [f"process {number} (2, 3) Ann False" for number in (1, 2, 3, 4)]
-    assert "ms per step: " in done.stdout
+    begin = ["program.py", "--factory", "mine:Stage.made"]
+    done = python([*begin, "--output-dir", "out", "--warmup", "2", "--profile-steps", "2"], tmp_path, watched=False)
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[:4] == [f"process {number} (2, 3) Ann False" for number in (1, 2, 3, 4)]
+    assert "ms per step: " in done.out
     if importlib.util.find_spec("torch") is None:
-        assert done.stdout.endswith("trace: none, as PyTorch is not installed\n")
+        assert done.out.endswith("trace: none, as PyTorch is not installed\n")
     else:
-        assert done.stdout.endswith("trace: out/a%20%27b%27%0A_trace.json.gz\n")
+        assert done.out.endswith("trace: out/a%20%27b%27%0A_trace.json.gz\n")
         steps = [event.name for event in cprofiling.load_trace(tmp_path / "out/a%20%27b%27%0A_trace.json.gz").events()]
         assert [name for name in steps if name.startswith("step ")] == ["step 0", "step 1"]
-    done = run_program(tmp_path, "--factory", "mine:Stage.made", "--entry", "other", "--warmup", "0")
-    assert done.stdout.startswith("other ")
+    done = python([*begin, "--entry", "other", "--warmup", "0"], tmp_path, watched=False)
+    assert done.out.startswith("other ")
 
 
 @pytest.mark.slow
