@@ -108,6 +108,7 @@ def test_nodes_are_ranges(run: Run) -> None:
         cp.set_profiling(False)
         outer()
         assert tool.news() == []
+        assert _core.nvtx_status() == (True, None)
         tool.finish()
     """)
 

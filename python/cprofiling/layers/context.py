@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from logging import INFO
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
@@ -194,33 +194,29 @@ As a decorator, the latter returns the function itself, unchecked."""
 # ---- What a use does besides taking the time
 
 
-class _Parts:
+class _Parts(NamedTuple):
     """Parts of a use other than its time."""
 
-    __slots__ = ("label", "peak", "recording")
-
-    def __init__(self) -> None:
-        self.label: _core.record | None = None
-        self.peak: DevicePeak | None = None
-        self.recording: StageRecording | None = None
+    label: _core.record | None = None
+    peak: DevicePeak | None = None
+    recording: StageRecording | None = None
 
 
 def _begin_parts(context: ProfilingContext, now_ns: int) -> _Parts:
     """Begin the requested parts of a stage."""
-    parts = _Parts()
-    name = context.name
+    name, label, peak, recording = context.name, None, None, None
     with _told(name):
         if any(name == pattern or fnmatchcase(name, pattern) for pattern in _names):
-            parts.recording = StageRecording.begin(name)
+            recording = StageRecording.begin(name)
     with _told(name):
         if context.capture_memory:
             _checkpoint(f"before_{name}")
         if _memory.uses_device(now_ns) and context.reset_peak_memory:
-            parts.peak = _memory.begin_peak()
+            peak = _memory.begin_peak()
     if _claim.owner is not None:
-        parts.label = _core.record(name)
-        parts.label.__enter__()
-    return parts
+        label = _core.record(name)
+        label.__enter__()
+    return _Parts(label, peak, recording)
 
 
 def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseException] | None) -> None:
