@@ -23,7 +23,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.analysis.insight_table import Insight, shown_number
 from cprofiling.analysis.steady_state import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
 from cprofiling.analysis.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
-from cprofiling.report import from_recording, from_statistics
+from cprofiling.views import View
 from hostile_names import NAMES
 from markup import Markup
 from recorded import profile
@@ -714,10 +714,10 @@ def test_tables_are_sections_and_short() -> None:
 
 def test_reports_have_insights_of_what_has_nodes() -> None:
     recording = made(frames_of("a", 2, lambda _: (5, 80), 90, 100))
-    assert list(from_recording.insights(recording)) == ["warm_up", "gaps", "what_if", "frames"]
-    assert from_recording.insights(made([host("op", 0, 9)])) == {}
-    assert list(from_statistics.insights(recorded_counts({"a": 3}))) == ["warm_up", "what_if", "frames"]
-    assert from_statistics.insights(cp.ProfilingSummary()) == {}
+    assert list(View(recording).tables.sections) == ["averages", "warm_up", "gaps", "what_if", "frames"]
+    assert list(View(made([host("op", 0, 9)])).tables.sections) == ["averages"]
+    assert list(View(recorded_counts({"a": 3})).tables.sections) == ["warm_up", "what_if", "frames"]
+    assert View(cp.ProfilingSummary()).tables.sections == {}
 
 
 def test_tables_are_pandas_frames() -> None:

@@ -20,7 +20,7 @@ from calls import profiler_on
 from cprofiling._internal.quantiles import percentile
 from cprofiling.nodes import profiler as control
 from cprofiling.nodes.graph import Graph, checked_edges
-from cprofiling.report import from_recording, from_statistics
+from cprofiling.views import View
 from recordings import NODE, RECORD, STEP, US, Row, host, made
 
 Edge = tuple[str, str]
@@ -146,7 +146,7 @@ def test_figures_of_frames_are_told_from_those_of_whole_runs() -> None:
     ]  # fmt: skip
     assert str(table).count("┆ whole run ┆") == table._repr_html_().count(">whole run</td>") == 2
     assert summary.to_markdown().count("| whole run |") == 2
-    section = from_statistics.insights(summary)["what_if"]
+    section = View(summary).tables.sections["what_if"]
     at = [column.title for column in section.columns].index("Per")
     assert [row[at] for row in section.rows] == ["frame"] * 4 + ["whole run"] * 2
 
@@ -525,11 +525,11 @@ def test_what_nobody_asked_for_is_of_the_nodes_with_the_most_time() -> None:
         rows.append(host(f"node {number}", start, start + (1 + number), kind=NODE))
     recording = made(rows)
     assert len(recording.what_if()) == frames
-    section = from_recording.insights(recording)["what_if"]
+    section = View(recording).tables.sections["what_if"]
     assert [row[0] for row in section.rows] == [f"node {frames - place}" for place in range(1, 201)]
     assert section.notes[1:] == ("2,800 more nodes with less own time left out.",)
     summary = summary_of([{f"node {number}": 1.0 + number for number in range(250)}])
-    section = from_statistics.insights(summary)["what_if"]
+    section = View(summary).tables.sections["what_if"]
     assert [row[0] for row in section.rows] == [f"node {250 - place}" for place in range(1, 201)]
     assert section.notes[1:] == ("inference: 50 more nodes with less own time left out.",)
     assert len(summary.what_if()) == 250

@@ -26,11 +26,9 @@ from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from cprofiling.recording.columns import Recording
-    from cprofiling.report.flat_columns import Stats
     from cprofiling.report.view import View
 
 _FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
@@ -46,38 +44,27 @@ class Csv(Format):
     suffixes = (".csv",)
 
     def render(self, view: View) -> str:
-        """Return the lines."""
-        if isinstance(view.of, Reports):
-            return render_events(view.of._finished())  # noqa: SLF001 the package's own
-        return render(view.tables.nodes)
-
-
-def render(nodes: Iterable[Stats]) -> str:
-    """Return nodes as CSV, with a line of names before them."""
-    columns = columns_of(nodes)
-    return _table([name for name, _, _ in columns], [values for _, _, values in columns])
-
-
-def render_events(recording: Recording) -> str:
-    """Return the events of a recording as CSV, under a line of names."""
-    columns: dict[str, Sequence[Any]] = {ROW: event_rows(recording)}
-    for name, values in frame_columns(recording).items():
-        if isinstance(values, Numbers):
-            none = values.none
-            columns[name] = [None if value == none else value for value in values.values]
+        """Return the lines, that with the names first."""
+        columns: dict[str, Sequence[Any]] = {}
+        if not isinstance(view.of, Reports):
+            columns = {name: values for name, _, values in columns_of(view.tables.nodes)}
         else:
-            columns[name] = values
-    return _table(list(columns), list(columns.values()))
+            recording = view.of._finished()  # noqa: SLF001 the package's own
+            columns[ROW] = event_rows(recording)
+            for name, values in frame_columns(recording).items():
+                if isinstance(values, Numbers):
+                    none = values.none
+                    columns[name] = [None if value == none else value for value in values.values]
+                else:
+                    columns[name] = values
+        lines = [",".join(map(_quoted, columns))]
+        lines += [",".join(map(_cell, row)) for row in zip(*columns.values(), strict=True)]
+        return "\n".join(lines) + "\n"
 
 
 def text_of(cell: str) -> str:
     """Return the text that a cell stands for, once out of its quotes."""
     return _WRITTEN.sub(_read, cell.removeprefix("'"))
-
-
-def _table(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
-    lines = [",".join(map(_quoted, names)), *(",".join(map(_cell, row)) for row in zip(*columns, strict=True))]
-    return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:

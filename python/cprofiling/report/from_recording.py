@@ -66,7 +66,16 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         Finding(each.kind, each.title, each.text, each.advice, each.share, dict(each.figures))
         for each in findings(recording)
     )
-    sections = {"averages": _averages(recording), **insights(recording)}
+    sections = {"averages": _averages(recording)}
+    evidence = Evidence(recording)
+    if evidence.nodes:
+        by_frame = frames.RecordedFrames(evidence)
+        sections |= sections_of(
+            warm_up=warm_up.of_recording(evidence),
+            gaps=gaps.of_frames(by_frame),
+            what_if=what_if.of_frames(by_frame, most=MOST_ROWS),
+            frames=frames.of_frames(by_frame),
+        )
     if DEVICE in set(column(recording, "kind")):
         sections["kernels"] = _section("Kernels", kernel_breakdown(recording))
         sections["copies"] = _section("Copies", copy_breakdown(recording))
@@ -153,20 +162,6 @@ def _loaded(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # what a file of somebody else's says of itself
         return None
-
-
-def insights(recording: Recording) -> dict[str, Section]:
-    """Return the insights of a recording that have rows."""
-    evidence = Evidence(recording)
-    if not evidence.nodes:
-        return {}
-    found = frames.RecordedFrames(evidence)
-    return sections_of(
-        warm_up=warm_up.of_recording(evidence),
-        gaps=gaps.of_frames(found),
-        what_if=what_if.of_frames(found, most=MOST_ROWS),
-        frames=frames.of_frames(found),
-    )
 
 
 def _averages(recording: Recording) -> Section:

@@ -48,29 +48,25 @@ _SHAPES = (
 )
 
 
-def of_summary(summary: ProfilingSummary, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a summary, which has no histograms."""
-    return _of_statistics(summary, {}, title, source)
-
-
 def of_snapshot(snapshot: Snapshot, *, title: str | None = None, source: str | None = None) -> Document:
     """Return the document of a snapshot."""
     histograms = {(stage, node): found for (node, stage), found in snapshot._filled_buckets().items()}  # noqa: SLF001
-    return _of_statistics(snapshot.stats(), histograms, title, source)
+    return of_summary(snapshot.stats(), histograms, title=title, source=source)
 
 
-def _of_statistics(
+def of_summary(
     summary: ProfilingSummary,
-    histograms: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]],
-    title: str | None,
-    source: str | None,
+    histograms: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]] | None = None,
+    *,
+    title: str | None = None,
+    source: str | None = None,
 ) -> Document:
-    nodes = tuple(_node(row, histograms.get((checked_text("stage", row.stage), row.node_name))) for row in summary)
+    """Return the document of a summary, with the histograms that are given by stage and node."""
+    known = histograms or {}
+    nodes = tuple(_node(row, known.get((checked_text("stage", row.stage), row.node_name))) for row in summary)
+    clocks = [reason[len(_CLOCK) :].partition(", as ")[0] for reason in summary.reasons if reason.startswith(_CLOCK)]
     measurement = Measurement(
-        clock=next(
-            (reason[len(_CLOCK) :].partition(", as ")[0] for reason in summary.reasons if reason.startswith(_CLOCK)),
-            _MONOTONIC,
-        ),
+        clock=clocks[0] if clocks else _MONOTONIC,
         cost_ns=summary.cost_ns,
         skip_first_n=summary.skip_first_n,
         synchronized=any(node.sync_total_ms is not None for node in nodes) if nodes else None,
@@ -78,19 +74,14 @@ def _of_statistics(
         internal_errors=summary.internal_errors,
         reasons=summary.reasons,
     )
-    sections = insights(summary)
-    if shown_rows(summary.shapes):
-        sections["shapes"] = shapes_section(summary.shapes)
-    return Document(title or "Node statistics", "statistics", nodes, measurement, source, sections=sections)
-
-
-def insights(summary: ProfilingSummary) -> dict[str, Section]:
-    """Return the insights of a summary that have rows."""
-    return sections_of(
+    sections = sections_of(
         warm_up=summary.warm_up(),
         what_if=what_if.of_summary(summary, most=MOST_ROWS),
         frames=summary.frames_per_second(),
     )
+    if shown_rows(summary.shapes):
+        sections["shapes"] = shapes_section(summary.shapes)
+    return Document(title or "Node statistics", "statistics", nodes, measurement, source, sections=sections)
 
 
 def sections_of(**found: Insight[Any]) -> dict[str, Section]:

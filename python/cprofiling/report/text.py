@@ -15,7 +15,6 @@ from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Section
-    from cprofiling.report.document import Document
     from cprofiling.report.view import View
 
 
@@ -28,32 +27,23 @@ class Text(Format):
     def render(self, view: View) -> str:
         """Return the text, with a newline at its end."""
         of = view.of.stats() if isinstance(view.of, Snapshot) else view.of
-        if not isinstance(of, Reports):
-            if view.against is not None:
-                return view.comparison.to_text() + "\n"
-            return render(view.tables, of if isinstance(of, ProfilingSummary) else None) + "\n"
-        if view.against is None:
-            return of.overview()
-        overview = of.overview(baseline=view.against.of)
-        return f"{view.comparison.to_text()}\n\n{overview}" if view.tables.nodes else overview
+        if isinstance(of, Reports):
+            if view.against is None:
+                return of.overview()
+            overview = of.overview(baseline=view.against.of)
+            return f"{view.comparison.to_text()}\n\n{overview}" if view.tables.nodes else overview
+        if view.against is not None:
+            return view.comparison.to_text() + "\n"
+        nodes = node_section(view.tables)
+        parts = [_table(nodes) if nodes.rows else NO_DATA]
+        if isinstance(of, ProfilingSummary):
+            parts.append(beyond_text(of))
+        parts += [
+            "\n".join([shown(section.title, "text"), _table(section), *section.notes])
+            for section in view.tables.sections.values()
+        ]
+        return "\n\n".join(filter(None, [*parts, "\n".join(measured(view.tables))])) + "\n"
 
 
-def render(document: Document, summary: ProfilingSummary | None = None) -> str:
-    """Return nodes, sections and measurement as text.
-
-    summary: The statistics that it was made of: then what is known of them beyond times is shown, too.
-    """
-    nodes = node_section(document)
-    parts = [table(nodes) if nodes.rows else NO_DATA]
-    if summary is not None:
-        parts.append(beyond_text(summary))
-    parts += [
-        "\n".join([shown(section.title, "text"), table(section), *section.notes])
-        for section in document.sections.values()
-    ]
-    return "\n\n".join(filter(None, [*parts, "\n".join(measured(document))]))
-
-
-def table(section: Section) -> str:
-    """Return the table of a section, in columns and uncut."""
+def _table(section: Section) -> str:
     return plain_table(cells(section, shown), [column.unit == "text" for column in section.columns])

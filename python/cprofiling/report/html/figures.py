@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from cprofiling._internal.tables import Section
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.report import tables
+from cprofiling.report.against import SECTION
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Document, Node
 
@@ -261,7 +262,12 @@ def comparison_table(document: Document, against: Document) -> Table:
     """Return the nodes of two runs side by side, largest change first."""
     ours = {(node.stage, node.node_name): node for node in document.nodes}
     theirs = {(node.stage, node.node_name): node for node in against.nodes}
-    verdicts = verdicts_of(document) or {
+    verdicts = {}
+    if SECTION in document.sections:
+        section = document.sections[SECTION]
+        rows = [dict(zip([column.name for column in section.columns], row, strict=True)) for row in section.rows]
+        verdicts = {(row["stage"], row["node_name"]): row["verdict"] or "" for row in rows}
+    verdicts = verdicts or {
         key: "this run only" if key in ours else "the other only" for key in ours.keys() ^ theirs.keys()
     }
     keys = sorted(dict.fromkeys((*ours, *theirs)), key=lambda key: -abs(_moved_ms(ours.get(key), theirs.get(key))))
@@ -301,20 +307,6 @@ def comparison_table(document: Document, against: Document) -> Table:
 def _moved_ms(ours: Node | None, theirs: Node | None) -> float:
     """Return how many ms a node takes more than in the other run."""
     return (own_ms(ours) if ours else 0.0) - (own_ms(theirs) if theirs else 0.0)
-
-
-def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
-    """Return the verdicts of the first section that has any, by node."""
-    for section in document.sections.values():
-        places = {column.name: at for at, column in enumerate(section.columns)}
-        node, verdict, stage = (places.get(name) for name in ("node_name", "verdict", "stage"))
-        if node is not None and verdict is not None:
-            return {
-                ("" if stage is None else str(row[stage] or ""), str(row[node])): str(row[verdict])
-                for row in section.rows
-                if row[verdict] is not None
-            }
-    return {}
 
 
 # ---- other tables
