@@ -139,25 +139,36 @@ def test_an_asynchronous_client() -> None:
     assert len(got.ranks) == 1
 
 
-def test_answers_that_are_of_no_use_are_named() -> None:
-    async def note() -> tuple[set[str], dict[str, str]]:
-        answers: dict[str, Any] = {
-            "good": take(cp.Profiler()).to_bytes(), "off": None, "rubbish": b"rubbish", "error": OSError("no way"),
-            "silent": OSError(),
-        }  # fmt: skip
-        taken: dict[str, Any] = {}
-        missing: dict[str, str] = {}
-        for address, answer in answers.items():
-            task: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            task.set_result({address: answer})
-            dask._note(address, task, taken, missing)
-        broken: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        broken.set_exception(OSError("the scheduler is gone"))
-        dask._note("broken", broken, taken, missing)
-        return set(taken), missing
+class Answering(distributed.Client):  # type: ignore[misc]
+    """A client of workers with answers known beforehand, or the error on the way to one."""
 
-    taken, missing = asyncio.run(note())
-    assert taken == {"good"}
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.scheduler = self
+
+    def __del__(self) -> None: ...
+
+    def sync(self, function: Any, *arguments: Any) -> Any:
+        return asyncio.run(function(*arguments))
+
+    async def events(self, topic: str) -> list[Any]:
+        return []
+
+    async def identity(self) -> dict[str, Any]:
+        return {"workers": self.answers}
+
+    async def run(self, function: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+        if workers == ["broken"]:
+            raise self.answers["broken"]
+        return {address: self.answers[address] for address in workers}
+
+
+def test_answers_that_are_of_no_use_are_named() -> None:
+    good = take(cp.Profiler()).to_bytes()
+    answers = {"good": good, "off": None, "rubbish": b"rubbish", "error": OSError("no way"), "silent": OSError()}
+    got = gather(Answering({**answers, "broken": OSError("the scheduler is gone")}))
+    missing = dict(got.missing)
+    assert set(got.ranks) == {"good"}
     assert missing.pop("rubbish").startswith("its answer is damaged: statistics begin with")
     assert missing == {
         "error": "it failed: no way", "silent": "it failed: OSError", "broken": "it failed: the scheduler is gone",

@@ -103,7 +103,17 @@ async def _collect(client: Any, timeout: float) -> GatheredStatistics:
         task.cancel()
         missing[asked[task]] = "it did not answer in time"
     for task in done:
-        _note(asked[task], task, taken, missing)
+        address = asked[task]
+        try:
+            answer = task.result()[address]
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer is not None:
+                taken[address] = RankedSnapshot.from_bytes(answer)
+        except FormatError as error:
+            missing[address] = f"its answer is damaged: {error}"
+        except Exception as error:  # noqa: BLE001 of any kind: the worker's, or of the way to it
+            missing[address] = f"it failed: {str(error) or type(error).__name__}"
     return gathered(taken, missing)
 
 
@@ -114,20 +124,6 @@ async def _workers(client: Any) -> dict[str, bool]:
     events = await client.scheduler.events(topic=_TOPIC)
     present = (await client.scheduler.identity())["workers"]
     return {**{event["worker"]: False for _, event in events}, **dict.fromkeys(present, True)}
-
-
-def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapshot], missing: dict[str, str]) -> None:
-    """Note a worker's answer."""
-    try:
-        answer = task.result()[address]
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer is not None:
-            taken[address] = RankedSnapshot.from_bytes(answer)
-    except FormatError as error:
-        missing[address] = f"its answer is damaged: {error}"
-    except Exception as error:  # noqa: BLE001 of any kind: the worker's, or of the way to it
-        missing[address] = f"it failed: {str(error) or type(error).__name__}"
 
 
 def _take() -> bytes | None:

@@ -254,7 +254,12 @@ def _beyond(what: str, most: int | Mapping[str, int], counts: Mapping[str, int])
             if counts.get(name, 0) > limit
         ]
     total = sum(counts.values())
-    return [f"{what}: {total}, the limit is {most}: {_listed(counts)}"] if total > most else []
+    if total <= most:
+        return []
+    ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{shown_text('name', name)} {count}" for name, count in ranked[:_SHOWN])
+    more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
+    return [f"{what}: {total}, the limit is {most}: {shown}{more}"]
 
 
 def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list[str]:
@@ -273,10 +278,3 @@ def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list
         elif known[node] > limit:
             found.append(f"p95_ms of {shown_text('name', node)}: {known[node]:.3f} ms, the limit is {limit:g} ms")
     return found
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    """Return names with their counts, the largest first."""
-    ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{shown_text('name', name)} {count}" for name, count in ranked[:_SHOWN])
-    return shown + (f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else "")
