@@ -13,12 +13,7 @@ typedef struct {
     const void *buffers[3]; /* validity, items or offsets, characters */
 } column_memory;
 
-static void release_child_schema(struct ArrowSchema *schema)
-{
-    cprof_alloc_release(schema->private_data);
-    schema->release = NULL;
-}
-
+/* Of a schema, or a child of one. */
 static void release_schema(struct ArrowSchema *schema)
 {
     for (int64_t i = 0; i < schema->n_children; i++) {
@@ -51,7 +46,7 @@ static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
             .format = field->format,
             .name = name,
             .flags = ARROW_FLAG_NULLABLE,
-            .release = release_child_schema,
+            .release = release_schema,
             .private_data = name,
         };
         pointers[made] = &children[made];
@@ -103,7 +98,8 @@ void cprof_arrow_open(cprof_arrow_source *source, cprof_arrow_stream *stream)
     };
 }
 
-static void release_batch(struct ArrowArray *array)
+/* Of a batch, or a column of one. */
+static void release_array(struct ArrowArray *array)
 {
     for (int64_t i = 0; i < array->n_children; i++) {
         struct ArrowArray *child = array->children[i];
@@ -131,7 +127,7 @@ bool cprof_arrow_batch(size_t count, size_t rows, struct ArrowArray *out)
         .n_children = (int64_t)count,
         .buffers = (const void **)(pointers + count), /* its validity is NULL: all rows are valid */
         .children = pointers,
-        .release = release_batch,
+        .release = release_array,
         .private_data = children,
     };
     return true;
@@ -140,12 +136,6 @@ bool cprof_arrow_batch(size_t count, size_t rows, struct ArrowArray *out)
 static size_t aligned(size_t size)
 {
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-static void release_column(struct ArrowArray *array)
-{
-    cprof_alloc_release(array->private_data);
-    array->release = NULL;
 }
 
 bool cprof_arrow_column(const char *format, size_t rows, size_t first_size, size_t second_size, struct ArrowArray *out)
@@ -164,7 +154,7 @@ bool cprof_arrow_column(const char *format, size_t rows, size_t first_size, size
         .null_count = (int64_t)rows,
         .n_buffers = format[0] == 'u' ? 3 : 2,
         .buffers = memory->buffers,
-        .release = release_column,
+        .release = release_array,
         .private_data = memory,
     };
     return true;

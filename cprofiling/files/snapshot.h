@@ -1,40 +1,35 @@
 /* A snapshot: the statistics of one generation of a registry as they were at one moment, or several such merged. Immutable.
  *
- * Merging is associative and commutative to the bit, so no order of merging shows in its result. Spans are integer sums.
- * Fractional samples are summed as fixed-point numbers that hold every finite double, so that nothing is ever rounded (the
- * long accumulator of U. Kulisch, "Computer Arithmetic and Validity", de Gruyter 2008). What becomes of the other figures:
- *   median_ms      not known any more: P² cannot be merged. cprof_snapshot_visit() gives the histogram's.
+ * Merging is associative and commutative to the bit: its result does not show the order. Spans are integer sums. Fractional
+ * samples are summed as fixed-point numbers that hold every finite double, so nothing is ever rounded (the long accumulator of
+ * U. Kulisch, "Computer Arithmetic and Validity", de Gruyter 2008). The other figures:
+ *   median_ms      unknown: P² cannot be merged. cprof_snapshot_visit() gives the histogram's.
  *   last_ms        that of the snapshot taken last, by the time of day; of equal times, the larger value
- *   first_ms       kept while one of the snapshots has it; not known once two have
- *   place          keys come in the order of the smallest place that they had, then by stage and node name
- *   beyond times   sums, as those above; bytes of memory at the entry and exit as last_ms, of equal times the larger at the
- *                  exit, then at the entry; the change of memory is summed in 128 bits, and ends at 64 only when it is visited;
- *                  the highest peak; sums of launches stay below 2^63
- *   by signature   sums; all signatures are kept, also where they are more than one Profiler keeps
+ *   first_ms       kept while one of the snapshots has it; unknown once two have
+ *   place          keys are ordered by the smallest place that they had, then by stage and node name
+ *   beyond times   sums, as above; bytes of memory at the entry and exit as last_ms, of equal times the larger at the exit,
+ *                  then at the entry; the change of memory is summed in 128 bits, and limited to 64 for visitors; the highest
+ *                  peak; sums of launches stay below 2^63
+ *   by signature   sums; all signatures are kept, even more than one Profiler keeps
  *   skip_first_n   the least and the most of all
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
- * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
- *   "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged), u64 length of
- * everything, u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
- *   each source: 16 bytes of id, u64 generation; ascending;
- *   each note: u16 length, bytes; ascending;
+ * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned; text is UTF-8):
+ *   head: "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged), u64 length of everything, u64 least and u64
+ *      most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys
+ *   each source, ascending: 16 bytes of id, u64 generation
+ *   each note, ascending: u16 length, text
  *   each key, ascending by stage, then node:
- *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times,
- *      4: figures by signature),
- *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_format.c; both names;
- *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
- *      with flag 2:
- *         u16 number of causes (CPROF_GPU_CAUSES), u16 number of counters (CPROF_COUNTER_COUNT), u16 filled buckets of GPU
- * times, u16 what was asked for (CPROF_RESOURCES_ bits, not 0); GPU: u64 count, u128 sum, u64 least (2^64-1 without one) and
- * u64 most ns, u64 lost, u64 count of delays in the queue, u128 their sum, u64 on several streams, u64 missed by each cause; 8
- * u64 of cprof_launch_counts; each counter: u64 samples, u128 sum; u64 samples that are estimated; memory of the device, then
- * of the host: u64 time at which entry and exit were taken, u64 calls, i64 entry, i64 exit, i128 change, i64 peak (-1: not
- * known); u64 waits, u128 ns of them; u16 numbers of the filled buckets of GPU times, u64 counts of them; with flag 4: u32
- * number of signatures, at least 1; for each of them, ascending: u16 length, u16 filled buckets, u64 counts of samples, errors,
- * cancellations, lost samples, u64 least (2^64-1 without one) and u64 most ns, u128 sum; their texts; for each of them u16
- * numbers of the filled buckets, u64 counts of them; u64 checksum of all bytes before: that of checksum.h. Each snapshot has
- * exactly one encoding: equal bytes mean equal snapshots.
+ *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times, 4: figures
+ *      by signature), then as pass_key() of snapshot_format.c has it: u64 place, u64 time at which last_ms was taken, figures,
+ *      both names, with flag 1 the two fixed-point sums of 20 u64, buckets
+ *      with flag 2: u16 CPROF_GPU_CAUSES, u16 CPROF_COUNTER_COUNT, u16 filled buckets of GPU times, u16 what was asked for
+ *      (CPROF_RESOURCES_ bits, not 0), then as pass_extra() has it, with -1 for a peak that is unknown
+ *      with flag 4: u32 number of signatures, at least 1; of each, ascending: u16 length, u16 filled buckets, then as
+ *      pass_shape_head() has it; the texts of all; the buckets of each
+ *   u64 checksum of all bytes before, that of checksum.h
+ * Buckets are their u16 numbers, ascending, then their u64 counts. Without a sample the least ns are 2^64-1 and the most 0. Each
+ * snapshot has exactly one encoding: equal bytes mean equal snapshots.
  *
  * Thread rule: a snapshot does not change; any number of threads may read it at once.
  */
@@ -55,7 +50,7 @@ typedef struct {
     uint64_t generation;
 } cprof_snapshot_source;
 
-/* What a snapshot is told besides what the registry knows. */
+/* Facts about a snapshot beside its registry's statistics. */
 typedef struct {
     uint64_t taken_ns;        /* the time of day, in ns since 1970 */
     uint64_t internal_errors; /* faults inside the profiler */
@@ -81,14 +76,14 @@ typedef struct {
     size_t key_count;
 } cprof_snapshot;
 
-/* Which statistics two of the merged snapshots have in common. */
+/* Statistics that two of the snapshots to be merged have in common. */
 typedef struct {
     cprof_snapshot_source source;
     size_t first; /* places among the snapshots, first < second */
     size_t second;
 } cprof_snapshot_clash;
 
-/* Why bytes are no snapshot. */
+/* The reason why bytes are no snapshot. */
 typedef struct {
     char text[CPROF_SNAPSHOT_FAULT_TEXT]; /* ASCII, with the offset */
 } cprof_snapshot_fault;
@@ -128,10 +123,8 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes);
  * CPROF_BAD_FORMAT: they are no encoding, for the reason in *fault. CPROF_NO_MEMORY. */
 cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, cprof_snapshot_fault *fault);
 
-/* Visits the keys in the summary's order, as cprof_registry_visit() does, with what is known of them beyond times and by
- * signature; a key's
- * `order` is its place from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the
- * visitor returned. */
+/* Visits the keys in the summary's order, as cprof_registry_visit() does, with all their figures; a key's `order` is its place
+ * from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the visitor returned. */
 cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context);
 
 /* The filled buckets of the times, or of the GPU times, of a key; `place` counts from 0 in the summary's order. Borrowed. */
