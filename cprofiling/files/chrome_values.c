@@ -201,8 +201,7 @@ static bool is_unsigned(cprof_name text, uint64_t *number)
     return true;
 }
 
-/* The id with the offset; what is no positive number below the random ones stays as it is, as does all where there is no room.
- */
+/* The id with the offset. It stays as it is unless it is positive and below the random ones, and there is room for all. */
 static int64_t move_id(cprof_chrome_values *values, int64_t id)
 {
     if (id <= 0 || id >= least_random_id || values->id_offset > INT64_MAX - least_random_id) {

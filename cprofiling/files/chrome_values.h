@@ -50,7 +50,7 @@ void cprof_chrome_values_dispose(cprof_chrome_values *values);
 /* At least `size` bytes; NULL without memory, and it is as it was. */
 char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size);
 
-/* The JSON of a value (a string's without its quotes), with null for what is no JSON by the RFC. Borrowed until the next call
+/* The JSON of a value (a string's without its quotes), with null for values beyond the RFC. Borrowed until the next call
  * of a function here. CPROF_NO_MEMORY. */
 cprof_status cprof_chrome_values_json(cprof_chrome_values *values, const cprof_json_value *value, cprof_name *json);
 

@@ -456,8 +456,8 @@ static bool has_fact(const trace *t, const char *key)
     return cprof_table_fact(t->table, cprof_name_of(key), &unused);
 }
 
-/* What times are counted from. A base that was set is changed only where readers would suffer: those that drop what is before
- * it, and those whose microseconds are of double precision. */
+/* A base that was set is changed only where readers would suffer: those that drop events before it, and those that keep
+ * microseconds as doubles. */
 cprof_ns cprof_chrome_write_base(const cprof_table *table)
 {
     cprof_name fact;

@@ -1,8 +1,8 @@
 /* Writes a finished table as a Chrome trace: one JSON object that chrome://tracing, Perfetto, TensorBoard's plugin and
  * HolisticTraceAnalysis read, in Kineto's words (schemaVersion 1).
  *
- * Format: "Trace Event Format" (Google, 2016), the object form, in UTF-8; what is no Unicode (surrogates) is written as the
- * escape of itself. A row that has a duration is exactly one complete event ("ph": "X"); instants are "i", counters "C", the
+ * Format: "Trace Event Format" (Google, 2016), the object form, in UTF-8; surrogates are written as the escape of
+ * themselves. A row that has a duration is exactly one complete event ("ph": "X"); instants are "i", counters "C", the
  * ends of arrows "s", "t", "f". Facts come first; metadata, rows and arrows follow. Where there are no arrows, there is one
  * from each call of a device's runtime to what has its correlation on the device; of a call within one of the same correlation,
  * from the outer one.
@@ -12,7 +12,7 @@
  *
  * A lane of a track is a thread of its own, with the number of its thread plus the lane times 2^22: no thread of Linux has a
  * number so large.
- * Args are those that were loaded, as they were; otherwise what is known of: kind ("node", "record", "step", "device"; of no
+ * Args are those that were loaded, as they were; otherwise the known ones of: kind ("node", "record", "step", "device"; of no
  * other row), stage, trace_id (32 hexadecimal digits), span_id and parent_span_id (16), outcome ("error", "cancelled"),
  * unfinished, cut and suspendable (true), suspended_ns, memory_change, memory_peak, device_memory_change, device_memory_peak;
  * and in Kineto's words External id, correlation, device, stream, bytes, Input Dims, Input type, Call stack (frames joined by
@@ -24,7 +24,7 @@
 #include "cprofiling/files/json_write.h"
 #include "cprofiling/trace/table.h"
 
-/* Lane l of a thread is the thread whose number is greater by this times l. */
+/* Lane l of a thread has the thread's number plus this times l. */
 #define CPROF_CHROME_WRITE_LANE (UINT64_C(1) << 22)
 
 #define CPROF_CHROME_WRITE_PERIOD_NS (INT64_C(7) * 24 * 3600 * 1000000000)

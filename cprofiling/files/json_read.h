@@ -137,7 +137,7 @@ bool cprof_json_read_decimal(cprof_name number, int power, int64_t *value, bool 
  * surrogate pairs are joined; a lone one becomes three bytes, as if it were a character. */
 size_t cprof_json_read_unescape(cprof_name string, char *out);
 
-/* Writes a value's text to `out`, which has room for twice as many bytes, with null for what is CPROF_JSON_UNKNOWN; returns how
+/* Writes a value's text to `out`, which has room for twice as many bytes, with null for each CPROF_JSON_UNKNOWN; returns how
  * many bytes there are. */
 size_t cprof_json_read_strict(cprof_name value, char *out);
 

@@ -42,7 +42,7 @@ static inline void cprof_json_write_make_room(cprof_json_writer *writer)
 
 /* Writes a string's characters, without the quotes around them: quotes, backslashes and control characters as escapes,
  * surrogates as the escape of themselves, and each byte that is no UTF-8 as U+FFFD. All else is written as it is: not every
- * reader understands the escapes of what is beyond ASCII. There is room afterwards. */
+ * reader understands the escapes of characters beyond ASCII. There is room afterwards. */
 void cprof_json_write_string(cprof_json_writer *writer, cprof_name string);
 
 /* Writes JSON as it is, but for surrogates and bytes that are no UTF-8, as above. There is room afterwards. */

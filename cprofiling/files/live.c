@@ -35,7 +35,7 @@ typedef struct {
 /* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
  * out a registry does not wait for the disk. */
 struct cprof_live {
-    pid_t process;  /* whose file it is, */
+    pid_t process;  /* that has opened the file, */
     uint32_t epoch; /* and after which fork */
     pthread_t thread;
     uint64_t interval_ns;
@@ -227,8 +227,8 @@ static void keep(cprof_live *live, const source *from)
     merge_those_before(live);
 }
 
-/* Of a registry that is added again: what is left of the same statistics goes, as it will be part of the file itself. Returns
- * its generation where that is merged with others. */
+/* Drops the same statistics from those left when a registry is added again, as it is part of the file itself. Returns its
+ * generation where they are merged with others. */
 static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
 {
     cprof_snapshot_source wanted = {.generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT};

@@ -7,9 +7,9 @@
  *
  * Layout, integers little-endian:
  *   0     the head, which the caller writes
- *   4096  two places of 512 bytes for what was committed last, of which the one with the greater number counts: u64 number of
+ *   4096  two places of 512 bytes for the last two commits; the one with the greater number counts: u64 number of
  *         the commit, u64 time in ns since 1970, u64 offset and u64 length of the statistics, u64 flags (1: the last one,
- *         2: stale, as what is newer could not be written), u64 errno of why that was, u64 checksum of the statistics,
+ *         2: stale, as newer ones could not be written), u64 errno of why that was, u64 checksum of the statistics,
  *         u64 checksum of the seven before
  *   8192  two areas for statistics. One that has become too small is left for another behind the end.
  * Statistics: u64 count of parts; each part: u32 length of a label, u32 flags (1: profiling is on, 2: of Profilers that are

@@ -28,8 +28,8 @@
  *      with flag 4: u32 number of signatures, at least 1; of each, ascending: u16 length, u16 filled buckets, then as
  *      pass_shape_head() has it; the texts of all; the buckets of each
  *   u64 checksum of all bytes before, that of checksum.h
- * Buckets are their u16 numbers, ascending, then their u64 counts. Without a sample the least ns are 2^64-1 and the most 0. Each
- * snapshot has exactly one encoding: equal bytes mean equal snapshots.
+ * Buckets are their u16 numbers, ascending, then their u64 counts. Without a sample least ns are 2^64-1 and most ns are 0.
+ * Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
  *
  * Thread rule: a snapshot does not change; any number of threads may read it at once.
  */

@@ -50,7 +50,7 @@ typedef struct {
 } header;
 
 /* ---- The layout, written down once for both directions: each function writes what it is given to where the stream stands, or
- * sets it to what is read there, and moves the stream on. The caller checks that enough bytes are left.
+ * sets it to the bytes there, and moves the stream on. The caller checks that enough bytes are left.
  */
 
 static void pass(stream *s, uint64_t *value, unsigned width)

@@ -8,7 +8,7 @@
 
 enum {
     WORDS = CPROF_SNAPSHOT_KEY_WORDS,
-    POINT = 17 * 64,  /* bits of a fixed-point sum behind the point, of which doubles use 1,074; before it are 192 */
+    POINT = 17 * 64,  /* bits of a fixed-point sum behind the point (doubles use 1,074); before it are 192 */
     SAMPLE_BITS = 40, /* a fractional sample is below 2^40 ms, its square below 2^80 ms² */
 };
 

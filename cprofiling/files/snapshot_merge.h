@@ -52,7 +52,7 @@ typedef struct cprof_snapshot_key {
     uint64_t place;
     uint64_t last_taken_ns;          /* when the snapshot was taken that last_ms comes from */
     cprof_snapshot_sums *sums;       /* NULL: no fractional sample */
-    cprof_snapshot_resources *extra; /* NULL: nothing is known beyond times */
+    cprof_snapshot_resources *extra; /* NULL: no figures beyond times */
     cprof_buckets buckets;
 } cprof_snapshot_key;
 

@@ -20,7 +20,7 @@ static cprof_status load_into(cprof_table *table, cprof_name text, cprof_chrome_
     return cprof_chrome_read(table, 0, 0, stream_read, &f, report);
 }
 
-/* Loads what has to be good. */
+/* Loads a good text. */
 static cprof_table *load(cprof_name text, cprof_chrome_read_report *report)
 {
     cprof_table *table = new_table();
@@ -209,7 +209,7 @@ TEST(base)
     }
 }
 
-/* What is in the table before stays as it is; the shift is the caller's. */
+/* Earlier rows stay as they are; the shift is the caller's. */
 TEST(second_file)
 {
     cprof_chrome_read_report report;
@@ -225,7 +225,7 @@ TEST(second_file)
     CHECK_EQUAL(table->flows[0].at_ns, 5000);
     CHECK_EQUAL(table->flows[1].at_ns, 5080);
     f = (stream){cprof_name_of("[{\"ph\":\"i\",\"ts\":-9223372036854775.0}]"), 0, SIZE_MAX, NEVER};
-    CHECK(cprof_chrome_read(table, 0, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
+    CHECK(cprof_chrome_read(table, 0, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from the other times */
     f = (stream){cprof_name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
     CHECK(cprof_chrome_read(table, INT64_MIN, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT);
 }
@@ -668,7 +668,7 @@ static void check_same_item(const cprof_table *a, const cprof_table *b, cprof_co
     }
 }
 
-/* However far apart times are that may be loaded: what is written of them may be, too. */
+/* The times that can be loaded can be written, however far apart. */
 TEST(times_far_apart)
 {
     static const char *const texts[] = {
@@ -693,7 +693,7 @@ TEST(times_far_apart)
     }
 }
 
-/* Of several files, each of which lacks events, all are missing. */
+/* The dropped events of several files add up. */
 TEST(dropped_events_of_two_files)
 {
     cprof_chrome_read_report report;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* In this file's JSON, and in what is expected of it, ' stands for the quote. */
+/* In this file's JSON and expected texts ' stands for the quote. */
 static char quoted(char c)
 {
     return (char)(c == '\'' ? '"' : c);
@@ -51,7 +51,7 @@ static cprof_table *load(const char *events, cprof_chrome_read_report *report)
     return load_moved(events, 0, report);
 }
 
-/* Ids that join events move away from those of other files; what is random, zero or no number stays. */
+/* Ids that join events move away from those of other files; ids that are random, zero or no number stay. */
 TEST(moved_ids)
 {
     static const struct {
@@ -187,7 +187,7 @@ static const kineto_case kineto_cases[] = {
      CPROF_KIND_HOST, -1, -1, -1, -1, NONE, "", "", ""},
     {"{'ph': 'C', 'cat': 'c', 'name': 'n', 'ts': 1, 'args': {'bytes': 5.0, 'device': 1e0}}", CPROF_KIND_COUNTER, 1, -1, -1, -1,
      5, "", "", ""},
-    /* what is not what it should be is not known */
+    /* wrong types are unknown */
     {"{'ph': 'X', 'cat': 'cpu_op', 'name': 'ProfilerStep#', 'ts': 1, 'args': {'bytes': 5.5, 'correlation': '5', 'stream': "
      "1e30, 'External id': null, 'Input Dims': '[[1]]', 'Input type': {}, 'Call stack': ['a'], 'device': []}}",
      CPROF_KIND_HOST, -1, -1, -1, -1, NONE, "", "", ""},
@@ -351,7 +351,7 @@ TEST(processes_and_threads)
     }
 }
 
-/* What is said of a process is true of all its tracks, also of those that come later, and wherever it was said. */
+/* A process's description is that of all its tracks, earlier or later ones. */
 TEST(metadata)
 {
     cprof_chrome_read_report report;
@@ -521,7 +521,7 @@ TEST(moments_with_own_words)
     }
 }
 
-/* What is not quite ours keeps its args. */
+/* Rows that are almost ours keep their args. */
 TEST(nearly_own_rows)
 {
     static const struct {

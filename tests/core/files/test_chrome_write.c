@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* In what is expected ' stands for the quote. */
+/* In expected texts ' stands for the quote. */
 #define HEAD(base) "{\n'schemaVersion':1,\n'baseTimeNanoseconds':" base ",\n'displayTimeUnit':'ms',\n'traceEvents':["
 #define TAIL "\n]}\n"
 
@@ -54,7 +54,7 @@ static void check_written(const char *expected)
     free(text);
 }
 
-/* What is written contains each of `parts`, up to NULL. */
+/* The text contains each of `parts`, up to NULL. */
 static void check_parts(const char *const *parts)
 {
     char *text = written();
@@ -261,7 +261,7 @@ TEST(bases_that_do_not_fit)
     check_base(INT64_MAX, "-9223372036854775808", "9223200000000000000", "172036854775.807");
 }
 
-/* Nor is what is no integer of 64 bits a base, or there is none: then it is the beginning of the week. */
+/* Without a base that is an integer of 64 bits it is the beginning of the week. */
 TEST(bases_by_the_week)
 {
     static const char *const wrong[] = {
@@ -279,7 +279,7 @@ TEST(bases_by_the_week)
     check_base(INT64_MAX, NULL, "9223200000000000000", "172036854775.807");
 }
 
-/* Two arrows, of which the second one begins before the first. */
+/* Two arrows; the second one begins before the first. */
 static void check_base_of_arrows(cprof_ns first_ns, const char *fact, const char *base)
 {
     cprof_flow flow = {.at_ns = first_ns + 1, .track = track_of(1, 2), .phase = 's'};
@@ -521,7 +521,7 @@ TEST(many_rows)
     free(to.bytes);
 }
 
-/* F3: names of a megabyte, all of which is escaped. */
+/* F3: names of a megabyte of escapes. */
 TEST(long_names)
 {
     enum { LONG = 1000000 };

@@ -196,7 +196,7 @@ TEST(zero_bytes)
     }
 }
 
-/* I9: each cut of what is good is found to be one, at its place, but where the rest is good, too. */
+/* I9: each cut of a good text is refused at its place, unless the rest is good, too. */
 TEST(cuts)
 {
     for (size_t i = 0; i < COUNT_OF(good); i++) {
@@ -418,7 +418,7 @@ TEST(without_memory)
     CHECK(nth > 3);
 }
 
-/* I9: what is large by itself takes time in proportion. */
+/* I9: a large value takes time in proportion. */
 TEST(large)
 {
     enum { MUCH = 1 << 20 };

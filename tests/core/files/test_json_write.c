@@ -196,7 +196,7 @@ TEST(json_is_copied)
     free(to.bytes);
 }
 
-/* Strings that are longer than the buffer, whose characters are on the borders of the pieces. */
+/* Strings longer than the buffer, with characters on the borders of the pieces. */
 static void check_long(cprof_name character, cprof_name escaped, size_t shift)
 {
     enum { LENGTH = 300000 };

@@ -199,7 +199,7 @@ static uint64_t samples_of(const char *file)
     return samples;
 }
 
-/* ---- What is tested */
+/* ---- Tests */
 
 static cprof_live *opened_by(cprof_live_plan plan)
 {

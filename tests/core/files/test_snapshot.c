@@ -504,7 +504,7 @@ TEST(reasons_of_the_header)
         {56, 0, 8, "an impossible number of sources"},
         {56, 2, 8, "an impossible number of sources"},
         {64, UINT64_MAX, 8, "a note that is too long or no UTF-8"}, /* keys are none */
-        {64, 0, 8, "unknown flags"},                                /* of what is no key */
+        {64, 0, 8, "unknown flags"},                                /* of bytes that are no key */
         {72, UINT64_MAX, 8, "a length that points behind the end"},
         {72, UINT64_MAX / KEY_BYTES, 8, "a length that points behind the end"},
         {72, 4, 8, "more bytes than the counts say"},
@@ -647,7 +647,7 @@ TEST(reasons_of_notes)
     expect_reason(&bytes, 64, 3, 8, "a length that points behind the end");
 }
 
-/* A snapshot of one key whose count of errors is `errors`. */
+/* A snapshot of one key with that many errors. */
 static cprof_snapshot *take_errors(uint64_t errors, uint64_t internal_errors)
 {
     cprof_registry *registry = registry_new(0);

@@ -1,4 +1,4 @@
-/* What snapshots know beyond times: snapshot_merge.h (failure scenarios D14, E10) */
+/* Figures beyond times in snapshots: snapshot_merge.h (failure scenarios D14, E10) */
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/files/snapshot_merge.h"
@@ -284,7 +284,7 @@ TEST(every_cut_that_is_sealed)
     }
 }
 
-/* What is refused, and why */
+/* Reasons for refusals */
 
 TEST(reasons_of_gpu_times)
 {
@@ -352,7 +352,7 @@ TEST(reasons_of_the_rest)
         {AT_DEVICE + AT_CALLS, TWO_63, 8, "a count of 2^63 or more"},
         {AT_DEVICE + AT_CALLS, 0, 8, "impossible bytes of memory"},
         {AT_DEVICE + AT_ENTRY, UINT64_MAX, 8, "impossible bytes of memory"},
-        {AT_DEVICE + AT_ENTRY, 101, 8, "impossible bytes of memory"}, /* one call, whose change is known */
+        {AT_DEVICE + AT_ENTRY, 101, 8, "impossible bytes of memory"}, /* of one call the change is known */
         {AT_DEVICE + AT_EXIT, TWO_63, 8, "impossible bytes of memory"},
         {AT_DEVICE + AT_CHANGE, 51, 8, "impossible bytes of memory"},
         {AT_DEVICE + AT_CHANGE + 8, 1, 8, "impossible bytes of memory"},
@@ -439,7 +439,7 @@ TEST(reasons_of_memory_without_a_call)
     expect_reason(&bytes, BEGIN + AT_ASKED, 0, 2, "figures that were not asked for"); /* there are none, either */
 }
 
-/* What is kept */
+/* Keys with and without them */
 
 TEST(keys_with_and_without)
 {
@@ -732,7 +732,7 @@ typedef struct {
     const cprof_snapshot *other;
 } shared;
 
-/* A snapshot does not change: not even by writing to it what is there already. */
+/* Nobody writes to a snapshot, not even the same bytes. */
 static void *read_shared(void *argument)
 {
     const shared *all = argument;
