@@ -198,12 +198,4 @@ static inline void check_text(const char *text, const char *expected)
     CHECK(strcmp(text, expected) == 0);
 }
 
-static inline void check_in_child(void (*in_child)(void))
-{
-    IN_CHILD
-    {
-        in_child();
-    }
-}
-
 #endif

@@ -820,34 +820,30 @@ TEST(shut_down_that_others_saw)
 
 /* Fork (H5). */
 
-static cprof_gpu_mark *mark_of_the_parent;
-
-static void expect_no_call(void)
-{
-    uint64_t before = fake.total_calls();
-    cprof_event_end(mark_of_the_parent, here(0), nodes[0], IDENTITY);
-    cprof_event_cancel(mark_of_the_parent);
-    CHECK(refused(here(0)) == CPROF_GPU_FAILED);
-    cprof_event_poll();
-    CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
-    cprof_event_pool_forget(registry);
-    int64_t size;
-    CHECK(!cprof_wait_memory(0, &size, &size));
-    CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
-    check_reason("off(fork): CUDA does not survive a fork: no GPU time");
-    CHECK(fake.total_calls() == before);
-    check_rules();
-}
-
 TEST(fork_inside_a_call)
 {
     call(1, here(stream), MS);
-    mark_of_the_parent = begin(0, here(stream));
+    cprof_gpu_mark *mark = begin(0, here(stream));
     fake.fail("cuEventCreate", 2, 1);
     CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
-    check_in_child(expect_no_call);
+    IN_CHILD
+    {
+        int64_t size;
+        uint64_t before = fake.total_calls();
+        cprof_event_end(mark, here(0), nodes[0], IDENTITY);
+        cprof_event_cancel(mark);
+        CHECK(refused(here(0)) == CPROF_GPU_FAILED);
+        cprof_event_poll();
+        CHECK_EQUAL(cprof_event_pool_pending(registry), 0);
+        cprof_event_pool_forget(registry);
+        CHECK(!cprof_wait_memory(0, &size, &size));
+        CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
+        check_reason("off(fork): CUDA does not survive a fork: no GPU time");
+        CHECK(fake.total_calls() == before);
+        check_rules();
+    }
     fake.launch(stream, MS);
-    finish(0, mark_of_the_parent, here(stream));
+    finish(0, mark, here(stream));
     advance_and_poll(2 * MS);
     check_gpu(0, 1, MS);
     check_gpu(1, 1, MS);

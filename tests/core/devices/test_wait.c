@@ -468,27 +468,23 @@ TEST(window_of_a_tool)
 
 /* Fork (H5). */
 
-static void expect_no_call(void)
-{
-    cprof_wait_after_fork_in_child();
-    check_off_for_good(fake.total_calls());
-    check_reason("off(fork): CUDA does not survive a fork" IS_OFF);
-    check_counters(0, 0, 0);
-}
-
-static void expect_a_violation(void)
-{
-    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
-    CHECK(fake.violations() == 1);
-    CHECK(strcmp(fake.violation(0), "cuDeviceGet: called in a forked child") == 0);
-}
-
 TEST(child_makes_no_call)
 {
     use_device(0);
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
-    check_in_child(expect_no_call);
-    check_in_child(expect_a_violation); /* what the fake says without the handler */
+    IN_CHILD
+    {
+        cprof_wait_after_fork_in_child();
+        check_off_for_good(fake.total_calls());
+        check_reason("off(fork): CUDA does not survive a fork" IS_OFF);
+        check_counters(0, 0, 0);
+    }
+    IN_CHILD /* what the fake says without the handler */
+    {
+        CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+        CHECK(fake.violations() == 1);
+        CHECK(strcmp(fake.violation(0), "cuDeviceGet: called in a forked child") == 0);
+    }
     CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
 }
 
@@ -504,7 +500,10 @@ static void expect_own_cuda(void)
 
 TEST(child_may_start_cuda_itself)
 {
-    check_in_child(expect_own_cuda);
+    IN_CHILD
+    {
+        expect_own_cuda();
+    }
 }
 
 static _Thread_local int reads_before_stop;
@@ -531,13 +530,6 @@ static void *search_and_stop(void *unused)
     return unused;
 }
 
-/* Ends at once, as what the vanished thread owned would be reported as leaks. */
-static void expect_own_cuda_beside_a_thread(void)
-{
-    expect_own_cuda();
-    _exit(EXIT_SUCCESS);
-}
-
 TEST(fork_during_a_search)
 {
     atomic_store(&stopped, false);
@@ -547,7 +539,11 @@ TEST(fork_during_a_search)
     while (!atomic_load(&stopped)) {
         (void)sched_yield();
     }
-    check_in_child(expect_own_cuda_beside_a_thread);
+    IN_CHILD
+    {
+        expect_own_cuda();
+        _exit(EXIT_SUCCESS); /* at once, or what the vanished thread owned would be reported as leaks */
+    }
     atomic_store(&go_on, true);
     check_join(thread);
     cprof_driver_set_clock_for_test(read_test_time);
