@@ -147,16 +147,6 @@ static cprof_gpu_answer require_id(cu_context context, unsigned long long id)
     return answer;
 }
 
-/* One that is not primary cannot be kept alive, only looked at. */
-static cprof_gpu_answer visit_other(cprof_context_visit *visit, cu_context context, cu_device device)
-{
-    if (cprof_driver->ctx_get_id == NULL) {
-        return (cprof_gpu_answer){CU_NOT_READY, "cuCtxGetId"};
-    }
-    *visit = (cprof_context_visit){.context = context, .device = device};
-    return push(visit);
-}
-
 cprof_gpu_answer cprof_context_visit_again(cprof_context_visit *visit, cu_context context, unsigned long long id,
                                            cu_device device, bool is_primary)
 {
@@ -167,7 +157,14 @@ cprof_gpu_answer cprof_context_visit_again(cprof_context_visit *visit, cu_contex
     }
     if (!is_primary || is_current) {
         answer = require_id(context, id);
-        return answer.code != CU_SUCCESS || is_current ? answer : visit_other(visit, context, device);
+        if (answer.code != CU_SUCCESS || is_current) {
+            return answer;
+        }
+        if (cprof_driver->ctx_get_id == NULL) { /* one that is not primary cannot be kept alive, only looked at */
+            return (cprof_gpu_answer){CU_NOT_READY, "cuCtxGetId"};
+        }
+        *visit = (cprof_context_visit){.context = context, .device = device};
+        return push(visit);
     }
     answer = cprof_context_visit_primary(visit, device);
     if (answer.code == CU_SUCCESS) {

@@ -147,14 +147,6 @@ static int add_event(group *owned, unsigned event)
     return 0;
 }
 
-static int start_group(const group *owned)
-{
-    if (atomic_load_explicit(&owned->count, memory_order_relaxed) == 0) {
-        return ENOENT;
-    }
-    return ioctl(owned->events[0].fd, PERF_EVENT_IOC_ENABLE, 0) == 0 ? 0 : errno;
-}
-
 /* 0 when the group has all that is not refused, and counts; else an errno, and it is empty. */
 static int fill_group(group *owned)
 {
@@ -164,7 +156,12 @@ static int fill_group(group *owned)
             error = add_event(owned, event);
         }
     }
-    error = error != 0 ? error : start_group(owned);
+    if (error == 0 && atomic_load_explicit(&owned->count, memory_order_relaxed) == 0) {
+        error = ENOENT;
+    }
+    if (error == 0 && ioctl(owned->events[0].fd, PERF_EVENT_IOC_ENABLE, 0) != 0) {
+        error = errno;
+    }
     if (error != 0) {
         close_group(owned);
     }
@@ -274,14 +271,6 @@ static void read_events(const group *owned, unsigned wanted, cprof_counter_readi
     }
 }
 
-static void read_hardware(unsigned wanted, cprof_counter_reading *reading)
-{
-    wanted &= CPROF_COUNTER_HARDWARE & ~atomic_load_explicit(&hardware.refusals, memory_order_relaxed);
-    if (wanted != 0 && is_ready()) {
-        read_events(self.group, wanted, reading);
-    }
-}
-
 /* 0 when the event was ever opened; else the errno for which it was not. It is tried in the calling thread when none has. */
 static int refusal_of(cprof_counter counter)
 {
@@ -332,8 +321,9 @@ void cprof_counters_read(unsigned wanted, cprof_counter_reading *reading)
     if ((wanted & USAGE) != 0) {
         (void)read_usage(wanted, reading);
     }
-    if ((wanted & CPROF_COUNTER_HARDWARE) != 0) {
-        read_hardware(wanted, reading);
+    wanted &= CPROF_COUNTER_HARDWARE & ~atomic_load_explicit(&hardware.refusals, memory_order_relaxed);
+    if (wanted != 0 && is_ready()) {
+        read_events(self.group, wanted, reading);
     }
     errno = kept_errno;
 }
@@ -384,23 +374,17 @@ static void say_refused(int error, char *buffer, size_t size)
     }
 }
 
-/* 0 when the counter has values; else an errno. */
-static int try_counter(cprof_counter counter)
-{
-    cprof_counter_reading reading = {.known = 0};
-    if ((CPROF_COUNTER_BIT(counter) & CPROF_COUNTER_HARDWARE) != 0) {
-        return refusal_of(counter);
-    }
-    return counter == CPROF_COUNTER_CPU_TIME ? read_cpu_time(&reading) : read_usage(USAGE, &reading);
-}
-
 bool cprof_counters_reason(cprof_counter counter, char *buffer, size_t size)
 {
     int kept_errno = errno;
-    int error = try_counter(counter);
+    cprof_counter_reading reading = {.known = 0};
+    bool is_of_hardware = (CPROF_COUNTER_BIT(counter) & CPROF_COUNTER_HARDWARE) != 0;
+    int error = is_of_hardware                      ? refusal_of(counter)
+                : counter == CPROF_COUNTER_CPU_TIME ? read_cpu_time(&reading)
+                                                    : read_usage(USAGE, &reading);
     if (error == 0) {
         (void)snprintf(buffer, size, "%s", "");
-    } else if ((CPROF_COUNTER_BIT(counter) & CPROF_COUNTER_HARDWARE) != 0) {
+    } else if (is_of_hardware) {
         say_refused(error, buffer, size);
     } else {
         (void)snprintf(buffer, size, "the system does not tell (errno %d)", error);

@@ -238,12 +238,6 @@ static traced_work *work_at(const cprof_cupti_items *records, size_t index)
     return (traced_work *)chunk + index % CHUNK;
 }
 
-static void settle_call(cprof_cupti_traced_call *call, const cprof_cupti_clock *line, cprof_ns since_epoch_ns)
-{
-    call->start = (cprof_ticks)(cprof_cupti_clock_ours(line, call->start) + since_epoch_ns);
-    call->stop = (cprof_ticks)(cprof_cupti_clock_ours(line, call->stop) + since_epoch_ns);
-}
-
 static void settle_record(cprof_cupti_record *record, const cprof_cupti_clock *line, cprof_ns since_epoch_ns, cprof_ns begin_ns)
 {
     cprof_ns start = cprof_cupti_clock_theirs(line, record->start);
@@ -261,7 +255,9 @@ void cprof_cupti_store_settle(cprof_cupti_store *trace, const cprof_cupti_clock 
     cprof_ns begin_ns = cprof_cupti_clock_ours(line, begin);
     cprof_lock_acquire(&trace->lock);
     for (; trace->calls.settled < trace->calls.count; trace->calls.settled++) {
-        settle_call(call_at(&trace->calls, trace->calls.settled), line, since_epoch_ns);
+        cprof_cupti_traced_call *call = call_at(&trace->calls, trace->calls.settled);
+        call->start = (cprof_ticks)(cprof_cupti_clock_ours(line, call->start) + since_epoch_ns);
+        call->stop = (cprof_ticks)(cprof_cupti_clock_ours(line, call->stop) + since_epoch_ns);
     }
     for (; trace->records.settled < trace->records.count; trace->records.settled++) {
         settle_record(&work_at(&trace->records, trace->records.settled)->record, line, since_epoch_ns, begin_ns);

@@ -106,18 +106,13 @@ static void refuse_library_lock_held(const char *library, const char *fault, con
     atomic_store_explicit(&driver.state, CPROF_DRIVER_REFUSED, memory_order_release);
 }
 
-/* The variable is read once only, because the environment may be changed by other threads later on. */
-static const char *library_from_environment_lock_held(void)
-{
-    const char *path = driver.searched ? NULL : cprof_environment_get(LIBRARY_VARIABLE);
-    driver.searched = true;
-    return path != NULL && path[0] != '\0' ? path : NULL;
-}
-
 /* The library is never closed: others use it too, and the functions must stay valid. */
 static void search_lock_held(void)
 {
-    const char *path = library_from_environment_lock_held();
+    /* The variable is read once: other threads may change the environment later on. */
+    const char *path = driver.searched ? NULL : cprof_environment_get(LIBRARY_VARIABLE);
+    driver.searched = true;
+    path = path != NULL && path[0] != '\0' ? path : NULL;
     void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     const char *name = path != NULL ? "the library in " LIBRARY_VARIABLE : LIBRARY;
     if (library == NULL) {

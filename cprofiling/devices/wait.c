@@ -39,12 +39,6 @@ static int check(cprof_gpu_answer answer)
     }
 }
 
-/* What to return after a clean-up: an error of the clean-up counts only when there was none before. */
-static int after_cleanup(int outcome, int cleanup)
-{
-    return outcome >= 0 && cleanup < 0 ? cleanup : outcome;
-}
-
 /* 0 when the stream is not being captured. */
 static int refuse_capture(uint64_t stream)
 {
@@ -74,7 +68,8 @@ static int wait_in_primary_context(cu_device device, uint64_t stream)
         return outcome;
     }
     outcome = wait_in_current_context(stream);
-    return after_cleanup(outcome, check(cprof_context_visit_end(&visit)));
+    int end = check(cprof_context_visit_end(&visit));
+    return outcome >= 0 && end < 0 ? end : outcome;
 }
 
 /* A thread that captures in the context of another device must not wait for this one either. */

@@ -278,12 +278,6 @@ static cprof_status make_column(cprof_table *table, size_t column)
     return CPROF_OK;
 }
 
-static bool is_none(const cprof_row *row, size_t column)
-{
-    size_t at = kinds[column].in_row;
-    return memcmp((const char *)row + at, (const char *)&cprof_row_none + at, kinds[column].item_size) == 0;
-}
-
 /* Some columns may have been lengthened when this fails, which nobody sees. */
 static cprof_status make_longer(cprof_table *table)
 {
@@ -312,7 +306,9 @@ static cprof_status make_room_for(cprof_table *table, const cprof_row *row)
         return CPROF_NO_MEMORY;
     }
     for (size_t i = 0; i < CPROF_COLUMN_COUNT; i++) {
-        bool wanted = (always >> i & 1) != 0 || !is_none(row, i);
+        size_t at = kinds[i].in_row;
+        bool is_none = memcmp((const char *)row + at, (const char *)&cprof_row_none + at, kinds[i].item_size) == 0;
+        bool wanted = (always >> i & 1) != 0 || !is_none;
         if (wanted && items_of(table, i) == NULL && make_column(table, i) != CPROF_OK) {
             return CPROF_NO_MEMORY;
         }

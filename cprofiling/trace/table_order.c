@@ -37,11 +37,6 @@ static void complete_process(cprof_track *track, const cprof_track *from)
     track->process_sort = track->process_sort != CPROF_TABLE_UNKNOWN ? track->process_sort : from->process_sort;
 }
 
-static bool same_interval(const cprof_table *table, size_t a, size_t b)
-{
-    return table->start_ns[a] == table->start_ns[b] && table->end_ns[a] == table->end_ns[b];
-}
-
 /* Whether row a has to come before row b; of equal rows neither has. */
 static inline bool precedes(const cprof_table *table, size_t a, size_t b)
 {
@@ -205,7 +200,8 @@ static void put_parents_first(const cprof_table *table, uint32_t *order, uint32_
     for (size_t i = 0; i < table->count; i++) {
         size_t begin = count;
         int32_t row = (int32_t)order[i];
-        while (row >= 0 && !is_placed[row] && same_interval(table, (size_t)row, order[i])) {
+        while (row >= 0 && !is_placed[row] && table->start_ns[row] == table->start_ns[order[i]] &&
+               table->end_ns[row] == table->end_ns[order[i]]) {
             is_placed[row] = 1;
             fresh[count++] = (uint32_t)row;
             row = table->parent[row];
