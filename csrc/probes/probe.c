@@ -308,7 +308,7 @@ static bool ask_for_memory_after(ext_state *state, const ending *call)
     if (now.device == CPROF_PROBE_WHOLE_DEVICE) {
         now = whole_device();
     } else {
-        long long in_use, highest;
+        long long in_use = 0, highest = 0;
         PyObject *resets = call->probe->resets_peak ? Py_True : Py_False;
         PyObject *answer =
             PyObject_CallFunction(ext_callback_get(state, EXT_CALLBACK_MEMORY_AFTER), "LO", (long long)now.device, resets);

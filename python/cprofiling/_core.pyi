@@ -347,7 +347,7 @@ class IdleContext:
 
 @final
 class ProfiledGenerator(Generator[Any, Any, Any]):
-    """What a wrapped generator function returns. Is in csrc/calls/generator_type.c, as the next two."""
+    """What a wrapped generator function returns. Is in csrc/calls/generator_type.c."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
@@ -357,7 +357,7 @@ class ProfiledGenerator(Generator[Any, Any, Any]):
 
 @final
 class ProfiledCoroutine(Coroutine[Any, Any, Any]):
-    """What a wrapped coroutine function returns."""
+    """What a wrapped coroutine function returns. Is in csrc/calls/generator_type.c."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...  # a ProfiledAwait, in fact
     def send(self, value: Any, /) -> Any: ...
@@ -366,7 +366,7 @@ class ProfiledCoroutine(Coroutine[Any, Any, Any]):
 
 @final
 class ProfiledAwait(Iterator[Any]):
-    """What __await__() of a ProfiledCoroutine returns."""
+    """What __await__() of a ProfiledCoroutine returns. Is in csrc/calls/generator_type.c."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
