@@ -1,4 +1,4 @@
-"""What the environment asks of every program that imports the package."""
+"""Start what variables of the environment request, in every program."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import sys
 from functools import partial
 
+from cprofiling._internal import environment
 from cprofiling._internal.environment import given
 
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 LIVE_VARIABLE = "CPROFILING_LIVE"
 CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
 _VENDORS_PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")  # of Furiosa's SDK, new and old
-PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
+PROGRAMS = ("run", "serve", "demo")  # subcommands that run a program, which has the statistics
 
 
 def start() -> None:
@@ -40,7 +41,6 @@ def start() -> None:
 
 def report_stages() -> None:
     """Record stages, gather those of workers and report at the end, as variables say, once layers are imported."""
-    from cprofiling._internal import environment
     from cprofiling._internal.process_exit import call_before_worker_ends
     from cprofiling.layers import context
 

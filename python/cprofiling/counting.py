@@ -1,4 +1,4 @@
-"""Counting what a program does: calls of native functions, operators, launches."""
+"""Counts of native calls, operators and launches of a program."""
 
 from cprofiling._internal.faces import adopt
 from cprofiling.testing.counting.calls import CallCount, count_calls

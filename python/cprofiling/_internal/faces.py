@@ -8,7 +8,7 @@ from typing import Any
 
 
 def adopt(face: dict[str, Any]) -> None:
-    """Make what a face exports look like its own.
+    """Make exported names look like those of the face.
 
     Pickles and messages then name no room, and ``dir()`` shows the exported names only.
 

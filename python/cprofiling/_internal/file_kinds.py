@@ -17,7 +17,7 @@ _REPORT_KEY, _TESTS_KEY = b'"cprofiling.report"', b'"cprofiling gate"'
 
 
 class FileKind(NamedTuple):
-    """What a file is, and what it is for."""
+    """Description of a kind of file, and its use."""
 
     what: str
     use: str

@@ -38,8 +38,8 @@ def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
     elsewhere; an exception removes it. Its mode is 0600, and its bytes are on the disk before its name is. The path is
     used exactly; a regular file or a link that has the name is replaced. A device, pipe or socket is not replaced but
     written to directly, also through a link. So is an open descriptor of this process, such as ``/dev/stdout``,
-    whatever it is. Where others may write to the folder, this holds only for what is this user's, and has no other
-    name; the links of others are replaced.
+    whatever it is. In a folder that others may write to, this holds only for this user's files with one name; the links
+    of others are replaced.
 
     Raises:
         OSError: The file cannot be made or written, in the block or at its end; it names the path. PermissionError for
@@ -154,7 +154,7 @@ def _opened_pipe(path: str) -> int:
 def kind_at(path: str) -> int:
     """Return the kind of file at a path to write to, as ``stat.S_IFIFO``.
 
-    0 where there is nothing, or what others may have put there. A descriptor of this process counts as a device.
+    0 for nothing, or something that others may have put there. A descriptor of this process counts as a device.
     Raises OSError as ``atomic_writer``.
     """
     try:

@@ -1,4 +1,4 @@
-"""The lines in which stage reports say what they do."""
+"""Log lines of stage reports."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _terminated_at: float | None = None
 def watch(end: Callable[[], bool]) -> None:
     """Have a function called before SIGTERM ends this process.
 
-    A handler of the program's own is left alone, and so is what it does. Servers handle SIGTERM until they have ended
+    The program's own handler is left alone. Servers handle SIGTERM until they have ended
     in order, then set the default action again and send themselves the signal once more. That counts, too.
 
     Args:
@@ -95,7 +95,7 @@ def call_before_worker_ends(end: Callable[[], object]) -> None:
     """Have ``end`` called before a worker of multiprocessing or Celery ends.
 
     It is called in vain elsewhere, and kept no longer than its object, if it is a method. Nothing is loaded: a process
-    that has not loaded multiprocessing is none of its, and what it forks has to call this again.
+    that has not loaded multiprocessing is none of its workers, and its forks have to call this again.
     """
     owner = getattr(end, "__self__", end)
     name = getattr(end, "__name__", "")

@@ -1,4 +1,4 @@
-"""What a format of reports has to offer."""
+"""Interface of a format of reports."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Viewable:
     def save(
         self,
         path: StrOrBytesPath,
-        format: str | None = None,  # noqa: A002 what it is
+        format: str | None = None,  # noqa: A002 the plain word for it
         *,
         against: Viewable | None = None,
     ) -> None:
@@ -100,8 +100,8 @@ class Viewable:
             ``.csv``, ``.parquet``, ``.json.gz`` (chrome), ``.prom``. against: another run of the same kind, to be
             compared with: for text, html, md and json.
 
-        ValueError for another end, a format that does not fit, and runs of different kinds; TypeError for what is no
-        path or run; ImportError, naming the extra, where a package is missing; OSError where it cannot be written.
+        ValueError for an unknown suffix, a format that does not fit, and runs of different kinds; TypeError for an
+        invalid path or run; ImportError, naming the extra, if a package is missing; OSError if writing fails.
         """
         _view(self, against).write(path, format)
 
@@ -167,8 +167,8 @@ class SummaryExports(WithHistograms):
         Args:
             node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
             factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
-            total_frames: How many frames there were; a mapping by stage where there are several stages. None: as far as
-                the nodes tell (see ``frames_per_second``).
+            total_frames: Number of frames; a mapping by stage for several stages. None: as far as the nodes tell (see
+                ``frames_per_second``).
             edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
                 ``()``: none.
 
@@ -188,9 +188,8 @@ class SummaryExports(WithHistograms):
         node, if all ran, or succeeded, equally often; else unknown. Failed calls count.
 
         Args:
-            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
-                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
-                another stage that the summary does not have is refused.
+            total_frames: Number of frames, skipped and failed ones included, 1 to 2^63-1; a mapping by stage for
+                several stages. It may name stages of ``ExecutionStage`` that have not run, but no other unknown stage.
             seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
 
         Raises:

@@ -3,15 +3,15 @@
 ``set_profiling(True, by_shape=True)`` asks for it; ``get_profiling_summary().shapes`` and ``snapshot().stats().shapes``
 have it, and the printed summary shows it, with the signature that makes a node's slowest calls.
 
-A tensor is anything with ``shape``, a sequence of ints, and ``dtype``: an argument, or an item of a list, tuple, dict
-(a value) or dataclass that is one, whose tensors are in parentheses. Whether a class has them is found out at its first
-instance. ``self``, the first parameter of a method when it has that name, is not looked at, nor are more than 64 values
-of a call. Names of arguments are no part of a signature. A dimension that is no int is ``?``; what is longer than 1,024
-bytes ends with ``...``. Calls without a tensor, ``with`` blocks among them, have the empty signature.
+A tensor is anything with ``shape``, a sequence of ints, and ``dtype``. Arguments are looked at, and one level deep the
+items of lists, tuples, dicts (values) and dataclasses, shown in parentheses. A class is judged by its first instance.
+``self``, the first parameter of a method by that name, is left out, and so are values after the 64th and the names of
+arguments. A dimension that is no int is ``?``; a signature of more than 1,024 bytes ends with ``...``. Calls without a
+tensor, ``with`` blocks among them, have the empty signature.
 
 A node keeps the first 16 signatures in each stage; calls of all others count under ``OVERFLOW``. A call counts under
-its signature in the same moment as in its node: as a sample, an error or a cancellation. What is skipped, dropped or
-recorded by ``record()`` has no signature.
+its signature when it counts in its node: as a sample, an error or a cancellation. Skipped and dropped calls and those
+of ``record()`` have no signature.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ _COMMIT = struct.Struct("<8Q")
 _COUNT, _PART = struct.Struct("<Q"), struct.Struct("<IIQQ")
 _LAST, _STALE = 1, 2
 _ON, _GONE = 1, 2
-_MOST_ERROR = 2**31 - 1  # of what the system has a word for
+_MOST_ERROR = 2**31 - 1  # the largest errno that os.strerror() takes
 _TRIES = 20  # a file that is written all the time has changed under the reader at most now and then
 _EMPTY_FOR_S = 0.5  # at most: whoever makes a live file has its name first
 
@@ -158,8 +158,8 @@ class LiveStatistics:
     Attributes:
         path: The file.
         process: Its owner.
-        state: ``running``; ``ended``: it is complete; ``killed``: the process is gone, and what it counted in its last
-            moments, about a tenth of a second, is not there; ``unknown``: whether it is gone cannot be told from here.
+        state: ``running``; ``ended``: the file is complete; ``killed``: the process is gone, and the figures of its
+            last tenth of a second are missing; ``unknown``: of a process that cannot be seen from here.
         taken_ns: When the statistics were taken: ns since 1970.
         commits: How often they were written so far.
         error: The errno of why newer ones could not be written; 0: there are none.

@@ -82,7 +82,7 @@ def _stop_launches() -> None:
             profiler._stop_launches()
 
 
-os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: what the child launches is not known
+os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: the child's launches are not counted
 
 
 PROBERS: tuple[Callable[..., Any], ...] = (

@@ -10,7 +10,7 @@ from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text
 
-# What a Profiler is asked for beyond times, as the bits of the core's resources.
+# Figures beyond times that a Profiler can gather, as the bits of the core's resources.
 GPU, LAUNCHES, COUNTERS_ASKED, MEMORY, WAITS = 1, 2, 4, 8, 16
 LAUNCHES_UNKNOWN, PEAK_UNKNOWN = 32, 64  # asked for in vain
 COUNTER_SHIFT = 8  # of the bits of single counters

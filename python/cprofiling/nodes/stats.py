@@ -44,7 +44,7 @@ class NodeProfilingStats:
         mean_ms: Arithmetic mean of the samples, between ``min_ms`` and ``max_ms``.
         median_ms: Median of the samples: exact for up to five, then the P-square estimate (R. Jain and I. Chlamtac,
             "The P2 Algorithm for Dynamic Calculation of Quantiles and Histograms Without Storing Observations",
-            Communications of the ACM 28(10), 1985), whose error has no bound on streams that shift. The text table
+            Communications of the ACM 28(10), 1985). Its error has no bound on streams that shift. The text table
             shows it, other views ``p50_ms``. In merged statistics it comes from the histogram, as ``p50_ms`` does.
         std_ms: Population standard deviation of the samples (divides by ``count``); 0.0 for one sample.
         min_ms: Smallest sample, exact.
@@ -65,8 +65,8 @@ class NodeProfilingStats:
         active_total_ms: For coroutines, the part of ``total_ms`` in which they ran, without the awaiting.
         gpu_count: Samples with a GPU time, 0 or more. Like all that follows it is there where ``set_profiling`` asked
             for it; calls that began while their key was still skipping have none of it.
-        gpu_mean_ms: Mean GPU time: what the device's stream took between the node's start and its end, gaps in its
-            queue included, so a span and no busy time. Resolution about 0.5 µs.
+        gpu_mean_ms: Mean GPU time: the span on the device's stream from the node's start to its end, gaps in its queue
+            included. Resolution about 0.5 µs.
         gpu_p50_ms: 50th percentile of the GPU times, within 1 %.
         gpu_p99_ms: 99th percentile of the GPU times, within 1 %.
         gpu_total_ms: Sum of the GPU times.
@@ -75,7 +75,7 @@ class NodeProfilingStats:
         gpu_reason: Why GPU times are missing or uncertain, with the number of calls; None if there is nothing to say.
         counters: For each counter that was asked for a value with ``mean`` and ``total``, or None where it was refused,
             or the key has no sample yet. The values hold what reading them costs, about 1 µs of ``cpu_time`` a call.
-        launches: What the node itself launched on devices, without nodes called inside; None if not known.
+        launches: Device work launched by the node itself, without nodes called inside; None if not known.
         memory: Memory of device and process around the calls; None if it was not asked for.
         sync_total_ms: Time spent waiting for devices because of ``synchronize_cuda``, before the calls (which is no
             part of ``total_ms``) and after them (which is); None if nothing was waited for.

@@ -31,7 +31,7 @@ def format_profiling_table(
     Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
     decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters,
     separators of lines, surrogates and what turns the direction of writing are shown as backslash escapes. Keys that
-    only have errors, cancellations or drops are left out; a key whose calls were all skipped is a row of zeros.
+    only have errors, cancellations or drops are left out; a key with skipped calls only is a row of zeros.
 
     The last line is the time of a frame, where the rows are of one stage, ran equally often, and none is known to run
     inside another. Else there is a line per stage, with the number of frames or why that is not known, as

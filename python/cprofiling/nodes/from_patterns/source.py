@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Definition = ast.FunctionDef | ast.AsyncFunctionDef
     Compiler = Callable[[Any, str], CodeType]
 
-# Apart, so that the program's own statistics are what they are without us; of the commands, only serve switches it on.
+# Of its own, so that the program's statistics stay as they are; of the commands, only serve switches it on.
 PROFILER = Profiler()
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # the fields of statements that hold statements
 # What type.__new__() makes of plain functions in a class's body, and not of nodes.
@@ -31,7 +31,7 @@ _IMPLICIT: dict[str, Callable[..., Any]] = {
 
 # Decorators that need the function itself, as their functions call compiled others: hands off.
 _COMPILERS = {"cfunc", "guvectorize", "jit", "njit", "script", "vectorize"}
-_MARKING = "coroutine"  # types.coroutine marks the function itself; a node on top of that is told what it is
+_MARKING = "coroutine"  # types.coroutine marks the function itself; the node goes on top of it
 
 
 def as_node(function: Any, name: str | None = None) -> Any:
