@@ -496,24 +496,6 @@ def test_sixteen_are_kept_under_racing_threads(profiler: cp.Profiler) -> None:
     assert set(counts.values()) == {80}
 
 
-def test_every_key_has_its_own() -> None:
-    profiler = profiler_on(by_shape=True)
-    node = profiler.profile_node(name=lambda x: f"node {x.number}")(nothing)
-
-    def call_all() -> None:
-        for number in range(65_540):
-            tensor = Tensor(number % 5)
-            tensor.number = number  # type: ignore[attr-defined]
-            node(tensor)
-
-    with pytest.warns(RuntimeWarning, match="keeps 65536 keys"):
-        call_all()
-    summary = profiler.get_profiling_summary()
-    assert len(summary) == 65_537
-    assert len(summary.shapes) == 65_536 + 4
-    assert [shape.node_name for shape in summary.shapes[-5:]] == ["node 65535", *["__overflow__"] * 4]
-
-
 def test_a_forked_child_starts_anew(profiler: cp.Profiler) -> None:
     node = profiler.profile_node(name="node")(nothing)
     node(T)
