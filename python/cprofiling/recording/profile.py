@@ -306,7 +306,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                     self._handler(self)
             finally:
                 if self._file is not None and self._pid == os.getpid():
-                    self.export_chrome_trace(**{"path" if isinstance(self._file, str) else "file": self._file})
+                    is_path = isinstance(self._file, str)
+                    self.export_chrome_trace(self._file if is_path else None, file=None if is_path else self._file)
         finally:
             if note is not None:  # last of all, as filters may make an exception of it
                 warn(note)
