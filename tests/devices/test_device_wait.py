@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,44 +98,6 @@ def test_a_block_waits_for_the_current_device(use: UseTorch) -> None:
         torch.launch(7, torch.stream(1))
     assert torch.now == 12
     assert checked(profiler)["block"].count == 1
-
-
-def test_generators_and_coroutines_wait_at_their_begin_and_at_their_end(use: UseTorch) -> None:
-    torch, profiler = use("xpu"), synchronising()
-
-    @profiler.profile_node("generator")
-    def generator(_: object) -> Iterator[None]:
-        torch.launch(2)
-        yield
-        torch.launch(3)
-
-    @profiler.profile_node("coroutine")
-    async def coroutine(_: object) -> None:
-        torch.launch(2)
-        await asyncio.sleep(0)
-        torch.launch(3)
-
-    for run in (lambda: list(generator(torch.tensor())), lambda: asyncio.run(coroutine(torch.tensor()))):
-        before, waits = torch.now, torch.calls("synchronize")
-        torch.launch(5)
-        run()
-        assert (torch.now, torch.calls("synchronize")) == (before + 10, waits + 2)
-    assert {name: stats.count for name, stats in checked(profiler).items()} == {"generator": 1, "coroutine": 1}
-
-
-def test_a_failing_node_fails_as_ever(use: UseTorch) -> None:
-    torch, profiler = use("xpu"), synchronising()
-    error = KeyError("own")
-
-    def fails(_: object) -> None:
-        raise error
-
-    with pytest.raises(KeyError) as caught:
-        profiler.profile_node("node")(fails)(torch.tensor())
-    assert caught.value is error
-    assert error.__context__ is None
-    assert torch.calls("synchronize") == 1
-    assert checked(profiler)["node"].error_count == 1
 
 
 # ---- what is never done --------------------------------------------------------------------------
