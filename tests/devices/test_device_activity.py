@@ -250,14 +250,14 @@ def test_a_recording_that_nobody_stops_gives_cupti_back(run: Run) -> None:
 
 def test_a_torch_that_records_devices_itself_has_them(run: Run) -> None:
     run("""
-        from cprofiling.recording import activities, profile as session
-        prof = cp.profile()
-        prof._clear()
-        session.torch_reason = lambda activity: None
-        assert prof._begin_device_activity(uses_torch=True) is None
-        assert prof._begin_device_activity(uses_torch=False) is not None
-        session.torch_reason = lambda activity: "it has none"
-        assert prof._begin_device_activity(uses_torch=True) is not None
+        from unittest.mock import MagicMock
+        from cprofiling.recording import profile as session
+        from cprofiling.recording.torch_operators import collect
+        collect.begin = lambda **options: MagicMock()
+        for why_torch_does_not, is_held in ((None, 0), ("it has none", 1)):
+            session.torch_reason = lambda activity: why_torch_does_not
+            with cp.profile(operators=True):
+                assert cupti.is_subscribed() == is_held
     """)
 
 
