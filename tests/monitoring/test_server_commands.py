@@ -278,7 +278,7 @@ def test_a_table_that_nobody_takes_holds_nobody_up(server: Any) -> None:
         return True
 
     moments = from_server.moments(from_server.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
-    assert next(moments).whose == (server.address, "p")
+    assert next(moments).origin == (server.address, "p")
     time.sleep(0.5)  # in which the one after the next one has come
     moments.close()
     assert threads() == []

@@ -264,8 +264,8 @@ def stats(name: str, count: int, total_ms: float, stage: str = "train", **more: 
     return NodeProfilingStats(name, stage, count, mean, mean, 0.0, mean, mean, total_ms, mean, **more)
 
 
-def at(taken_s: float, *rows: NodeProfilingStats, whose: str = "me") -> Moment:
-    return Moment("title", whose, taken_s, (Part("", rows),))
+def at(taken_s: float, *rows: NodeProfilingStats, origin: str = "me") -> Moment:
+    return Moment("title", origin, taken_s, (Part("", rows),))
 
 
 def test_rates_are_of_what_was_counted_since() -> None:
@@ -273,7 +273,7 @@ def test_rates_are_of_what_was_counted_since() -> None:
     now = at(12.0, stats("steady", 140, 1500.0), stats("reset", 8, 4.0), stats("idle", 5, 5.0), stats("new", 2, 1.0))
     rows = {row.name: (row.rate, row.load) for row in Choice().rows(now, before)}
     assert rows == {"steady": (20.0, 0.25), "reset": (4.0, 0.002), "idle": (0.0, 0.0), "new": (1.0, 0.0005)}
-    for other in (at(10.0, whose="another"), at(12.0), at(13.0), None):
+    for other in (at(10.0, origin="another"), at(12.0), at(13.0), None):
         assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
 
 
@@ -284,7 +284,7 @@ def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
     assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
     screen = showing._Screen(Choice())
     befores = []
-    for moment in (first, first, second, second, third, at(3.0, whose="another")):
+    for moment in (first, first, second, second, third, at(3.0, origin="another")):
         screen.take(moment)
         befores.append(screen.before)
     assert befores == [showing._NO_MOMENT, showing._NO_MOMENT, first, first, second, third]
@@ -442,7 +442,7 @@ def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
     assert "p50" not in screen_text(screen, 60, 12)
     assert "No profiling data collected." in screen_text(showing._Screen(Choice(), at(0.0)), 120, 12)
     failing = at(1.0, stats("node", 1, 1.0, error_count=2))
-    noted = Moment(failing.title, failing.whose, failing.taken_s, failing.parts, ("a\x1b[31m note",))
+    noted = Moment(failing.title, failing.origin, failing.taken_s, failing.parts, ("a\x1b[31m note",))
     assert "note: a\\x1b[31m note" in screen_text(showing._Screen(Choice(), noted, at(0.0)), 120, 12)
 
 

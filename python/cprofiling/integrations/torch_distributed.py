@@ -142,9 +142,9 @@ class _Mail:
     """
 
     def __init__(self, store: Any, members: list[int], target: int, rank: int) -> None:
-        whose = hashlib.sha256(repr((members, target)).encode("ascii")).hexdigest()[:16]
+        group_hash = hashlib.sha256(repr((members, target)).encode("ascii")).hexdigest()[:16]
         self._store = store
-        self._room = f"{_PREFIX}/{whose}"
+        self._room = f"{_PREFIX}/{group_hash}"
         self._rank = rank
         self._call = 0  # not known yet
 

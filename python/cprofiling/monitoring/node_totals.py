@@ -224,8 +224,8 @@ class Reader:
     def _tell(self, name: str | None, error: Exception) -> None:
         if name not in self._told:
             self._told.add(name)
-            whose = "" if name is None else f" of {name!r}"
-            complain(f"statistics{whose} cannot be read for {self._whom}: {error}")
+            of_name = "" if name is None else f" of {name!r}"
+            complain(f"statistics{of_name} cannot be read for {self._whom}: {error}")
 
 
 def _checked_source(parameter: str, source: Any) -> Any:

@@ -137,8 +137,8 @@ class PrometheusCollector:
             "pipeline": self._labels,
         }
         return {
-            name: getattr(self._core, f"{kind}MetricFamily")(f"cprofiling_{name}", text, labels=labels.get(whose, ()))
-            for name, kind, whose, text in _FAMILIES
+            name: getattr(self._core, f"{kind}MetricFamily")(f"cprofiling_{name}", text, labels=labels.get(group, ()))
+            for name, kind, group, text in _FAMILIES
         }
 
     def _add_node(self, families: Mapping[str, Any], labels: list[str], totals: NodeTotals) -> None:

@@ -52,7 +52,7 @@ def moment_of(statistics: LiveStatistics) -> Moment:
         notes.append(f"nothing was written for {silent_s:.0f} s: the process may be stopped")
     return Moment(
         title=f"process {process.pid}, {statistics.state}: {shown_text('command', process.command)}",
-        whose=(process.pid, process.started_ticks, process.made_ns),
+        origin=(process.pid, process.started_ticks, process.made_ns),
         taken_s=statistics.taken_ns / 1e9,
         parts=tuple(parts),
         notes=tuple(dict.fromkeys(notes)),

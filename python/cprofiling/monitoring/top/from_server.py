@@ -106,7 +106,7 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
         state = "on" if answer.profiling_enabled else "off"
         yield Moment(
             title=f"session {shown_text('session', request.session_id)} at {server.address}, profiling {state}",
-            whose=(server.address, request.session_id),
+            origin=(server.address, request.session_id),
             taken_s=time.monotonic(),
             parts=(Part("", summary),),
             notes=tuple(notes_of(summary)),

@@ -38,7 +38,7 @@ class Moment:
 
     Attributes:
         title: The headline.
-        whose: Identifies the process or session; samples of different ones are not compared.
+        origin: Identifies the process or session; samples of different ones are not compared.
         taken_s: When they were taken, in seconds from any time on.
         parts: The statistics.
         notes: Remarks on the samples.
@@ -46,7 +46,7 @@ class Moment:
     """
 
     title: str
-    whose: Hashable
+    origin: Hashable
     taken_s: float
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Choice:
 
         before: earlier sample, to show changes.
         """
-        if before is not None and (before.whose != now.whose or now.taken_s <= before.taken_s):
+        if before is not None and (before.origin != now.origin or now.taken_s <= before.taken_s):
             before = None
         rows = [
             row

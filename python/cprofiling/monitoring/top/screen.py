@@ -48,7 +48,7 @@ def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str],
 
 def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
     """Return the sample to compare with, older if nothing was written since."""
-    is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
+    is_same = last is not None and (now.origin, now.taken_s) == (last.origin, last.taken_s)
     return before if is_same else last
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-# By whose target a thread is told that serves an executor, to which tasks are given: each of them is counted by itself.
+# The target of an executor's threads is of this module. They are left out: each task is counted by itself.
 _SERVING = "concurrent.futures.thread"
 _FORKED = "the process was forked while they were counted"
 _CAME_LATE = "CUDA came into the process while they were counted"

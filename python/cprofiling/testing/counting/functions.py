@@ -103,7 +103,7 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
 
 
 def _matching(module: ModuleType, globs: list[str]) -> Iterator[Found]:
-    """Give the functions whose names match, part by part."""
+    """Give the functions with matching names, part by part."""
     for name, value in list(namespace_of(module).items()):
         if not _matches(name, globs[0]):
             continue
@@ -122,7 +122,7 @@ def _matches(name: str, glob: str) -> bool:
 def _is_function_of(module: ModuleType, value: Any) -> bool:
     """Tell whether a value is a module's own function, or a native one.
 
-    An object whose class makes it callable by a method in Python is none: it is there for more than to be called.
+    An object that is callable by a Python method of its class is none: it is there for more than to be called.
     """
     kind = type(value)
     if not callable(value) or issubclass(kind, type) or isinstance(kind.__call__, FunctionType):

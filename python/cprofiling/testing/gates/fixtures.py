@@ -46,7 +46,7 @@ class NodeProfiler(Profiler):
             function: Called without arguments.
             repeat: How many times, 20 to 100,000; up to four times as many where times spread much.
             warmup: Calls before that are not timed, 0 to 100,000.
-            name: What it is called in the file; default: its qualified name.
+            name: Its name in the file; default: its qualified name.
 
         Raises:
             TypeError, ValueError: An argument is of another type or range, or the name was there already.

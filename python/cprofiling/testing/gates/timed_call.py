@@ -70,7 +70,7 @@ class Timer:
         return Turn(rows, waited / NS_PER_MS, None if stood is None else stood / NS_PER_MS, others / NS_PER_MS)
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its Profiler and its file."""
         self._profiler.set_profiling(False)
         self._in_line.close()
 

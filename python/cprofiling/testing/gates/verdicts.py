@@ -32,11 +32,11 @@ def times_in(tests: Iterable[Mapping[str, Any]]) -> int:
 def judged(
     old: Mapping[str, Any], new: Mapping[str, Any], rules: Sequence[Rule], family: int = 1, *, strict: bool = False
 ) -> Verdicts:
-    """Compare what a test did with what it did before.
+    """Compare a test's record with an earlier one.
 
     Args:
-        old: What it did before.
-        new: What it did now.
+        old: The earlier record.
+        new: The present record.
         rules: For times; none is judged without a rule.
         family: How many times all tests have together.
         strict: Whether a time without a clear verdict is worse, too.
