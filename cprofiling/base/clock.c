@@ -50,6 +50,11 @@ cprof_ticks cprof_clock_read_other(int source)
     }
 }
 
+cprof_ns cprof_clock_time_of_day(void)
+{
+    return read_clock(CLOCK_REALTIME);
+}
+
 static cprof_ticks time_of_day(void)
 {
     return (cprof_ticks)read_clock(CLOCK_REALTIME);

@@ -75,7 +75,10 @@ cprof_ns cprof_clock_monotonic_ns(void);
 /* The present moment on the reference and on the clock in use, read together. */
 cprof_clock_pair cprof_clock_pair_now(void);
 
-/* What the time of day (CLOCK_REALTIME, ns since 1970 UTC) is ahead of CLOCK_MONOTONIC at present. */
+/* The time of day: CLOCK_REALTIME, in ns since 1970 UTC. */
+cprof_ns cprof_clock_time_of_day(void);
+
+/* How far the time of day is ahead of CLOCK_MONOTONIC at present. */
 cprof_ns cprof_clock_since_epoch(void);
 
 /* Makes `read` the clock (a tick is one ns); NULL goes back to CLOCK_MONOTONIC. For tests, while nothing is measured. */

@@ -65,13 +65,6 @@ struct cprof_live {
     cprof_snapshot_source id; /* the file's own, for where there are too many sources */
 };
 
-static uint64_t time_of_day_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- Statistics as bytes */
 
 static uint8_t *more(cprof_live *live, size_t size)
@@ -117,7 +110,7 @@ static uint64_t count_of(const _Atomic uint64_t *errors)
 static cprof_status collect(const source *from, uint64_t errors, cprof_snapshot **snapshot)
 {
     cprof_snapshot_remarks remarks = {
-        .taken_ns = time_of_day_ns(),
+        .taken_ns = (uint64_t)cprof_clock_time_of_day(),
         .internal_errors = count_of(from->errors) + errors,
         .cost_ns = from->cost_ns,
         .notes = from->texts + 1,
@@ -301,16 +294,6 @@ static void commit(cprof_live *live, uint64_t flags, cprof_live_state *state)
 
 /* ---- The thread */
 
-static struct timespec after(uint64_t ns)
-{
-    struct timespec when;
-    (void)clock_gettime(CLOCK_MONOTONIC, &when);
-    ns += (uint64_t)when.tv_nsec;
-    when.tv_sec += (time_t)(ns / 1000000000u);
-    when.tv_nsec = (long)(ns % 1000000000u);
-    return when;
-}
-
 static void *run(void *context)
 {
     cprof_live *live = context;
@@ -318,7 +301,8 @@ static void *run(void *context)
     uint64_t pause_ns = live->interval_ns;
     (void)pthread_mutex_lock(&live->lock);
     while (!live->is_ending) {
-        struct timespec when = after(pause_ns);
+        uint64_t when_ns = (uint64_t)cprof_clock_monotonic_ns() + pause_ns;
+        struct timespec when = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)};
         while (!live->is_ending && pthread_cond_timedwait(&live->wake, &live->lock, &when) != ETIMEDOUT) {
         }
         if (!live->is_ending) {

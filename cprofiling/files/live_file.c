@@ -4,6 +4,7 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/bytes.h"
 #include "cprofiling/base/checksum.h"
+#include "cprofiling/base/clock.h"
 #include "cprofiling/base/random.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -94,11 +94,9 @@ static int make_room(cprof_live_file *file, cprof_live_area *room, size_t size)
 /* Says which statistics are the latest: the place of the commit before the last is overwritten. */
 static int write_commit(cprof_live_file *file, uint64_t flags, int error)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     uint8_t bytes[WORDS * 8];
     const uint64_t words[WORDS - 1] = {file->commits + 1,
-                                       (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                                       (uint64_t)cprof_clock_time_of_day(),
                                        file->areas[file->latest].offset,
                                        file->length,
                                        flags,

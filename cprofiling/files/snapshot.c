@@ -132,25 +132,6 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     return CPROF_OK;
 }
 
-static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *registry, uint64_t taken_ns)
-{
-    collector all = {.snapshot = snapshot, .taken_ns = taken_ns};
-    cprof_generation epoch;
-    cprof_status status = cprof_registry_visit(registry, collect, &all, &epoch);
-    if (status != CPROF_OK || epoch.unread != 0) {
-        return status != CPROF_OK ? status : CPROF_BUSY; /* a snapshot to store or merge must be whole */
-    }
-    memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
-    snapshot->sources[0].generation = epoch.generation;
-    snapshot->skip_least = snapshot->skip_most = epoch.skip_first_n;
-    sort(snapshot->keys, snapshot->key_count, sizeof *snapshot->keys, by_names);
-    status = cprof_snapshot_put_in_order(snapshot);
-    for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
-        snapshot->in_order[i]->place = i;
-    }
-    return status;
-}
-
 /* Gives the snapshot out, or destroys it. */
 static cprof_status deliver(cprof_status status, cprof_snapshot *snapshot, cprof_snapshot **result)
 {
@@ -177,24 +158,40 @@ static cprof_snapshot *snapshot_new(size_t source_count)
     return snapshot;
 }
 
-cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot)
+static cprof_status collect_all(cprof_snapshot *snapshot, cprof_registry *registry, const cprof_snapshot_remarks *remarks)
 {
-    cprof_snapshot *fresh = snapshot_new(1);
-    if (fresh == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    fresh->internal_errors = remarks->internal_errors;
-    fresh->cost_ns = remarks->cost_ns;
-    cprof_status status = CPROF_OK;
+    snapshot->internal_errors = remarks->internal_errors;
+    snapshot->cost_ns = remarks->cost_ns;
     cprof_name *notes = cprof_snapshot_key_table(remarks->note_count, sizeof *notes);
     for (size_t i = 0; notes != NULL && i < remarks->note_count; i++) {
         notes[i] = remarks->notes[i];
-        status = cprof_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
+        if (!cprof_name_is_legal(notes[i])) {
+            cprof_alloc_release(notes);
+            return CPROF_OUT_OF_RANGE;
+        }
     }
-    cprof_status taken = take_notes(fresh, notes, remarks->note_count);
-    status = status == CPROF_OK ? taken : status;
-    status = status == CPROF_OK ? collect_keys(fresh, registry, remarks->taken_ns) : status;
-    return deliver(status, fresh, snapshot);
+    collector all = {.snapshot = snapshot, .taken_ns = remarks->taken_ns};
+    cprof_generation epoch;
+    cprof_status status = take_notes(snapshot, notes, remarks->note_count);
+    status = status == CPROF_OK ? cprof_registry_visit(registry, collect, &all, &epoch) : status;
+    if (status != CPROF_OK || epoch.unread != 0) {
+        return status != CPROF_OK ? status : CPROF_BUSY; /* a snapshot to store or merge must be whole */
+    }
+    memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
+    snapshot->sources[0].generation = epoch.generation;
+    snapshot->skip_least = snapshot->skip_most = epoch.skip_first_n;
+    sort(snapshot->keys, snapshot->key_count, sizeof *snapshot->keys, by_names);
+    status = cprof_snapshot_put_in_order(snapshot);
+    for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
+        snapshot->in_order[i]->place = i;
+    }
+    return status;
+}
+
+cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot)
+{
+    cprof_snapshot *fresh = snapshot_new(1);
+    return fresh != NULL ? deliver(collect_all(fresh, registry, remarks), fresh, snapshot) : CPROF_NO_MEMORY;
 }
 
 typedef struct {
