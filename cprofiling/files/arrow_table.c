@@ -87,16 +87,6 @@ typedef struct {
     cprof_column column; /* of the table */
 } batch_column;
 
-static bool number_of_column(const cprof_column *column, size_t row, int64_t *number)
-{
-    if (column->items == NULL) {
-        return false;
-    }
-    *number =
-        column->item_size == sizeof(int32_t) ? ((const int32_t *)column->items)[row] : ((const int64_t *)column->items)[row];
-    return *number != column->none;
-}
-
 static bool extra_of(const int64_t *extras, size_t row, int64_t *number)
 {
     *number = extras != NULL ? extras[row] : -1;
@@ -124,8 +114,14 @@ static bool number_of(const batch_column *from, size_t row, int64_t *number)
         *number = ((const int64_t *)from->column.items)[row];
         return true;
     default:
-        return number_of_column(&from->column, row, number);
+        break;
     }
+    const void *items = from->column.items;
+    if (items == NULL) {
+        return false;
+    }
+    *number = from->column.item_size == sizeof(int32_t) ? ((const int32_t *)items)[row] : ((const int64_t *)items)[row];
+    return *number != from->column.none;
 }
 
 static uint64_t id_of(const uint64_t *ids, size_t row)
@@ -259,19 +255,6 @@ static bool make_texts(const batch_column *from, struct ArrowArray *array)
     return true;
 }
 
-/* The most bytes that a row's strings can be. */
-static uint64_t bytes_of(const cprof_table *table, size_t row)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < FIELDS; i++) {
-        cprof_column column = cprof_table_column(table, fields[i].column);
-        if (fields[i].item == ITEM_TEXT && column.items != NULL) {
-            bytes += GROWTH_BY_REPAIR * cprof_table_string(table, ((const cprof_text *)column.items)[row]).length;
-        }
-    }
-    return bytes;
-}
-
 /* Takes the rows of the next batch. False: the strings of one row alone are too long. */
 static bool take_rows(stream *s)
 {
@@ -281,7 +264,12 @@ static bool take_rows(stream *s)
         if (s->table->kind[s->next] == CPROF_KIND_COUNTER) {
             continue;
         }
-        bytes += bytes_of(s->table, s->next);
+        for (size_t i = 0; i < FIELDS; i++) { /* the most that its strings can be */
+            cprof_column column = cprof_table_column(s->table, fields[i].column);
+            if (fields[i].item == ITEM_TEXT && column.items != NULL) {
+                bytes += GROWTH_BY_REPAIR * cprof_table_string(s->table, ((const cprof_text *)column.items)[s->next]).length;
+            }
+        }
         if (s->row_count > 0 && bytes > CPROF_ARROW_BATCH_BYTES) {
             return true;
         }
