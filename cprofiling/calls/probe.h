@@ -1,11 +1,10 @@
-/* What one call is measured with beyond the clock: device events, launches, counters, memory, ranges for tools, waits.
+/* Measures one call beyond the clock: device events, launches, counters, memory, ranges for tools, waits.
  *
- * A probe belongs to an open span whose state has flags of CPROF_FLAG_PROBED, and lives as long. The layer above says where the
- * call works and what its framework's allocator holds, at its start and at its end; all else is found here. Its figures go to
- * the span's accumulator if the call becomes a sample.
+ * A probe lives as long as its span, which has flags of CPROF_FLAG_PROBED. The layer above says, at the start and the end,
+ * where the call works and what its framework's allocator holds. The figures of a sample go to the span's accumulator.
  *
- * A thread's running probes are a list, the innermost first: launches are the innermost one's. Thread rule: the layer above
- * lets one thread at a time into these functions; probes come from, and go back to, a list of the process.
+ * A thread's running probes are a list, innermost first; launches are the innermost one's. Thread rule: the layer above lets
+ * one thread at a time into these functions.
  */
 #ifndef CPROF_PROBE_H
 #define CPROF_PROBE_H
@@ -113,9 +112,8 @@ void cprof_probe_end_wait(cprof_probe *probe);
 /* Whether a probe that is not begun yet is of the node that the capture window is for. */
 bool cprof_probe_is_for_capture(const cprof_probe *probe);
 
-/* Begin a captured call, if this is one, before the probe is begun, and end it after it was stopped. They may wait for the
- * driver and the tool, so not with the GIL held, and are no part of what lets one thread at a time into these functions. What
- * was not ended is, by cprof_probe_finish(). */
+/* Begin a captured call, if this is one, before the probe is begun, and end it after it was stopped, or cprof_probe_finish()
+ * does. They may wait for the driver and the tool: not with the GIL held; any number of threads at once. */
 void cprof_probe_begin_capture(cprof_probe *probe);
 void cprof_probe_end_capture(cprof_probe *probe);
 

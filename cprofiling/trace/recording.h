@@ -1,10 +1,9 @@
-/* The recording that runs: each finished span as an event of 64 bytes, in a ring of the thread that closed it.
+/* The recording that runs, at most one in a process: each finished span as an event of 64 bytes, in a ring of its thread.
  *
- * There is at most one recording in a process. A span takes part if it was opened while the recording ran, not paused, and is
- * closed before its end: while it runs, as it was; while it is paused, cut at the beginning of the pause. The way of an event
- * takes no lock: a thread marks itself as writing, and looks whether the recording is still the span's; whoever ends the
- * recording makes all threads see that (membarrier), and waits for those that are marked.
- * A full ring forgets its oldest event, or does not take the new one; either is counted.
+ * A span takes part if it is opened while the recording runs and closed before its end; closed during a pause it is cut at the
+ * pause's beginning. Events take no lock: a thread marks itself as writing, and looks whether the recording is still the
+ * span's; whoever ends the recording makes all threads see that (membarrier) and waits for marked ones. A full ring drops its
+ * oldest event or the new one, and counts it.
  */
 #ifndef CPROF_RECORDING_H
 #define CPROF_RECORDING_H
@@ -47,9 +46,9 @@ void cprof_recording_resume(cprof_recording_session *session);
  * nothing. CPROF_NO_MEMORY: the step goes on. */
 cprof_status cprof_recording_step(cprof_recording_session *session, cprof_thread *thread, cprof_names names);
 
-/* Ends the recording, adds its events to `table` (NULL: nowhere), spans that are open included, and frees it. The caller sees
- * to it that no thread opens or closes spans meanwhile, or goes without those that are open: `with_open`. In a forked child
- * there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table lacks events; the recording is freed all the same. */
+/* Ends the recording, adds its events to `table` (NULL: nowhere) and frees it; `with_open`: also spans that are open, which no
+ * thread may open or close meanwhile. In a forked child there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table
+ * lacks events; the recording is freed all the same. */
 cprof_status cprof_recording_finish(cprof_recording_session *session, cprof_table *table, bool with_open);
 
 /* The number of a label, found or made; 0 without memory, or when the recording of this serial has ended (there is none of
@@ -59,15 +58,15 @@ uint32_t cprof_recording_label(uint32_t serial, cprof_names names);
 /* The number of a text of a detail likewise; 0, too, past the limits, as nothing else may stand for it. */
 uint32_t cprof_recording_text(uint32_t serial, cprof_name text);
 
-/* Gives a span that is a record(), just opened, a label of the recording of this serial. It may have ended meanwhile: to
- * another one the number means nothing, and the span counts as dropped. */
+/* Gives the span of a record(), just opened, a label of the recording of this serial. If that has ended, the span counts as
+ * dropped. */
 static inline void cprof_recording_set_label(cprof_span *span, uint32_t serial, uint32_t label)
 {
     span->label = span->trace_serial == serial ? label : 0;
 }
 
-/* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. Texts of a
- * recording that has ended meanwhile are left out. */
+/* Gives a span, just opened, a copy of a detail, if it takes part in a recording and there is memory. Texts of a recording that
+ * has ended meanwhile are left out. */
 void cprof_recording_begin_detail(cprof_span *span, const struct cprof_recording_detail *detail);
 
 /* Replaces the memory at the span's start by what changed up to `now`. Does nothing for a span without a detail. */

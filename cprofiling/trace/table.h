@@ -219,16 +219,12 @@ cprof_status cprof_table_set_fact(cprof_table *table, cprof_name key, cprof_name
 /* The value of a fact, borrowed until the next change of the table; false: none. */
 bool cprof_table_fact(const cprof_table *table, cprof_name key, cprof_name *value);
 
-/* Sorts the rows by start, of equal starts the longer first, of rows with one interval parents before their children, else the
- * one added first.
- * Finds their parents: by ids where rows have them (circles, of damaged data, are cut: walks to the root end), else, among the
- * rows of one track that are no instants, counters or steps, the innermost one that they lie within. Rows without ids may stick
- * out by a microsecond: others round.
- * And lays rows of one track that last, and overlap without lying within one another, into lanes (on devices, too: work of one
- * stream may overlap, and viewers drop what sticks out of another row): a row is in the lane of its parent where it fits; a
- * suspendable one that shares its time with siblings that are not is in a further one. At most CPROF_TABLE_MAX_LANES: what does
- * not fit is in the last. A finished table stays as it is. CPROF_NO_MEMORY: the table is unchanged, but for the order of its
- * rows. */
+/* Sorts rows by start, longer ones first, then parents before their children, then as added. Finds parents: by ids (circles, of
+ * damaged data, are cut), else the innermost row of the track around them that is no instant, counter or step; rows without ids
+ * may stick out by a microsecond. And lays rows of a track that overlap without lying within one another into lanes, on
+ * devices, too: in its parent's where it fits; a suspendable row that shares its time with others of the parent in a further
+ * one; what does not fit into CPROF_TABLE_MAX_LANES in the last. A finished table stays as it is. CPROF_NO_MEMORY: the table is
+ * unchanged, but for the order of its rows. */
 cprof_status cprof_table_finish(cprof_table *table);
 
 /* A column: its name, its type as a format of Python's struct module ('q', 'Q', 'i', 'I', 'H', 'B'), its array (NULL:
