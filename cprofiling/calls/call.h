@@ -13,11 +13,10 @@
 cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
                             const void *tag);
 
-/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
- * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
- * time is not known. Not the top of the chain, but near it: it is taken out of the middle; it, the spans above it and its
- * parent then have no known self time. Elsewhere, in whichever chain: it and its parent have none; what is left of it stays in
- * its place, names nothing, and goes when that chain is trimmed. */
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend` (a block
+ * of a coroutine): its active time is not known if the chain's moment has changed. A span near the top is taken out of the
+ * middle: it, the spans above it and its parent have no known self time. Elsewhere, in whichever chain, it and its parent have
+ * none, and an empty span stays in its place until that chain is trimmed. */
 void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
 /* Takes closed spans off the top of the chain. */

@@ -1,9 +1,8 @@
 /* Open calls: which node runs inside which. calls/call.h opens and closes them.
  *
- * A chain is the stack of open spans of one line of execution: a thread's, a task's, a greenlet's. The layer above says which
- * chain is current; nothing here knows tasks. Spans come from the thread's free list and go back to the list of the thread
- * that closes them; their memory is never given back to the system, so that a pointer to a closed span can still be told by
- * its serial number. A chain is used by one thread at a time; no function here takes a lock but the accumulator's.
+ * A chain is the stack of open spans of a thread, task or greenlet; the layer above says which is current. Spans come from and
+ * go to free lists of threads; their memory is never given back, so that a closed span is told by its serial number. A chain is
+ * used by one thread at a time; no function here takes a lock but the accumulator's.
  */
 #ifndef CPROF_SPAN_H
 #define CPROF_SPAN_H

@@ -1,11 +1,8 @@
 /* A log-linear histogram of durations: 64 linear buckets to each power of two, as in Gil Tene's HdrHistogram.
  *
- * Durations are counted in 1/64 ns, so that each bucket is at most 1/64 of its value wide from 1 ns up to 2^47 ns (39 hours):
- * its middle is within 0.8 % of every value in it. Beyond that the last bucket counts. Buckets are 32 bits wide; what a full
- * one held is carried to a table of high halves that is made at that moment.
- *
- * Only the rows from the smallest to the largest value seen exist: a node whose times span a decade has four or five of the 48,
- * 256 bytes each. No function here locks; a histogram has one user at a time.
+ * Durations are counted in 1/64 ns: from 1 ns to 2^47 ns (39 hours) a bucket's middle is within 0.8 % of every value in it;
+ * beyond, the last bucket counts. Buckets have 32 bits; full ones are carried to a table of high halves. Only rows from the
+ * smallest to the largest value exist, 256 bytes each: four or five for a decade. No function locks; one user at a time.
  */
 #ifndef CPROF_HISTOGRAM_H
 #define CPROF_HISTOGRAM_H
