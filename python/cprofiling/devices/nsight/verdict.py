@@ -51,7 +51,7 @@ _RECOMMENDATIONS = {
     "L2 cache": "Reuse more in shared memory and registers, and tile so that what a block reads is read once.",
     "L1 cache": "Access shared memory without bank conflicts, global memory coalesced, with wider loads.",
     "memory": _USE_LESS,
-    "tensor pipe": "The tensor cores are what is busy: only fewer operations or a smaller type make it faster.",
+    "tensor pipe": "The tensor cores are busy: only fewer operations or a smaller type make it faster.",
     "SM": "Do fewer instructions: tensor cores where they apply, cheaper operations, smaller types, less index "
     "arithmetic.",
 }

@@ -89,8 +89,8 @@ def make_inputs(
 
     Floating and complex tensors are normally distributed, integers 0 or 1, booleans random. Tensors have their recorded
     strides, unless these leave much memory unused, and ``requires_grad``. A dataclass becomes a
-    ``types.SimpleNamespace`` with its fields, a named tuple a plain tuple. A value of which only the type is known
-    becomes None, which a line in the log says.
+    ``types.SimpleNamespace`` with its fields, a named tuple a plain tuple. A value with only its type known becomes
+    None, and the log says so.
 
     Args:
         signature: The signature.

@@ -49,8 +49,8 @@ class Merged:
         world_size: The most that any of them tells; None: not known.
         hosts: Rank and machine of each that is in it; empty where it is not known.
         refused: The inputs left out, by name, with the reason.
-        snapshot: Merged statistics, each call counted once; None where there are none.
-        report: The merged timing report; None where there is none.
+        snapshot: Merged statistics, each call counted once, or None.
+        report: The merged timing report, or None.
         clock: Certainty of the times of merged traces.
         notes: Remarks on the merged inputs.
     """

@@ -2,8 +2,8 @@
 
 In a merged report ``count, duration_ms, mean_ms, std_ms`` of a stage are those of its slowest rank, ``min_ms`` and
 ``max_ms`` those of all ranks, ``error_count`` and ``cancelled_count`` sums, memory the most on any rank;
-``parallel_info`` has each rank. Reports of several processes of one rank add up there. ``processes`` lists whose
-reports are in it, in place of ``process``.
+``parallel_info`` has each rank. Reports of several processes of one rank add up there. ``processes`` lists the
+processes that have reports in it, in place of ``process``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Uneven work of ranks, with the stragglers in each node.
 
-A straggler in a node is a rank whose total time there is at least 1.2 times the median of the ranks that ran the node,
-and beyond it by at least 1 % of a rank's time in all nodes (the median of the ranks).
+A rank is a straggler in a node if its total time there is at least 1.2 times the median of the ranks that ran the node,
+and exceeds it by at least 1 % of a rank's time in all nodes (the median of the ranks).
 """
 
 from __future__ import annotations
