@@ -10,7 +10,6 @@ from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import CommandError, compared, number
 from cprofiling.commands.report import load_file
 from cprofiling.report.against import comparison_of
-from cprofiling.report.view import View
 from cprofiling.testing.gates.verdicts import compare_files
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def run(options: argparse.Namespace) -> str | None:
     try:
         found: Any = compare_files(*sides, options.min_change)
         if found is None:
-            loaded = [[(path, load_file(path)) for path in side] for side in sides]
-            old, new = ([View(each.of, source=path, facts=each.facts) for path, each in side] for side in loaded)
+            old, new = ([load_file(path) for path in side] for side in sides)
             found = comparison_of(old, new, min_change_pct=options.min_change)
     except OSError as error:
         named = shown_text("path", os.fsdecode(error.filename or ""))

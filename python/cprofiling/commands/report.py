@@ -7,8 +7,6 @@ import errno
 import os
 import stat
 import tempfile
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
@@ -22,30 +20,11 @@ from cprofiling.recording.traces import reader
 from cprofiling.report.format_list import FORMATS, find, format_of
 from cprofiling.report.view import View
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cprofiling._internal.tables import Cell
-
-
 # ---- Files
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What was in a file.
-
-    Attributes:
-        of: A ``Snapshot``, a ``Recording``, or a timing report as a dict.
-        facts: What else the file tells of the run.
-    """
-
-    of: object
-    facts: Mapping[str, Cell] = field(default_factory=dict)
-
-
-def load(path: str) -> Loaded:
-    """Read statistics, a live file, a timing report or a trace.
+def load(path: str) -> View:
+    """Return a view of statistics, a live file, a timing report or a trace.
 
     The path may be a pipe's.
 
@@ -72,35 +51,36 @@ def load(path: str) -> Loaded:
             raise FormatError(str(error).replace(name, shown_text("path", path))) from None
 
 
-def _load(path: str, called: str) -> Loaded:
+def _load(path: str, called: str) -> View:
     """Read a file, named ``called`` in messages."""
     head = file_kinds.head_of(path)
     kind = file_kinds.kind_of(head)
     if kind == file_kinds.STATISTICS:
         taken = RankedSnapshot.from_bytes(files.read_whole(path))
         known = {"rank": taken.rank, "world_size": taken.world_size, "host": taken.host or None, "pid": taken.pid}
-        return Loaded(taken.snapshot, {name: value for name, value in known.items() if value is not None})
+        facts = {name: value for name, value in known.items() if value is not None}
+        return View(taken.snapshot, source=called, facts=facts)
     if kind == file_kinds.LIVE:
         found = live_file.read(path)
         if not found.parts:
             raise FormatError("no Profiler has written to it yet")
-        facts: dict[str, Cell] = {"state": found.state, "process": found.process.pid, "command": found.process.command}
+        facts = {"state": found.state, "process": found.process.pid, "command": found.process.command}
         if found.reasons:
             facts["note"] = "; ".join(found.reasons)
-        return Loaded(found.snapshot, facts)
+        return View(found.snapshot, source=called, facts=facts)
     if kind == file_kinds.TIMING:
-        return Loaded(load_timing_report(path))
+        return View(load_timing_report(path), source=called)
     if kind in (file_kinds.REPORT, file_kinds.TESTS):
         raise FormatError(f"{kind.what}: {kind.use}")
     if head and not file_kinds.may_be_json(head):
         raise FormatError(file_kinds.NEITHER)
     try:
-        return Loaded(reader.load(path, called))
+        return View(reader.load(path, called), source=called)
     except reader.NoTraceError:
         raise FormatError(file_kinds.NEITHER) from None
 
 
-def load_file(path: str) -> Loaded:
+def load_file(path: str) -> View:
     """Read a file of any known kind.
 
     Raises CommandError, naming the file.
@@ -150,11 +130,11 @@ def run(options: argparse.Namespace) -> str | None:
     Sets the exit status, that of a comparison. Raises CommandError for a file that cannot be read or is damaged or
     unknown, an output that cannot be written, options that do not fit, and a missing package.
     """
-    kind = _format(options)
+    view = load_file(options.file)
+    against = None if options.against is None else load_file(options.against)
+    kind = _format(options, view)
     if options.output is None and find(kind).needs_file:
         raise CommandError(f"{kind} needs a file: say which with -o")
-    loaded = load_file(options.file)
-    other = None if options.against is None else load_file(options.against)
     inputs = [path for path in (options.file, options.against) if path is not None]
     if options.output is not None and os.path.realpath(options.output) in map(os.path.realpath, inputs):
         raise CommandError(f"{shown_text('output', options.output)} is the file to be shown")
@@ -164,12 +144,12 @@ def run(options: argparse.Namespace) -> str | None:
         "--group-by-node": options.group_by_node or None,
     }
     asked = [option for option, value in text_only.items() if value is not None]
-    if asked and (kind != "text" or not isinstance(loaded.of, Recording)):
+    if asked and (kind != "text" or not isinstance(view.of, Recording)):
         raise CommandError(f"{asked[0]} is for the text of traces only")
     try:
-        against = None if other is None else View(other.of, source=options.against, facts=other.facts)
-        view = View(loaded.of, against=against, source=options.file, facts=loaded.facts)
-        options.status = 0 if against is None else view.comparison.exit_status
+        if against is not None:
+            view = view.beside(against)
+            options.status = view.comparison.exit_status
         text: str | None = None
         if options.output is None:
             text = (_text(options, view) if kind == "text" else view.render(kind)).rstrip("\n")
@@ -190,7 +170,7 @@ def run(options: argparse.Namespace) -> str | None:
     return compared(text, options.status)
 
 
-def _format(options: argparse.Namespace) -> str:
+def _format(options: argparse.Namespace, view: View) -> str:
     if options.format is not None:
         return str(options.format)
     if options.output is None:
@@ -198,11 +178,7 @@ def _format(options: argparse.Namespace) -> str:
     if os.path.isdir(options.output):
         raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
     try:
-        return format_of(options.output)
-    except ValueError:
-        loaded = load_file(options.file)  # as what it can be shown in depends on what it is
-        fitting = View(loaded.of, against=None if options.against is None else loaded.of).formats
-    try:
+        fitting = view.formats if options.against is None else view.beside(view).formats
         return format_of(options.output, fitting)
     except ValueError as error:
         raise CommandError(f"-o: {error}; or say the format with -r") from None

@@ -42,10 +42,6 @@ _SHOWN: tuple[tuple[type, Kind, Maker], ...] = (
 _KINDS = {"statistics": "a summary", "timing": "a timing report", "recording": "a recording"}
 
 
-class FormatMismatchError(ValueError):
-    """A format that a thing cannot be shown in."""
-
-
 class View:
     """One thing, and the run that it is compared with, ready to be shown.
 
@@ -86,7 +82,12 @@ class View:
         self.against = against
         self._about = (title, source, facts or {})
         if self.against is not None and self.against.kind != self.kind:
-            raise FormatMismatchError(f"what is compared must be of one kind, got {self.kind} with {self.against.kind}")
+            raise ValueError(f"what is compared must be of one kind, got {self.kind} with {self.against.kind}")
+
+    def beside(self, other: object) -> View:
+        """Return it with another run to compare with. Raises as the class."""
+        title, source, facts = self._about
+        return View(self.of, against=other, title=title, source=source, facts=facts)
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -136,9 +137,9 @@ class View:
 
     def _check(self, kind: str, found: Format) -> None:
         if not found.fits(self.of):
-            raise FormatMismatchError(f"{kind} is a format of {found.only}, not of {_KINDS[self.kind]}")
+            raise ValueError(f"{kind} is a format of {found.only}, not of {_KINDS[self.kind]}")
         if self.against is not None and not found.compares:
-            raise FormatMismatchError(f"two runs are compared as {', '.join(self.formats)}, not as {kind}")
+            raise ValueError(f"two runs are compared as {', '.join(self.formats)}, not as {kind}")
 
     @cached_property
     def comparison(self) -> TimingComparison:
