@@ -316,8 +316,8 @@ def test_no_progress_bar_elsewhere(
     demo: ModuleType, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    with demo.ProgressBar(1) as bar:
-        bar.advance("train")
+    with demo.progress_bar(1) as advance:
+        advance("train")
     assert stream is None or stream.getvalue() == ""
 
 

@@ -7,8 +7,8 @@ never trained on, takes the last fifth.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -178,38 +178,30 @@ def schedule(frames: int) -> list[tuple[ExecutionStage, int]]:
     return [*parts, (INFERENCE, fifth)]
 
 
-class ProgressBar:
-    """Progress line on stderr, removed at the end of the ``with`` block.
+@contextmanager
+def progress_bar(total: int) -> Iterator[Callable[[str], None]]:
+    """Give a function that counts a frame, with a label, in a line on stderr.
 
-    Nothing is shown unless stderr is a terminal.
+    The line is removed at the end. Nothing is shown unless stderr is a terminal.
     """
+    line, done = "", 0
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.done = 0
-        self.line = ""
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
+    def draw(text: str) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r{text}", end="", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> ProgressBar:
-        return self
+    def advance(label: str) -> None:
+        nonlocal line, done
+        done += 1
+        filled = BAR_WIDTH * done // total
+        line = f"{label:<10}[{'#' * filled:<{BAR_WIDTH}}] {done}/{total} frames"
+        draw(line)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.draw(" " * len(self.line))
-        self.draw("")
-
-    def advance(self, label: str) -> None:
-        """Count one more frame as done, and draw the bar."""
-        self.done += 1
-        filled = BAR_WIDTH * self.done // self.total
-        self.line = f"{label:<10}[{'#' * filled:<{BAR_WIDTH}}] {self.done}/{self.total} frames"
-        self.draw(self.line)
-
-    def draw(self, line: str) -> None:
-        """Put ``line`` in the place of the one that is shown."""
-        if self.shown:
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+    try:
+        yield advance
+    finally:
+        draw(" " * len(line))
+        draw("")
 
 
 def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> str:
@@ -225,23 +217,23 @@ def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> s
     pipeline = DigitsPipeline(seed)
     pipeline.set_profiling(True, skip_first_n=skip_first_n)
     accuracies: dict[ExecutionStage, list[float]] = {TRAIN: [], VAL: [], INFERENCE: []}
-    with ProgressBar(frames) as bar:
+    with progress_bar(frames) as advance:
         for name, count in schedule(frames):
-            accuracies[name].append(run_stage(pipeline, name, sources[name], count, bar))
+            accuracies[name].append(run_stage(pipeline, name, sources[name], count, advance))
     summary = pipeline.get_profiling_summary()
     table = pipeline.format_profiling_summary(total_frames=frames)
     return "\n".join([*accuracy_lines(accuracies), "", *cost_lines(summary), "", table])
 
 
 def run_stage(
-    pipeline: DigitsPipeline, name: ExecutionStage, source: Iterator[Digits], count: int, bar: ProgressBar
+    pipeline: DigitsPipeline, name: ExecutionStage, source: Iterator[Digits], count: int, advance: Callable[[str], None]
 ) -> float:
     """Process ``count`` frames in one stage, and return the accuracy."""
     right = 0.0
     with stage(name):
         for _ in range(count):
             right += pipeline.forward(source, learns=name is TRAIN)
-            bar.advance(name.value)
+            advance(name.value)
     return right / count
 
 
