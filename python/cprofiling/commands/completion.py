@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What they run is a script, or a module after -m.
 _SCRIPTS = ("run", "serve")
-# What is a file, or may be, by the names that values have in the help.
+# The names in the help of values that are, or may be, files.
 _FILES = frozenset(("BASELINE", "FILE", "NEW", "OUT", "PATH", "PROGRAM", "TARGET"))
 
 

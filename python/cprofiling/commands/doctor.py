@@ -246,7 +246,7 @@ def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
             why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
             unused.setdefault(why, []).append(each.device_type)
     for why, kinds in unused.items():
-        advice = "use one in a program: its summary's reasons tell what is missing then"
+        advice = "use one in a program: its summary's reasons tell the missing figures then"
         yield Row("other devices", None, f"through PyTorch: {', '.join(kinds)}", why, advice)
 
 

@@ -49,7 +49,7 @@ class VersionAction(argparse.Action):
 
 
 class CommandParser(Parser):
-    """Parser of a subcommand, whose module is imported when it is needed."""
+    """Parser of a subcommand that imports its module when needed."""
 
     def __init__(self, *, command: str, **options: Any) -> None:
         """Accept the command's name, and argparse's keywords."""

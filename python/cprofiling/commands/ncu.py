@@ -37,7 +37,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def add_window(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which calls are meant."""
+    """Add the options that choose calls."""
     parser.epilog = f"example: {parser.prog} --node encoder --skip 10 -- python app.py --epochs 1"
     parser.allow_abbrev = False
     parser.add_argument(

@@ -77,7 +77,7 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
         patterns: Which functions are nodes; see ``node_patterns``.
         arguments: The program and its arguments, as ``split`` gives them; at least one.
 
-    Raises CannotRunError or ValueError for what is wrong with the arguments.
+    Raises CannotRunError or ValueError for wrong arguments.
     """
     automatic = Automatic.current
     if output is None and automatic is not None:

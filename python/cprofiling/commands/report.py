@@ -35,7 +35,7 @@ def load(path: str) -> View:
     """
     if not stat.S_ISFIFO(os.stat(path).st_mode):
         return _load(path, path)
-    # What it is, is told by its first bytes, and a pipe gives them only once.
+    # The first bytes tell the kind, and a pipe gives them only once.
     with tempfile.TemporaryFile() as file:
         with files.open_to_read(path) as pipe:
             most = files.most_bytes(pipe)

@@ -127,12 +127,12 @@ def serve(options: argparse.Namespace, wanted: str | None) -> list[str]:
     address = server.serve(targets, address=options.address, tls=tls, token=wanted).address
     if wanted is not None:
         return [f"serving on {address}"]
-    whose = "all who reach it"
+    who = "all who reach it"
     if socket_path(address) is not None:
-        whose = "this user's programs"
+        who = "this user's programs"
     elif is_local(address):
-        whose = "all users and programs of this machine"
-    without = f"without a token: {whose} can control it, clients of cuvis-ai-core among them"
+        who = "all users and programs of this machine"
+    without = f"without a token: {who} can control it, clients of cuvis-ai-core among them"
     return [f"serving on {address}", without]
 
 

@@ -62,7 +62,7 @@ class Axis:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """The places of the decades, with labels where there is room."""
+        """The places of the decades, with labels as room allows."""
         every = math.ceil(_LABEL / (WIDTH / (self.last - self.first)))
         ticks = []
         for decade in range(self.first, self.last + 1):

@@ -133,7 +133,7 @@ class IcicleNode:
 
     name: str
     parent: int  # the place of the caller, which is before it; -1 for a root
-    self_ms: float  # without what is inside, operators included
+    self_ms: float  # without calls inside, operators included
     total_ms: float
     count: int
 

@@ -173,12 +173,12 @@ def _averages(recording: Recording) -> Section:
         Column("name", "Name"),
         Column("count", "Calls", "count"),
         Column("self_host_us", "Self host", "us", "time in which it was the innermost on its thread"),
-        Column("host_us", "Host", "us", "time on the host, what is inside included"),
+        Column("host_us", "Host", "us", "time on the host, calls inside included"),
     ]
     if has_device:
         columns += [
             Column("self_device_us", "Self device", "us", "work of devices that was started in it itself"),
-            Column("device_us", "Device", "us", "work of devices that was started in it, or in what is inside"),
+            Column("device_us", "Device", "us", "work of devices that was started in it, or in calls inside"),
         ]
     figures = ("key", "count", "self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total")
     rows = tuple(tuple(getattr(each, name) for name in figures[: len(columns)]) for each in ranked[:MOST_ROWS])
@@ -209,7 +209,7 @@ def icicle(recording: Recording) -> tuple[IcicleNode, ...]:
     """Return the tree of calls on the host, with host self times.
 
     Calls of a name below the same callers are one, on whichever thread they ran. Callees that have less than 1/4000 of
-    all time are one, named ``(smaller ones)``, with all that is inside; what is inside more than 100 others counts for
+    all time are one, named ``(smaller ones)``, with everything inside; a call inside more than 100 others counts for
     the last of these. Callers are before their callees, of the same caller the longest first.
     """
     names, parents, self_ns, counts = _merged_calls(recording)

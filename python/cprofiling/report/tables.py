@@ -136,7 +136,7 @@ def facts(document: Document) -> dict[str, str]:
 
 
 def measurement_facts(known: Measurement) -> dict[str, str | None]:
-    """Return how a run was measured, by labels; None where unknown, empty where there is nothing to say."""
+    """Return how a run was measured, by labels; None where unknown, empty if it does not apply."""
     skipped, waited = known.skip_first_n, known.synchronized
     return {
         "Clock": None if known.clock is None else shown_text("clock", known.clock),

@@ -20,7 +20,7 @@ _MOST_SPANS = 150_000  # a page of a few MB, which opens in a second
 _MOST_TRACKS = 200  # as many as somebody may scroll through
 _MOST_DEPTH = 64
 _FINEST, _COARSEST = 22, 8  # the steps that are tried: the recording's time by 2 to that power
-_WHOLE_RUN = "Trace"  # the category of what is no span: that of torch.profiler's whole run
+_WHOLE_RUN = "Trace"  # the category of torch.profiler's whole run, which is no span
 _RANK = re.compile(r"rank (\d{1,9}): ")  # how merged traces name processes
 
 
@@ -166,7 +166,7 @@ def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, 
 
 
 def _track(recording: Recording, number: int, device_row: int | None, rank: int | None) -> Track:
-    """Return what is known of a thread or stream.
+    """Return a thread or stream.
 
     device_row: a row of it, if it is of a device; rank: what the recording tells of all of it.
     """

@@ -46,9 +46,9 @@ class View:
     """One thing, and the run that it is compared with, ready to be shown.
 
     Attributes:
-        of: What it is of.
+        of: The statistics, recording or timing report.
         kind: ``statistics``, ``timing`` or ``recording``.
-        against: The other run; None where there is none.
+        against: The other run, or None.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class View:
         source: str | None = None,
         facts: Mapping[str, Cell] | None = None,
     ) -> None:
-        """Take over what is to be shown.
+        """Take over the run to show.
 
         Args:
             of: A ``ProfilingSummary``, ``Snapshot``, ``Recording``, ``profile`` that has ended, or a timing report as a
                 dict.
             against: Another one of the same kind, or its ``View``; None: nothing is compared.
-            title: For the heading; None: what it is.
+            title: For the heading; None: its kind.
             source: The name of the file that it was read from.
             facts: What else is known of the run.
 
@@ -123,7 +123,7 @@ class View:
     def write(self, path: StrOrBytesPath, kind: str | None = None) -> None:
         """Write it to a file, which appears when it is complete.
 
-        path: used exactly; what is there is replaced. kind: the format; None: as the name ends.
+        path: used exactly; a file there is replaced. kind: the format; None: as the name ends.
 
         OSError where it cannot be written; ValueError as ``render``; ImportError where a package is missing.
         """
@@ -149,7 +149,7 @@ class View:
 
     @cached_property
     def compared(self) -> Document:
-        """The document, with the changes where there is another run."""
+        """The document, with the changes if there is another run."""
         if self.against is None:
             return self.document
         return compared(self, self.against)

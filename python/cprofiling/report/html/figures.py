@@ -87,7 +87,7 @@ class Table:
     ) -> None:
         """Add a row.
 
-        ``reasons`` and ``charts`` say by column why values are None, and what is drawn.
+        ``reasons`` and ``charts`` have, by column, why values are None, and drawings.
         """
         cells, reasons, charts = [], reasons or {}, charts or {}
         for at, (heading, value) in enumerate(zip(self.headings, values, strict=True)):
@@ -145,7 +145,7 @@ _FIELDS = {
     name: Heading(title, "time" if unit == "ms" else unit, tip, extra=name in _EXTRA, is_bad=name in _BAD)
     for name, title, unit, tip in map(astuple, tables.FIGURES.values())
 }
-# 0.0 where there is no sample
+# 0.0 without a sample
 _TEN = ("share", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
 
@@ -206,7 +206,7 @@ def figure(node: Node, path: str) -> Any:
 
 
 def reason(node: Node, path: str) -> str:
-    """Return why a node does not have what is at the end of a path."""
+    """Return why a node lacks the figure at the end of a path."""
     told = node.unknown.get(path)
     if told is None and path in _TEN and node.count == 0:
         return _NO_SAMPLES

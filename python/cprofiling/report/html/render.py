@@ -51,7 +51,7 @@ def render(document: Document, against: Document | None = None) -> str:
     scripts its tables are still there.
 
     Args:
-        document: What is shown.
+        document: The run to show.
         against: Another run, which is shown beside it: the differences of each node, both timelines, and how both were
             measured.
 
@@ -96,8 +96,7 @@ def render(document: Document, against: Document | None = None) -> str:
         findings=[
             {
                 **{name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")},
-                # A title has the share of what it is about, which may be less than the whole: a second one beside it
-                # is a riddle.
+                # A share in the title may be of a part only; a second one beside it would be a riddle.
                 "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}",
             }
             for found in document.findings

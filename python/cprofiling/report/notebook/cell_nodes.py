@@ -51,7 +51,7 @@ class CellPatterns(Patterns):
         return self._selection([pattern for pattern in found if _may_take(pattern, name)])
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
-        """Say of each unmatched pattern what it may have been meant for."""
+        """Yield a hint for each unmatched pattern."""
         own = vars(sys.modules[MAIN])
         unmet = [pattern for pattern in self._patterns if not pattern.is_met]
         for pattern, complaint in zip(unmet, super().complaints(modules), strict=True):

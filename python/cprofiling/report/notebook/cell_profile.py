@@ -44,7 +44,7 @@ class CellProfile:
         recording: The calls one by one, a ``Recording``; it has ``plot()``, ``findings()``, ``export_chrome_trace()``.
         elapsed_ms: How long the code took, in ms of wall time.
         failed: Whether an exception ended it.
-        notes: Sentences on the figures, such as what is missing.
+        notes: Sentences on the figures, such as calls that are missing.
     """
 
     def __init__(

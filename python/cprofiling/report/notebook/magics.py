@@ -47,7 +47,7 @@ options:
 """
 
 
-# ---- What is on the line
+# ---- Options
 
 
 class _Parser(argparse.ArgumentParser):
@@ -135,7 +135,7 @@ def _count(option: str, text: str, least: int, most: int) -> int:
     return arguments.index_between(option, number, least, most)
 
 
-# ---- What is done meanwhile
+# ---- Recording
 
 
 class Profiled:
@@ -184,7 +184,7 @@ class Profiled:
             for value in self._values:
                 self._shell.displayhook(value)
             failure = self._show(failed=kind is not None)
-        except Exception as fault:  # noqa: BLE001 the cell's value or exception is what it would be without us
+        except Exception as fault:  # noqa: BLE001 the cell's value or exception stays as without us
             mention(f"nothing is shown of what was profiled: {type(fault).__name__}: {fault}")
         if failure is not None and kind is None:
             raise failure
@@ -218,9 +218,7 @@ class Profiled:
 
 
 _numbers = itertools.count()
-_prepared: dict[
-    int, argparse.Namespace | Exception
-] = {}  # the options of cells not run yet, or what is wrong with them
+_prepared: dict[int, argparse.Namespace | Exception] = {}  # the options of cells not run yet, or their error
 _opened: weakref.WeakValueDictionary[int, Profiled] = weakref.WeakValueDictionary()
 
 

@@ -1,4 +1,4 @@
-"""What a progress bar can tell about a pipeline while it runs."""
+"""Figures of a running pipeline for progress bars."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def postfix(
     Without calls, as with profiling off, it is empty.
 
     Args:
-        profiler: Whose nodes: a Profiler, or a pipeline that has one. None: the default Profiler.
-        frames: How many frames there were up to now, 0 or more: ``bar.n``, times what is in a batch. None: see above.
+        profiler: A Profiler, or a pipeline that has one. None: the default Profiler.
+        frames: How many frames there were up to now, 0 or more: ``bar.n``, times the batch size. None: see above.
         top: How many nodes, 0 or more.
         interval_s: The least time between two readings, in seconds, 0 or more: in between, what was read is returned
             again, at the cost of looking at the clock.
@@ -46,21 +46,21 @@ def postfix(
     Raises:
         TypeError, ValueError: An argument is of another kind, or out of range.
     """
-    whose: object = profiler
+    source: object = profiler
     if profiler is None:
-        whose = control.default_profiler
+        source = control.default_profiler
     elif isinstance(profiler, control.PipelineProfiling):
-        whose = profiler.profiler
-    if not isinstance(whose, control.Profiler):
+        source = profiler.profiler
+    if not isinstance(source, control.Profiler):
         raise TypeError(f"profiler must be a Profiler, or a pipeline that has one, got {shown_value(profiler)}")
     known_frames = arguments.index_or_none("frames", frames, 0)
     count = arguments.index_between("top", top, 0)
     least_s = arguments.number_between("interval_s", interval_s, 0.0, 1e9)
-    reading = _known.get(whose)
+    reading = _known.get(source)
     now = time.monotonic()
     if reading is not None and now - reading.at < least_s:
         return dict(reading.shown)
-    reading = _known[whose] = _Reading(whose, now, reading, known_frames, count)
+    reading = _known[source] = _Reading(source, now, reading, known_frames, count)
     return dict(reading.shown)
 
 

@@ -42,12 +42,12 @@ def summary_html(
 ) -> str:
     """Return the statistics as an HTML table with notes.
 
-    Rows are sorted by total time, largest first. Each time has the unit that fits it; one that is not known is a dash
-    whose tooltip says why. The share of a node is its self time over the sum of self times, so nested nodes do not add
-    up to more than the whole; a node whose self time is not known counts with its total.
+    Rows are sorted by total time, largest first. Each time has the unit that fits it; an unknown one is a dash
+    with the reason as its tooltip. The share of a node is its self time over the sum of self times, so nested nodes do
+    not add up to more than the whole; a node of unknown self time counts with its total.
 
     The time per frame is given for each stage, with the number of frames, or with the reason why that is not known.
-    ``total_frames`` is that number where there is one stage.
+    With one stage, ``total_frames`` is that number.
 
     Args:
         stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
