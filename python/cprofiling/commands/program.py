@@ -200,9 +200,16 @@ class Program:
         self._arguments = [first, *rest]
         folder = None if os.path.isabs(first) else _working_folder()
         self._path = first if folder is None else f"{folder}/{first}"
-        reason = None if self._module is not None else _why_not_readable(self._path)
-        if reason is not None:
-            raise CannotRunError(f"cannot open {shown_path(first)}: {reason}", 2)
+        if self._module is None:
+            try:
+                os.stat(self._path)
+                reason = None if os.access(self._path, os.R_OK) else os.strerror(errno.EACCES)
+            except OSError as error:
+                reason = error.strerror
+            except ValueError:
+                reason = "it has a NUL"
+            if reason is not None:
+                raise CannotRunError(f"cannot open {shown_path(first)}: {reason}", 2)
         recording.module = self._module
 
     def prepare(self) -> Runnable:
@@ -272,16 +279,6 @@ class Program:
             sys.exit(0)
 
 
-def _why_not_readable(path: str) -> str | None:
-    try:
-        os.stat(path)
-    except OSError as error:
-        return error.strerror
-    except ValueError:
-        return "it has a NUL"
-    return None if os.access(path, os.R_OK) else os.strerror(errno.EACCES)
-
-
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
@@ -317,28 +314,25 @@ def _begin_path(folder: str | None, *, always: bool = False) -> None:
 
 
 def _make_nodes(recording: Recorder, module: str | None) -> None:
-    """Make nodes in the modules that are imported from now on, and record spawned processes."""
+    """Make nodes in modules imported from now on, and record spawned processes as well."""
     finder = NodeFinder(recording.patterns, module)
     finder.install()
-    if isinstance(recording, RunRecording):
-        finder.call_after("multiprocessing.spawn", functools.partial(_record_spawned, recording=recording))
+    if not isinstance(recording, RunRecording):
+        return
 
+    def record_spawned(spawn: ModuleType) -> None:
+        plain = spawn.get_preparation_data
 
-def _record_spawned(spawn: ModuleType, recording: RunRecording) -> None:
-    """Record new processes.
+        @functools.wraps(plain)
+        def get_preparation_data(name: str) -> dict[str, Any]:
+            data: dict[str, Any] = plain(name)
+            main = (data.get("init_main_from_name"), data.get("init_main_from_path"))
+            data[_SPAWN_KEY] = _Beginning(recording.output.path, recording.patterns.texts, *main)
+            return data
 
-    spawn: the module ``multiprocessing.spawn``.
-    """
-    plain = spawn.get_preparation_data
+        spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
 
-    @functools.wraps(plain)
-    def get_preparation_data(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = plain(name)
-        main = (data.get("init_main_from_name"), data.get("init_main_from_path"))
-        data[_SPAWN_KEY] = _Beginning(recording.output.path, recording.patterns.texts, *main)
-        return data
-
-    spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
+    finder.call_after("multiprocessing.spawn", record_spawned)
 
 
 class _Beginning:

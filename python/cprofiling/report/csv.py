@@ -64,7 +64,12 @@ class Csv(Format):
 
 def text_of(cell: str) -> str:
     """Return the text that a cell stands for, once out of its quotes."""
-    return _WRITTEN.sub(_read, cell.removeprefix("'"))
+
+    def read(found: re.Match[str]) -> str:
+        backslashes = "\\" * (len(found[1]) // 2)
+        return backslashes + (chr(int(found[2][1:], 16)) if len(found[1]) % 2 else found[2])
+
+    return _WRITTEN.sub(read, cell.removeprefix("'"))
 
 
 def _cell(value: Any) -> str:
@@ -80,8 +85,3 @@ def _cell(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
-
-
-def _read(found: re.Match[str]) -> str:
-    backslashes = "\\" * (len(found[1]) // 2)
-    return backslashes + (chr(int(found[2][1:], 16)) if len(found[1]) % 2 else found[2])
