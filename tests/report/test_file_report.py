@@ -163,11 +163,8 @@ def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pyte
     statistics, trace, timing = files / "a.bin", files / "trace.json.gz", files / "timing.json"
     for kind in ("chrome", "parquet"):
         assert failure(capsys, trace, "-r", kind) == f"{kind} needs a file: say which with -o"
-    assert (
-        failure(capsys, timing, "-o", tmp_path / "x.json.gz")
-        == "chrome is a format of recordings, not of a timing report"
-    )
-    assert failure(capsys, trace, "-r", "prom") == "prom is a format of snapshots of statistics, not of a recording"
+    told = "prom is a format of snapshots of statistics, not of a recording"
+    assert failure(capsys, trace, "-r", "prom") == told
     ends = ".txt, .html, .htm, .md, .markdown, .json, .csv, .parquet, .pq"
     for path, fitting in (
         ((statistics,), f"{ends}, .prom"),
@@ -178,7 +175,6 @@ def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pyte
         told = f"-o: path must end in one of {fitting}, got 'x.doc' (str); or say the format with -r"
         assert failure(capsys, *path, "-o", "x.doc") == told
     assert failure(capsys, statistics, "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
-    assert failure(capsys, statistics, "-r", "md", "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
     assert failure(capsys, statistics, "-r", "json", "-o", statistics) == f"{statistics} is the file to be shown"
     missing = tmp_path / "no\nwhere" / "x.md"
     assert (
@@ -369,7 +365,7 @@ def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pyt
 
 
 def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["x", "-r", "xml"], ["x", "-o", ""], ["x", "--limit", "0"], []):
+    for arguments in (["x", "-r", "xml"], ["x", "-o", ""], []):
         with pytest.raises(SystemExit) as ended:
             main.main(["report", *arguments])
         assert ended.value.code == 2
