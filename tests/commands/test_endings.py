@@ -96,9 +96,8 @@ def test_a_program_ends_as_under_python(name: str, is_module: bool, programs: Pa
 
 @pytest.mark.parametrize("name", ["exception", "interrupt"])
 def test_a_served_program_ends_as_under_python(name: str, programs: Path) -> None:
-    pytest.importorskip("grpc")
-    pytest.importorskip("grpc_health")
-    pytest.importorskip("grpc_reflection")
+    for package in ("grpc", "grpc_health", "grpc_reflection"):
+        pytest.importorskip(package)
     plain = ended([sys.executable, f"{name}.py"], programs)
     assert without_ours(ended([SCRIPT, "serve", f"{name}.py"], programs)) == plain
 
