@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median, variance
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of
@@ -26,9 +27,6 @@ from cprofiling._internal.tables import code_in_cell, html_table, literal, markd
 from cprofiling._internal.text import plain_table, shown_text, shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Final, Literal, TypeAlias
-
     Interval: TypeAlias = tuple[float, float]
     Verdict: TypeAlias = Literal["slower", "faster", "same", "unclear", "not enough samples", "unknown"]
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from cprofiling._internal.environment import given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 USUAL = ("/usr/local/cuda*",)
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH")

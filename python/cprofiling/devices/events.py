@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from cprofiling.devices.operations import DeviceOperations
 
     Sink = Callable[..., object]

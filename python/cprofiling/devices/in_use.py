@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +20,6 @@ from cprofiling.devices.events import UNSUPPORTED, UNTOLD
 from cprofiling.devices.operations import CUDA, in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from cprofiling.devices.events import DeviceMark, Missed
     from cprofiling.devices.operations import DeviceOperations
 

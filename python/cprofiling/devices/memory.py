@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.devices.in_use import device_index
 from cprofiling.devices.operations import in_use
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling.devices.operations import DeviceOperations
 
 UNKNOWN = -1  # in the place of the most bytes, where nobody keeps them

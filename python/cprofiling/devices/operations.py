@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from _thread import RLock
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from typing import Any
 
 CUDA = "cuda"
 ROCM = "rocm"

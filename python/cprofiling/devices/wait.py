@@ -8,14 +8,12 @@ not come up here again.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.devices.in_use import device_index, index_of_call
 from cprofiling.devices.operations import CUDA, in_use
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling.devices.operations import DeviceOperations
 
 CURRENT = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from logging import INFO
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
@@ -28,10 +29,6 @@ from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, k
 from cprofiling.recording import profile as session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Any, TypeVar
-
     from _typeshed import StrPath
 
     from cprofiling.layers.memory import DevicePeak

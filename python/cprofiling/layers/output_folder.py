@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling._internal.text import file_name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
 
 _TREE = ("work_dirs", "profiler_output")
 _JOINED = "_CPROFILING_RUN_FOLDERS"  # in the environment of child processes: the folders of the run by pipeline

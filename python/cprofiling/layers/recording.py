@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments, environment, log
 from cprofiling._internal.text import checked_text, file_name_of
@@ -15,8 +15,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling.recording.result import Reports
 
 MOST_KERNELS = 50

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal import process
@@ -19,9 +20,6 @@ from cprofiling.layers.workers import STAGE, Uses, WorkerRecords, WorkerWriter
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
     from cprofiling.layers.memory import StageMemory
     from cprofiling.layers.signatures import Inputs
 

@@ -12,12 +12,10 @@ import inspect
 import math
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
     Encoder = Callable[["_Encoding", Any, str, int], Any]
     Inputs = tuple[dict[str, Any], dict[str, str]]  # signatures by parameter, and words by place
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
@@ -13,9 +14,6 @@ from cprofiling._internal.text import plain_table, shown_text, shown_value
 from cprofiling.analysis.comparison import CONFIDENCE, MIN_CHANGE_PCT, RowTimes, Run, compare_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, TypeAlias
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling.analysis.comparison import TimingComparison

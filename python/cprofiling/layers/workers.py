@@ -13,7 +13,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import make_folders
@@ -23,8 +23,6 @@ from cprofiling.layers.signatures import StageIOSignature
 from cprofiling.nodes.profiler import Profiler
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling.nodes.stats import NodeProfilingStats
 
 _FOLDER = "_CPROFILING_WORKER_FOLDER"  # in the environment: where the workers of a process write

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from enum import Enum, Flag, IntEnum
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.text import shown_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 
 class ProfilerActivity(Enum):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from numbers import Number
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.messages import is_own
 from cprofiling.devices.memory import current_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
-    from typing import Any
-
     Description = tuple[str | None, str | None, str | None]
 
 _MOST_FRAMES = 64

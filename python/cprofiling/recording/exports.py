@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import file_name_of, shown_value
 from cprofiling.nodes.exports import Viewable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import IO, Any
-
     import pandas as pd
     import polars as pl
     from _typeshed import StrOrBytesPath

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from cprofiling.recording.result import Recording
 
 FORMAT_VERSION = 1

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -20,8 +21,6 @@ from cprofiling._internal.process import known_rank
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cprofiling.recording.result import Recording
 
 _SYSTEMS, _MEMORY = ("/dev/", "/proc/"), "/dev/shm/"  # noqa: S108 where no new files belong; and where they do

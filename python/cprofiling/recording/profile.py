@@ -7,8 +7,10 @@ import os
 import sys
 import weakref
 from _thread import RLock
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal import arguments as checks
@@ -28,10 +30,6 @@ from cprofiling.recording.result import Recording, Reports
 from cprofiling.recording.schedule import ProfilerAction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import TracebackType
-    from typing import Any, TypeVar
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling.devices.cupti import DeviceActivity

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.row_kinds import COUNTER, CUT, KINDS, OUTCOMES, UNFINISHED
 from cprofiling._internal.text import shown_value
 from cprofiling.recording.exports import RecordingExports, reduced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 _T = TypeVar("_T")
 

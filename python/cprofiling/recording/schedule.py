@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import SupportsIndex
 
 from cprofiling._internal.arguments import index_between
-
-if TYPE_CHECKING:
-    from typing import SupportsIndex
 
 _SHOWN_LINES = 40
 _SHOWN_CYCLES = 2  # of one that goes on

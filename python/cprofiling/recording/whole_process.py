@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from cprofiling._internal import process_exit
 from cprofiling._internal.messages import say
@@ -15,8 +15,6 @@ from cprofiling.recording.output_names import OutputPath, UnusablePathError, che
 from cprofiling.recording.profile import profile
 
 if TYPE_CHECKING:
-    from typing import ClassVar
-
     from cprofiling.recording.result import Recording
 
 OWNER = "CPROFILING_OUTPUT_OWNER"  # says to other processes who has the path

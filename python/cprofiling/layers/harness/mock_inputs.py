@@ -13,18 +13,16 @@ import importlib
 import math
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.signatures import NUMPY, element_size, escaped, is_tensor, unescaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from cprofiling.layers.signatures import StageIOSignature
 
     Range = tuple[float, float]

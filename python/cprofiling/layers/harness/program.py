@@ -12,14 +12,11 @@ import inspect
 import json
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
 from cprofiling.layers import signatures
 from cprofiling.layers.harness import mock_inputs, run_stage
-
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
 
 _WIDTH = 100  # of a piece of a long line
 _NUMBERS = re.compile(r"\[\n *(?:-?\d+,\n *)*-?\d+\n *\]")  # a list of them, which gets one line

@@ -9,17 +9,15 @@ import asyncio
 import inspect
 import sys
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import log
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from typing import Any
 
 ENTRY = "process"
 OWN_STEP = "profile_step"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments
@@ -18,9 +19,6 @@ from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.layers.signatures import SCHEMA_VERSION, StageIOSignature, element_size, escaped, is_tensor, unescaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
     from _typeshed import StrOrBytesPath
 
 MOST_BYTES = 64 << 20  # of a file

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments, log
 from cprofiling._internal.files import atomic_writer, make_folders
@@ -31,8 +31,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from _typeshed import StrOrBytesPath, StrPath
 
     from cprofiling.layers.harness.mock_inputs import Range

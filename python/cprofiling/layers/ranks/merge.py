@@ -11,9 +11,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
@@ -26,9 +27,6 @@ from cprofiling.layers.ranks.skew import label_order
 from cprofiling.nodes.summary_table import format_profiling_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
-
     from _typeshed import StrOrBytesPath
 
     T = TypeVar("T")

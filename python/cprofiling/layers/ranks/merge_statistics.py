@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cprofiling._core import FormatError
 from cprofiling._internal.file_kinds import LIVE_MAGIC
@@ -14,10 +15,6 @@ from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
 from cprofiling.nodes import live_file
 from cprofiling.nodes.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-    from typing import Any
 
 T = TypeVar("T")
 _BATCH = 256  # snapshots that are in memory at once

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from cprofiling.layers.ranks.merge_statistics import Merged, choose
 from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.layers.timing_reports import SCHEMA_VERSION, load_timing_report, processes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 _TIMES = ("mean_ms", "min_ms", "max_ms", "std_ms")
 _FAULTS = ("error_count", "cancelled_count")  # they are there where there were any

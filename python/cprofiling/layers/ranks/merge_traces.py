@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
@@ -23,9 +24,6 @@ from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load_moved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
     from cprofiling.recording.result import Recording
 
 ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"

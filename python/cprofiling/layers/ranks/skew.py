@@ -6,6 +6,7 @@ and exceeds it by at least 1 % of a rank's time in all nodes (the median of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pandas as pd
 
 LEAST_RATIO = 1.2

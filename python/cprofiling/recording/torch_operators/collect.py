@@ -21,9 +21,10 @@ import shutil
 import sys
 import tempfile
 from _thread import get_ident, get_native_id
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns, time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
@@ -31,9 +32,6 @@ from cprofiling.recording.torch_operators.trace import MARK, RunTrace, may_be_da
 from cprofiling.recording.traces.reader import loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from cprofiling import _core
     from cprofiling.recording.result import Recording
 

@@ -6,16 +6,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
 from cprofiling.recording.columns import ANNOTATIONS, column, has, texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
-
     from cprofiling import _core
     from cprofiling.recording.result import Recording
 

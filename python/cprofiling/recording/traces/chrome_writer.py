@@ -6,16 +6,14 @@ import gzip
 import io
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling.recording.result import Recording

@@ -6,7 +6,8 @@ import io
 import os
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds, files
@@ -14,9 +15,6 @@ from cprofiling._internal.messages import warn
 from cprofiling.recording.result import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import IO
-
     from _typeshed import StrOrBytesPath
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
