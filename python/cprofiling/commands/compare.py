@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import CommandError, compared, number
 from cprofiling.commands.report import load_file
 from cprofiling.report.against import comparison_of
 from cprofiling.testing.gates.verdicts import compare_files
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -6,16 +6,13 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.text import shown_value
 from cprofiling.commands.parsing import CommandError, add_number, attempt, checked, not_empty, whole_number
 from cprofiling.testing.counting.functions import checked_patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 DEPTHS = "2,5,10,20"
 _MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000

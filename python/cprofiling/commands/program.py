@@ -9,9 +9,10 @@ import os
 import pkgutil
 import sys
 import weakref
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
-from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cprofiling import _core
 from cprofiling._internal.messages import say
@@ -23,10 +24,6 @@ from cprofiling.recording.traces import chrome_writer
 from cprofiling.recording.whole_process import Automatic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from types import CodeType
-    from typing import Any
-
     from cprofiling.recording.result import Recording
 
     Runnable = bytes | CodeType | Callable[[], object]  # as csrc/types.h has it

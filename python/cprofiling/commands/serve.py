@@ -7,7 +7,7 @@ import atexit
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from cprofiling._internal import environment
 from cprofiling._internal.messages import say
@@ -19,9 +19,6 @@ from cprofiling.commands.run import add_nodes
 from cprofiling.nodes import profiler
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.patterns import Patterns
-
-if TYPE_CHECKING:
-    from typing import Any
 
 DEFAULT = "default"
 NAMED = "nodes"  # that the command line names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from cprofiling.commands.parsing import CommandError, add_number, is_terminal, n
 from cprofiling.monitoring.top.samples import SORT_KEYS, Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from cprofiling.monitoring.top.samples import Moment
     from cprofiling.monitoring.top.screen import Source, Wait
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
 from cprofiling.nodes.profiler import Profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["install", "profiler_of", "uninstall"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from distributed import Client, WorkerPlugin
 
@@ -24,9 +24,6 @@ from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.nodes import profiler
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["GatheredStatistics", "ProfilingPlugin", "gather"]
 

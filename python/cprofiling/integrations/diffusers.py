@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.text import shown_value
 from cprofiling.integrations.handle import Profiled
@@ -18,8 +18,6 @@ from cprofiling.nodes.decorators import NodeSite, profile_node
 from cprofiling.nodes.instrumentation import surround
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling import _core
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.instrumentation import Instrumentation

@@ -9,7 +9,7 @@ output; reports of an empty recording are empty, and say so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from cprofiling._core import record as _record
 from cprofiling._internal.row_kinds import DEVICE, KINDS
@@ -20,8 +20,6 @@ from cprofiling.recording.activities import Resource as _Resource
 from cprofiling.recording.dataframe import FRAME_COLUMNS
 
 if TYPE_CHECKING:
-    from typing import IO, Any
-
     import pandas as pd
 
 __all__ = ["RecordFormat", "Resource", "profile"]

@@ -14,7 +14,8 @@ import importlib.util
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
@@ -22,9 +23,7 @@ from cprofiling.nodes import profiler as control
 from cprofiling.nodes.decorators import NodeSite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
 
 __all__ = ["Profiler"]
 

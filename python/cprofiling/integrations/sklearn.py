@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal.text import shown_value
@@ -19,9 +20,6 @@ from cprofiling.nodes.decorators import NodeSite
 from cprofiling.nodes.instrumentation import surround
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from sklearn.pipeline import Pipeline
 
     from cprofiling.nodes.instrumentation import Instrumentation

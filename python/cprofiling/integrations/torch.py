@@ -15,8 +15,9 @@ import fnmatch
 import reprlib
 import sys
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn import ModuleDict, ModuleList
@@ -27,10 +28,6 @@ from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import FrameType
-    from typing import Any
-
     from cprofiling import _core
     from cprofiling.nodes.decorators import StageName
 

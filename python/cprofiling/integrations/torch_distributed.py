@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments
@@ -20,9 +21,6 @@ from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathere
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 
 __all__ = ["GatheredStatistics", "gather", "write_rank_snapshot"]

@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, profile_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from torchfx import Wave
 
     from cprofiling import _core

@@ -11,6 +11,7 @@ import os
 import stat
 import weakref
 from _thread import RLock
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,8 +26,6 @@ from cprofiling.nodes.profiler import default_profiler
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from cprofiling.nodes.profiler import Profiler
 
 OWNER = "CPROFILING_LIVE_OWNER"  # says to other processes who has the path

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cprofiling import _core
 from cprofiling._internal import arguments
@@ -18,8 +18,6 @@ from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
     Source: TypeAlias = Profiler | PipelineProfiling | Callable[[], Snapshot]
     Sources: TypeAlias = Source | Mapping[str, Source]
     Key: TypeAlias = tuple[str, str]  # stage and node

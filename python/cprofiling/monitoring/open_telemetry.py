@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from cprofiling._internal import arguments
@@ -31,9 +32,6 @@ from cprofiling.recording.columns import Recording, column, has, thread_number
 from cprofiling.recording.result import Reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
-
     from opentelemetry.metrics import Histogram, MeterProvider, Observation
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal import arguments
@@ -19,9 +20,6 @@ from cprofiling.monitoring.node_totals import (
 from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
     from prometheus_client.core import Metric
 
     from cprofiling.monitoring.node_totals import NodeTotals, Sources

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling.analysis.comparison import RowTimes, Run, compare_runs, outcome
 from cprofiling.layers.timing_reports import run_of_report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
     from cprofiling.analysis.comparison import TimingComparison
     from cprofiling.report.document import Document, Node
     from cprofiling.report.view import View

@@ -6,13 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cprofiling._internal.text import format_time
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from cprofiling.nodes.buckets import Bucket
 
     Bins: TypeAlias = list[tuple[int, int]]  # the number of a bin, and how many samples are in it; ascending

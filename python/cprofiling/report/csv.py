@@ -17,7 +17,8 @@ cannot take as they are, are changed in texts, so that each text still has a for
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import SEPARATING_OR_TURNING, shown_text
@@ -26,9 +27,6 @@ from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from cprofiling.report.view import View
 
 _FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")

@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias
-
     from cprofiling._internal.tables import Cell, Section
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.resources import CounterValue, NodeLaunches, NodeMemory

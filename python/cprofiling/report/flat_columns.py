@@ -8,8 +8,9 @@ in ms; null for what is not known. Where any node has them, columns follow for `
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cprofiling import _core
 from cprofiling._internal.optional import imported
@@ -18,9 +19,7 @@ from cprofiling.nodes.resources import CounterValue, MemoryFigures, NodeLaunches
 from cprofiling.nodes.stats import NodeProfilingStats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from dataclasses import Field
-    from typing import Any, TypeAlias
 
     import pandas as pd
     import polars as pl

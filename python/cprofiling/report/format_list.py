@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.report_format import Format
 from cprofiling._internal.text import shown_value
 from cprofiling.recording.traces import chrome_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
     from importlib.metadata import EntryPoint
-    from typing import Any
 
 GROUP = "cprofiling.formats"  # of entry points: a name, and a class of ``Format``
 

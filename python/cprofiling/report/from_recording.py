@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
 from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows
@@ -23,8 +23,6 @@ from cprofiling.report.from_statistics import sections_of
 from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling._internal.tables import Cell, Figures, Unit
     from cprofiling.recording.columns import Recording
     from cprofiling.recording.result import Reports

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import MOST_ROWS, Column, Section
 from cprofiling._internal.text import checked_text
@@ -13,9 +14,6 @@ from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     from cprofiling.analysis.insight_table import Insight
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.input_shapes import ShapeStats

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling.layers.timing_reports import checked_timing_report, processes_of
 from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from cprofiling._internal.tables import Cell
 
 _MOMENTS = ("count", "mean_ms", "min_ms", "max_ms", "std_ms")

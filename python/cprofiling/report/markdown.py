@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.report_format import Format
@@ -11,8 +12,6 @@ from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cprofiling._internal.tables import Cell, Section, Unit
     from cprofiling.report.view import View
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.optional import imported
@@ -13,8 +13,6 @@ from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import ArrowTable
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from cprofiling.report.view import View
 
 KEY = "cprofiling"

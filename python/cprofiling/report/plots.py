@@ -6,8 +6,9 @@ import math
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
 from cprofiling._internal.optional import imported
@@ -20,9 +21,6 @@ from cprofiling.recording.tree import host_tree, self_times
 from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
     from matplotlib.axes import Axes
     from matplotlib.text import Text
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.resource_columns import shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from cprofiling._internal.tables import Cell, Unit
     from cprofiling.report.document import Document, Measurement, Node
 

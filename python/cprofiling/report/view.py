@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
@@ -21,9 +21,6 @@ from cprofiling.report.from_statistics import of_snapshot, of_summary
 from cprofiling.report.from_timing import of_timing_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from _typeshed import StrOrBytesPath
 
     from cprofiling._internal.report_format import Format

@@ -20,15 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import quantile
 from cprofiling._internal.text import counted, format_time, shown_text, shown_value
 
 if TYPE_CHECKING:
-    from typing import Any, Literal, NoReturn, TypeAlias
-
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.devices.operations import DeviceOperations
 

@@ -17,6 +17,8 @@ is, and a process that was not forked from this one installs them itself.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cprofiling.integrations.telefuser import harness as _harness
@@ -28,9 +30,7 @@ from cprofiling.integrations.telefuser.profiler import *  # noqa: F403
 from cprofiling.nodes.from_patterns.import_hook import LoaderThen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
 
 __all__ = ["HarnessConfig", "StageBenchHarness", "install", "main", "uninstall"]
 __all__ += _profiler.__all__  # which has the rest

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling.integrations.telefuser.profiler import (
     StageIOSignature,
@@ -14,10 +15,6 @@ from cprofiling.integrations.telefuser.profiler import (
 )
 from cprofiling.layers.harness import stage_bench
 from cprofiling.layers.harness.signature_file import load_signatures
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 __all__ = [
     "HarnessConfig",

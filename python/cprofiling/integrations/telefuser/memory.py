@@ -8,20 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal import log
 from cprofiling._internal.text import checked_text
 from cprofiling.devices import operations
 from cprofiling.layers import context
 from cprofiling.layers.memory import StageMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 __all__ = [
     "MemorySnapshot",

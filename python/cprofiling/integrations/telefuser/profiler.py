@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
@@ -30,9 +30,6 @@ from cprofiling.layers.timing_reports import load_timing_report, timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
     from _typeshed import StrPath
 
     from cprofiling.recording.profile import profile

@@ -7,7 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -15,8 +15,6 @@ from google.protobuf.message import DecodeError
 from cprofiling.monitoring.server.messages import Refusal, described, wire_text
 
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
     T = TypeVar("T")
     Answering = Callable[[Any, Any], Awaitable[None]]  # takes the requests and the context, and sends all answers
 

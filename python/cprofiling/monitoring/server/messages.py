@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import grpc
 
 from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
-
-if TYPE_CHECKING:
-    from typing import Any
 
 MOST_BYTES = 4 * 1024 * 1024  # of a message, as clients take if they are not told otherwise
 _LONGEST_STAGE = 4096  # bytes, as of any stage

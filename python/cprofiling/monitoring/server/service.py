@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import grpc
 
@@ -20,9 +20,6 @@ from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.guard import send
 from cprofiling.monitoring.server.messages import Refusal, described, filled, stage_of, wire_text
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
-
-if TYPE_CHECKING:
-    from typing import Any
 
 INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all

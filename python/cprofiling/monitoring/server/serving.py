@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -36,8 +36,6 @@ from cprofiling.monitoring.server.service import ProfilingService, Sessions
 from cprofiling.recording.output_names import named
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from _typeshed import StrOrBytesPath
 
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name

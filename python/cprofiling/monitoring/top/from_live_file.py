@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING
 
 from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 from cprofiling.nodes.live_file import MAGIC, RUNNING, LiveStatistics, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
 
 _STALE_S = 2.0  # without a commit, while the process is there: it is stopped, or the machine asleep
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -20,9 +21,6 @@ from cprofiling.monitoring.server.messages import summary_from
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-    from typing import Any
-
     from cprofiling.monitoring.top.screen import Wait
 
 _DEFAULT = "default"  # the session that the command serve has

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -10,8 +11,6 @@ from cprofiling._internal.text import format_time, plain_table, shown_names, sho
 from cprofiling.nodes.summary_table import NO_DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
 
 HEADINGS = ("Node", "Stage", "Calls", "Calls/s", "Load", "Mean", "p50", "p99", "Max", "Total", "Errors")

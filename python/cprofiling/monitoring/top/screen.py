@@ -7,18 +7,16 @@ import re
 import select
 import sys
 import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-    from typing import Any, TypeAlias
-
     # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
     Wait: TypeAlias = Callable[[float], bool]
     Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]

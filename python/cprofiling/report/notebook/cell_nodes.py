@@ -7,18 +7,17 @@ import itertools
 import os
 import sys
 import sysconfig
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.import_hook import LoaderThen, NodeFinder, wrap_members
 from cprofiling.nodes.from_patterns.patterns import MAIN, Pattern, Patterns, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
-    from typing import Any
 
     from cprofiling.nodes.from_patterns.import_hook import Replaced
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import Any
 
 from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
@@ -16,11 +17,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Recording
 from cprofiling.report.from_recording import nodes_of
 from cprofiling.report.notebook.summary import summary_html
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
 
 _NO_NODES = "No node was called. "
 _MAKE_NODES = (

@@ -15,7 +15,8 @@ import re
 import sys
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any, NoReturn
 
 from cprofiling._core import stage as _stage
 from cprofiling._internal import arguments
@@ -24,11 +25,6 @@ from cprofiling._internal.text import counted
 from cprofiling.recording.traces import chrome_writer
 from cprofiling.report.notebook.cell_nodes import CellNodes, CellPatterns, mark_definitions
 from cprofiling.report.notebook.cell_profile import CellRecording
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, NoReturn
-
 
 _NAME = "cprofiling"
 _CELL = re.compile(rf"%%{_NAME}(?![\w?])(.*)", re.DOTALL)

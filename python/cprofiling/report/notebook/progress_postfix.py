@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import format_time, shown_text, shown_value
@@ -13,8 +13,6 @@ from cprofiling.nodes import profiler as control
 from cprofiling.nodes.summary_table import own_ms
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     Key: TypeAlias = tuple[str, str]
 
 _known: weakref.WeakKeyDictionary[control.Profiler, _Reading] = weakref.WeakKeyDictionary()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cprofiling import _core
 from cprofiling.testing.counting.functions import checked_patterns, count_into, functions_of, stop_counting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeAlias
-
     Node: TypeAlias = tuple[str, str] | None
     Key: TypeAlias = tuple[str, Node]
 

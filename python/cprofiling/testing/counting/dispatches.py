@@ -6,21 +6,18 @@ import functools
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any
 
 from cprofiling import _core
 from cprofiling.devices.cupti import NO_CUDA, library_folders, missing_reason
 from cprofiling.nodes.profiler import Profiler
 from cprofiling.testing.counting.calls import Tally
 from cprofiling.testing.counting.functions import own_calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import Any
 
 # The target of an executor's threads is of this module. They are left out: each task is counted by itself.
 _SERVING = "concurrent.futures.thread"

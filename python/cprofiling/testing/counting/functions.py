@@ -6,18 +6,16 @@ import functools
 import importlib
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from threading import RLock, get_ident
 from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cprofiling._internal.text import checked_text, shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
-
     from cprofiling.testing.counting.calls import Tally
 
 _PACKAGE = __name__.partition(".")[0]

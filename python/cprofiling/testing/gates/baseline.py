@@ -7,16 +7,13 @@ import json
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.json_input import Fault, place_of, read_json, schema
 from cprofiling._internal.text import shown_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 KIND, SCHEMA_VERSION = "cprofiling gate", 2
 _CPU_INFO = "/proc/cpuinfo"

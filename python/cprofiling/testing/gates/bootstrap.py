@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Sequence
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from cprofiling._internal.quantiles import quantile, student_quantile
 from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.analysis.comparison import Spread, judged, row_confidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias, TypeVar
-
     from cprofiling.analysis.comparison import Judgement
 
     _T = TypeVar("_T")

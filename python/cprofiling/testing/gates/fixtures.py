@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from cprofiling.testing.gates import series
 from cprofiling.testing.gates.pairs import compare_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from cprofiling.testing.gates.pairs import PairedComparison

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_text, shown_value
@@ -14,9 +15,6 @@ from cprofiling.testing.gates.bootstrap import ENOUGH, METRICS, SEED, judged_tim
 from cprofiling.testing.gates.timed_call import CALL, MOST_ROUNDS, SMALLEST_MS, Timer, only_compute, series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Literal
-
     from cprofiling.analysis.comparison import Verdict
     from cprofiling.testing.gates.bootstrap import Rule
     from cprofiling.testing.gates.timed_call import Turn

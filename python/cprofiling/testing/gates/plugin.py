@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from cprofiling.testing.gates.test_call import MEASURED
 from cprofiling.testing.gates.verdicts import judged, times_in
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-    from typing import Any
-
     from cprofiling.testing.gates.test_call import Measured
 
 _DESELECTED = "cprofiling_deselected"

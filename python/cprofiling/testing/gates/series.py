@@ -6,9 +6,10 @@ What makes the machine slower meets both, and goes out of their ratio.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
@@ -17,9 +18,6 @@ from cprofiling.testing.gates.bootstrap import ENOUGH, METRICS, judged_times, se
 from cprofiling.testing.gates.timed_call import CALL, MOST_ROUNDS, SMALLEST_MS, Timer, only_compute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, TypeAlias
-
     from cprofiling.analysis.comparison import Verdict
     from cprofiling.testing.gates.bootstrap import Rule
     from cprofiling.testing.gates.timed_call import Turn

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -19,10 +20,6 @@ from cprofiling.testing.counting.functions import checked_patterns
 from cprofiling.testing.gates.fixtures import NodeProfiler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
-    from typing import Any
-
     from cprofiling.testing.gates.plugin import Gate
     from cprofiling.testing.gates.series import Series
 

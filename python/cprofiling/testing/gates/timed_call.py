@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cprofiling.nodes.profiler import Profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 NS_PER_MS = 1e6
 CALL = ""  # stands for the whole call, beside the names of nodes

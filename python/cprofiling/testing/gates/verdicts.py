@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cprofiling._internal import file_kinds
 from cprofiling._internal.text import shown_text
@@ -11,10 +12,6 @@ from cprofiling.analysis.comparison import EXIT_REGRESSED, EXIT_SAME, UNSURE
 from cprofiling.devices.cupti import NO_CUDA
 from cprofiling.testing.gates import baseline, series
 from cprofiling.testing.gates.bootstrap import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
 
 class Verdicts(NamedTuple):
