@@ -129,12 +129,6 @@ static uint64_t id_of(const uint64_t *ids, size_t row)
     return ids != NULL ? ids[row] : 0;
 }
 
-static cprof_name spell(char *digits, uint64_t id)
-{
-    (void)cprof_json_write_hex(digits, id);
-    return (cprof_name){digits, SPAN_DIGITS};
-}
-
 /* An id that a row has, or has through its span; false: none. */
 static bool id_text(const batch_column *from, size_t row, char *digits, cprof_name *text)
 {
@@ -151,12 +145,13 @@ static bool id_text(const batch_column *from, size_t row, char *digits, cprof_na
         *text = (cprof_name){digits, TRACE_DIGITS};
         return (high | low) != 0;
     }
+    *text = (cprof_name){digits, SPAN_DIGITS};
     if (from->field->item == ITEM_SPAN_ID) {
-        *text = spell(digits, id_of(table->span, row));
+        (void)cprof_json_write_hex(digits, id_of(table->span, row));
         return is_span;
     }
     uint64_t parent = span == (int64_t)row ? id_of(table->parent_span, row) : id_of(table->span, (size_t)span);
-    *text = spell(digits, parent);
+    (void)cprof_json_write_hex(digits, parent);
     return parent != 0 || is_span;
 }
 

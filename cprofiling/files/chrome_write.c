@@ -317,18 +317,6 @@ static void put_made_args(trace *t, size_t row)
     }
 }
 
-static void put_args(trace *t, size_t row)
-{
-    const cprof_table *table = t->table;
-    if (table->args_length != NULL && table->args_length[row] > 0) {
-        PUT(t, ",\"args\":");
-        uint64_t at = table->args_at != NULL ? table->args_at[row] : 0;
-        cprof_json_write_json(&t->json, (cprof_name){table->kept + at, table->args_length[row]});
-    } else {
-        put_made_args(t, row);
-    }
-}
-
 static void put_row(trace *t, size_t row)
 {
     const cprof_table *table = t->table;
@@ -344,7 +332,13 @@ static void put_row(trace *t, size_t row)
         PUT(t, ",\"dur\":");
         t->json.at = cprof_json_write_us(t->json.at, table->start_ns[row], table->end_ns[row]);
     }
-    put_args(t, row);
+    if (table->args_length != NULL && table->args_length[row] > 0) {
+        PUT(t, ",\"args\":");
+        uint64_t at = table->args_at != NULL ? table->args_at[row] : 0;
+        cprof_json_write_json(&t->json, (cprof_name){table->kept + at, table->args_length[row]});
+    } else {
+        put_made_args(t, row);
+    }
     PUT(t, "}");
 }
 
@@ -372,16 +366,11 @@ static unsigned lane_of(const cprof_table *table, const cprof_flow *flow)
     return lane;
 }
 
-static bool ends_with(cprof_name string, const char *end)
-{
-    size_t length = strlen(end);
-    return string.length >= length && memcmp(string.bytes + string.length - length, end, length) == 0;
-}
-
 /* Whether a category is that of calls which start something on a device: cuda_runtime, hip_runtime, cuda_driver, ... */
 static bool is_runtime(cprof_name cat)
 {
-    return ends_with(cat, "_runtime") || ends_with(cat, "_driver");
+    return (cat.length >= 8 && memcmp(cat.bytes + cat.length - 8, "_runtime", 8) == 0) ||
+           (cat.length >= 7 && memcmp(cat.bytes + cat.length - 7, "_driver", 7) == 0);
 }
 
 /* One end of the arrow of a row's correlation. */
@@ -393,14 +382,6 @@ static void put_arrow(trace *t, size_t row, char phase)
     put_place(t, t->table->track[row], t->table->lane != NULL ? t->table->lane[row] : 0);
     put_ts(t, t->table->start_ns[row]);
     PUT(t, ",\"bp\":\"e\"}");
-}
-
-/* Whether a row is within a call of the same correlation: a driver's, within that of the runtime. */
-static bool is_in_its_like(const cprof_table *table, size_t row)
-{
-    int32_t parent = table->parent[row];
-    return parent >= 0 && table->correlation[parent] == table->correlation[row] &&
-           is_runtime(cprof_table_string(table, table->cat[parent]));
 }
 
 static void put_arrows(trace *t)
@@ -419,7 +400,10 @@ static void put_arrows(trace *t)
                 last_cat = table->cat[i];
                 is_call = is_runtime(cprof_table_string(table, last_cat));
             }
-            if (is_call && !is_in_its_like(table, i)) {
+            int32_t parent = table->parent[i]; /* of a driver's call, that of the runtime has the arrow */
+            bool is_within = is_call && parent >= 0 && table->correlation[parent] == table->correlation[i] &&
+                             is_runtime(cprof_table_string(table, table->cat[parent]));
+            if (is_call && !is_within) {
                 put_arrow(t, i, 's');
             }
         }
