@@ -471,7 +471,7 @@ static cprof_status read_shapes(stream *s, cprof_figures *figures)
     if (!fits || !can_hold(&texts, text + filled * BUCKET_BYTES, 1)) {
         return refuse(s, begin, "a number of signatures that points behind the end, or is 0");
     }
-    cprof_snapshot_shapes_builder builder;
+    cprof_snapshot_shapes builder;
     if (!cprof_snapshot_shapes_begin(&builder, count, filled, text)) {
         return CPROF_NO_MEMORY;
     }

@@ -137,7 +137,7 @@ const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra
     return is_possible ? NULL : "impossible bytes of memory";
 }
 
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t count, size_t filled, size_t text)
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes *builder, size_t count, size_t filled, size_t text)
 {
     size_t head_bytes = sizeof(cprof_shapes_view) + count * sizeof(cprof_shape_copy);
     size_t bucket_bytes = filled * (sizeof(uint64_t) + sizeof(uint16_t));
@@ -146,7 +146,7 @@ bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t 
         return false;
     }
     uint64_t *counts = (uint64_t *)((char *)view + head_bytes);
-    *builder = (cprof_snapshot_shapes_builder){
+    *builder = (cprof_snapshot_shapes){
         .view = view,
         .items = (cprof_shape_copy *)(view + 1),
         .free = {counts, (uint16_t *)(counts + filled), 0},
@@ -156,7 +156,7 @@ bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t 
     return true;
 }
 
-cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes_builder *builder, cprof_name signature, size_t filled)
+cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes *builder, cprof_name signature, size_t filled)
 {
     cprof_shape_copy *item = &builder->items[builder->view->count++];
     memcpy(builder->text, signature.bytes, signature.length);
@@ -175,7 +175,7 @@ static int by_signature(const void *left, const void *right)
 }
 
 /* Adds one item for the `count` that have its signature; false: a count would reach 2^63. */
-static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
+static bool add_run(cprof_snapshot_shapes *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
 {
     cprof_shape_figures sum = {.least_ns = UINT64_MAX};
     cprof_histogram_dense dense = {counts, 0};
@@ -215,7 +215,7 @@ static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *co
     if (total == 0) {
         return CPROF_OK;
     }
-    cprof_snapshot_shapes_builder builder;
+    cprof_snapshot_shapes builder;
     const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
     if (items == NULL || !cprof_snapshot_shapes_begin(&builder, total, filled, text)) {
         cprof_alloc_release(items);

@@ -98,14 +98,14 @@ typedef struct {
     cprof_shape_copy *items;
     cprof_buckets free;
     char *text;
-} cprof_snapshot_shapes_builder;
+} cprof_snapshot_shapes;
 
 /* Begins with room for at most `count` items with together `filled` buckets and `text` bytes of signatures. False without
  * memory. */
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, size_t count, size_t filled, size_t text);
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes *builder, size_t count, size_t filled, size_t text);
 
 /* Adds an item with a copy of the signature, and room for its buckets. Signatures ascend. */
-cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes_builder *builder, cprof_name signature, size_t filled);
+cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes *builder, cprof_name signature, size_t filled);
 
 /* Why no key of these figures can have that by signature; a static string, or NULL when one can. */
 const char *cprof_snapshot_shapes_fault(const cprof_shapes_view *view, const cprof_figures *figures);
