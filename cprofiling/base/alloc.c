@@ -87,3 +87,14 @@ void *cprof_alloc_grow(void *items, size_t *capacity, size_t count, size_t width
     *capacity = grown != NULL ? more : *capacity;
     return grown;
 }
+
+void *cprof_alloc_reserve(void *bytes, size_t *capacity, size_t size)
+{
+    if (size <= *capacity) {
+        return bytes;
+    }
+    size_t more = size < 2 * *capacity ? 2 * *capacity : size;
+    void *grown = cprof_alloc_resize(bytes, more);
+    *capacity = grown != NULL ? more : *capacity;
+    return grown;
+}

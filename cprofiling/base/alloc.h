@@ -28,6 +28,10 @@ void cprof_alloc_release(void *memory);
  * and *capacity doubled, or `first` where it was 0. NULL without memory: then nothing was changed. */
 void *cprof_alloc_grow(void *items, size_t *capacity, size_t count, size_t width, size_t first);
 
+/* `bytes` with room for `size`: where *capacity is less it is resized, at least to twice that. NULL without memory: nothing was
+ * changed. */
+void *cprof_alloc_reserve(void *bytes, size_t *capacity, size_t size);
+
 /* `size` bytes (a multiple of 4,096) of zero pages, which take no memory until written; NULL when refused. */
 void *cprof_alloc_map_pages(size_t size);
 

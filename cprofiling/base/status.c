@@ -9,8 +9,5 @@ const char *cprof_status_text(cprof_status status)
         CPROF_STATUS_MAP(CPROF_STATUS_TEXT)
 #undef CPROF_STATUS_TEXT
     };
-    if ((size_t)status >= sizeof texts / sizeof texts[0]) {
-        return "unknown status";
-    }
-    return texts[status];
+    return (size_t)status < sizeof texts / sizeof texts[0] ? texts[status] : "unknown status";
 }

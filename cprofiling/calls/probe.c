@@ -93,24 +93,15 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     return probe;
 }
 
-static bool make_room(cprof_probe *probe, size_t room)
-{
-    char *text = room > probe->room ? cprof_alloc_resize(probe->text, room) : probe->text;
-    if (text == NULL) {
-        return false;
-    }
-    probe->text = text;
-    probe->room = room > probe->room ? room : probe->room;
-    return true;
-}
-
 void cprof_probe_set_signature(cprof_probe *probe, cprof_name signature)
 {
     size_t room = (signature.length / SIGNATURE_STEP + 1) * SIGNATURE_STEP;
-    if (!make_room(probe, room)) {
+    char *text = cprof_alloc_reserve(probe->text, &probe->room, room);
+    if (text == NULL) {
         probe->signature = cprof_name_of(CPROF_SHAPES_REST);
         return;
     }
+    probe->text = text;
     memcpy(probe->text, signature.bytes, signature.length);
     probe->signature = (cprof_name){probe->text, signature.length};
 }

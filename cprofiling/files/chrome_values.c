@@ -23,15 +23,9 @@ void cprof_chrome_values_dispose(cprof_chrome_values *values)
 
 char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size)
 {
-    if (size > room->size) {
-        size_t larger = size < 2 * room->size ? 2 * room->size : size;
-        char *bytes = cprof_alloc_resize(room->bytes, larger);
-        if (bytes == NULL) {
-            return NULL;
-        }
-        *room = (cprof_chrome_values_room){bytes, larger};
-    }
-    return room->bytes;
+    char *bytes = cprof_alloc_reserve(room->bytes, &room->size, size);
+    room->bytes = bytes != NULL ? bytes : room->bytes;
+    return bytes;
 }
 
 /* ---- texts ---- */

@@ -69,16 +69,12 @@ struct cprof_live {
 
 static uint8_t *more(cprof_live *live, size_t size)
 {
-    if (size > live->capacity - live->size) {
-        size_t capacity = (live->size + size) * 2;
-        uint8_t *bytes = cprof_alloc_resize(live->bytes, capacity);
-        if (bytes == NULL) {
-            return NULL;
-        }
-        live->bytes = bytes;
-        live->capacity = capacity;
+    uint8_t *bytes = cprof_alloc_reserve(live->bytes, &live->capacity, live->size + size);
+    if (bytes == NULL) {
+        return NULL;
     }
-    uint8_t *at = live->bytes + live->size;
+    live->bytes = bytes;
+    uint8_t *at = bytes + live->size;
     live->size += size;
     return at;
 }

@@ -19,16 +19,11 @@ void cprof_ring_free_chunk(const cprof_ring_chunk *old)
     cprof_alloc_unmap_pages(old->details, page_bytes(old->size * sizeof *old->details));
 }
 
-static size_t size_of_next(const struct cprof_ring *ring)
-{
-    size_t size = ring->chunk_count < 6 ? (size_t)FIRST_CHUNK << ring->chunk_count : MOST_IN_CHUNK;
-    return size < ring->room ? size : (size_t)ring->room;
-}
-
 static bool make_chunk(const struct cprof_ring *ring, cprof_ring_chunk *made)
 {
     bool details = ring->has_details;
-    *made = (cprof_ring_chunk){.size = size_of_next(ring)};
+    size_t size = ring->chunk_count < 6 ? (size_t)FIRST_CHUNK << ring->chunk_count : MOST_IN_CHUNK;
+    *made = (cprof_ring_chunk){.size = size < ring->room ? size : (size_t)ring->room};
     made->events = cprof_alloc_map_pages(page_bytes(made->size * sizeof *made->events));
     made->details = details ? cprof_alloc_map_pages(page_bytes(made->size * sizeof *made->details)) : NULL;
     if (made->events == NULL || (details && made->details == NULL)) {

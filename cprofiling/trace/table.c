@@ -10,7 +10,6 @@
 enum {
     FIRST_ROWS = 256,
     FIRST_ITEMS = 16, /* of other lists */
-    FIRST_BYTES = 1024,
 };
 
 /* Shared by all tables. */
@@ -245,17 +244,12 @@ cprof_status cprof_table_track(cprof_table *table, int64_t pid, cprof_text pid_t
 cprof_status cprof_table_keep(cprof_table *table, cprof_name bytes, uint64_t *at)
 {
     uint64_t wanted = table->kept_count + bytes.length;
-    if (wanted > table->kept_capacity) {
-        uint64_t larger = table->kept_capacity == 0 ? FIRST_BYTES : table->kept_capacity * 2;
-        larger = larger < wanted ? wanted : larger;
-        char *resized = cprof_alloc_resize(table->kept, larger);
-        if (resized == NULL) {
+    if (bytes.length > 0) {
+        char *kept = cprof_alloc_reserve(table->kept, &table->kept_capacity, wanted);
+        if (kept == NULL) {
             return CPROF_NO_MEMORY;
         }
-        table->kept = resized;
-        table->kept_capacity = larger;
-    }
-    if (bytes.length > 0) {
+        table->kept = kept;
         memcpy(table->kept + table->kept_count, bytes.bytes, bytes.length);
     }
     *at = table->kept_count;

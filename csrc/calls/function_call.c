@@ -192,11 +192,6 @@ static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *v
     return counted;
 }
 
-static inline bool is_counted_already(ext_function *self, ext_view *view, const ext_profiler *profiler)
-{
-    return __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
-}
-
 static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
                                                    size_t nargsf, PyObject *kwnames)
 {
@@ -207,7 +202,8 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     }
     ext_target target;
     ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
-    if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
+    bool is_counted = __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
+    if (is_counted || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
     if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
