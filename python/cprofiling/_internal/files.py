@@ -50,19 +50,13 @@ def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
     wanted = arguments.path("path", path)
     # No Path: it would be kept for ever, as pathlib interns its parts.
     temporary = os.path.join(str(Path(wanted).parent), f".cprofiling-{os.urandom(8).hex()}.tmp")
-    with _naming(wanted, temporary), _opened_directly(wanted) or _replacing(Path(wanted), temporary) as file:
-        yield file
-
-
-@contextmanager
-def _naming(path: str, temporary: str) -> Iterator[None]:
-    """Give errors the path that the caller knows."""
     try:
-        yield
+        with _opened_directly(wanted) or _replacing(Path(wanted), temporary) as file:
+            yield file
     except OSError as error:
-        if error.errno is None or error.filename not in (None, path, str(Path(path)), temporary):
+        if error.errno is None or error.filename not in (None, wanted, str(Path(wanted)), temporary):
             raise
-        raise OSError(error.errno, error.strerror, path) from error
+        raise OSError(error.errno, error.strerror, wanted) from error  # with the path that the caller knows
 
 
 @contextmanager
@@ -177,7 +171,12 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
         if place == f"/proc/{os.getpid()}/fd" and name.isdecimal():
             return int(name), None
         try:
-            parent, held = _opened_at(folder or os.curdir, name, follows=place.startswith("/proc/"))
+            opened = os.open(folder or os.curdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                flags = os.O_PATH | os.O_CLOEXEC | (0 if place.startswith("/proc/") else os.O_NOFOLLOW)
+                parent, held = os.fstat(opened), os.open(name, flags, dir_fd=opened)
+            finally:
+                os.close(opened)
         except FileNotFoundError:
             if name:
                 return None, None
@@ -199,16 +198,6 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
         finally:
             os.close(held)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-
-
-def _opened_at(folder: str, name: str, *, follows: bool) -> tuple[os.stat_result, int]:
-    """Return the status of a folder, and a descriptor of something in it."""
-    parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        flags = os.O_PATH | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
-        return os.fstat(parent), os.open(name, flags, dir_fd=parent)
-    finally:
-        os.close(parent)
 
 
 class _Patient(io.FileIO):
@@ -258,8 +247,15 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
     name = os.fsdecode(path)
     raw = _Patient(name, "rb", name, _open_at_once)
     try:
-        if stat.S_ISREG(os.fstat(raw.fileno()).st_mode) or _is_descriptor(name):
+        if stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
             raw.wait_long()
+        else:
+            with suppress(OSError):
+                own, held = _looked_up(name)
+                if own is not None:
+                    raw.wait_long()
+                elif held is not None:
+                    os.close(held)
         return io.BufferedReader(raw)
     except BaseException:
         raw.close()
@@ -268,15 +264,6 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
 
 def _open_at_once(path: str, _flags: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-
-
-def _is_descriptor(path: str) -> bool:
-    with suppress(OSError):
-        own, held = _looked_up(path)
-        if held is not None:
-            os.close(held)
-        return own is not None
-    return False
 
 
 def open_regular(path: StrOrBytesPath) -> BinaryIO:

@@ -54,7 +54,19 @@ def read_json(path: str, most_bytes: int = MOST_BYTES) -> Any:
 
 def parsed(data: bytes) -> Any:
     """Return the content of JSON in UTF-8. Raises Fault."""
-    _check_depth(data)
+    depth, in_text = 0, False
+    for mark in _MARKS.finditer(data):
+        sign = mark[0]
+        if sign == b'"':
+            in_text = not in_text
+        elif in_text or len(sign) == 2:
+            continue
+        elif sign in b"[{":
+            depth += 1
+            if depth > DEEPEST:
+                raise Fault(f"byte {mark.start()}", f"nested more than {DEEPEST} levels deep")
+        else:
+            depth -= 1
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -99,23 +111,6 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return repeating
 
 
-def _check_depth(data: bytes) -> None:
-    """Raise Fault at the byte where brackets are nested too deep."""
-    depth, in_text = 0, False
-    for mark in _MARKS.finditer(data):
-        sign = mark[0]
-        if sign == b'"':
-            in_text = not in_text
-        elif in_text or len(sign) == 2:
-            continue
-        elif sign in b"[{":
-            depth += 1
-            if depth > DEEPEST:
-                raise Fault(f"byte {mark.start()}", f"nested more than {DEEPEST} levels deep")
-        else:
-            depth -= 1
-
-
 def _check_plain(value: Any, place: str) -> None:
     """Raise Fault where a key is there twice, or a number is not finite."""
     if isinstance(value, _Repeating):
@@ -145,8 +140,8 @@ class Schema:
     def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:
         if "$ref" in rules:
             self.check(value, place, rules["$ref"].rpartition("/")[2])
-        if "type" in rules and not _is_of(value, rules):
-            raise Fault(place, f"must be {_noun(rules)}, got {shown(value)}")
+        if "type" in rules:
+            _check_type(value, place, rules)
         if "const" in rules and (isinstance(value, bool) or value != rules["const"]):
             raise Fault(place, f"this version of cprofiling reads version {rules['const']}, got {shown(value)}")
         if "enum" in rules and value not in rules["enum"]:
@@ -201,21 +196,18 @@ _KINDS: dict[str, tuple[str, Any]] = {
 }
 
 
-def _is_of(value: Any, rules: Mapping[str, Any]) -> bool:
+def _check_type(value: Any, place: str, rules: Mapping[str, Any]) -> None:
     kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
     for kind in kinds:
         if isinstance(value, _KINDS[kind][1]) and (kind == "boolean" or not isinstance(value, bool)):
             if kind not in ("number", "integer"):
-                return True
+                return
             is_right = kind == "number" or value == value // 1
-            return bool(is_right and rules.get("minimum", -math.inf) <= value <= rules.get("maximum", math.inf))
-    return False
-
-
-def _noun(rules: Mapping[str, Any]) -> str:
-    kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
+            if is_right and rules.get("minimum", -math.inf) <= value <= rules.get("maximum", math.inf):
+                return
+            break
     noun = " or ".join(_KINDS[kind][0] for kind in kinds)
-    if "minimum" not in rules:
-        return noun
-    least, most = (f"{end:g}" if isinstance(end, float) else end for end in (rules["minimum"], rules["maximum"]))
-    return f"{noun} from {least} to {most}"
+    if "minimum" in rules:
+        least, most = (f"{end:g}" if isinstance(end, float) else end for end in (rules["minimum"], rules["maximum"]))
+        noun += f" from {least} to {most}"
+    raise Fault(place, f"must be {noun}, got {shown(value)}")

@@ -93,7 +93,16 @@ def student_quantile(probability: float, freedom: float) -> float:
     if freedom >= _MANY:
         from statistics import NormalDist  # here, as few programs need it, and it takes long to import
 
-        return _expanded(NormalDist().inv_cdf(probability), freedom)
+        # From the normal quantile (Abramowitz and Stegun, 26.7.5).
+        z = NormalDist().inv_cdf(probability)
+        square = z * z
+        return z * (
+            1
+            + (square + 1) / (4 * freedom)
+            + ((5 * square + 16) * square + 3) / (96 * freedom**2)
+            + (((3 * square + 19) * square + 17) * square - 15) / (384 * freedom**3)
+            + ((((79 * square + 776) * square + 1482) * square - 1920) * square - 945) / (92160 * freedom**4)
+        )
     low, high = 0.0, 1.0
     while student_tail(high, freedom) > 1 - probability:
         low, high = high, 2 * high
@@ -111,29 +120,15 @@ def student_quantile(probability: float, freedom: float) -> float:
 def student_tail(t: float, freedom: float) -> float:
     """Return the probability above ``t`` >= 0 (DLMF 8.17, A. and S. 26.7.1)."""
     square = t * t
-    return _incomplete_beta(freedom / (freedom + square), square / (freedom + square), freedom / 2, 0.5) / 2
-
-
-def _expanded(z: float, freedom: float) -> float:
-    """Return a quantile from the normal one (Abramowitz and Stegun, 26.7.5)."""
-    square = z * z
-    return z * (
-        1
-        + (square + 1) / (4 * freedom)
-        + ((5 * square + 16) * square + 3) / (96 * freedom**2)
-        + (((3 * square + 19) * square + 17) * square - 15) / (384 * freedom**3)
-        + ((((79 * square + 776) * square + 1482) * square - 1920) * square - 945) / (92160 * freedom**4)
-    )
-
-
-def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return the incomplete beta function of x = 1 - rest (DLMF 8.17.22)."""
+    x, rest = freedom / (freedom + square), square / (freedom + square)
     if x <= 0 or rest <= 0:
-        return 0.0 if x <= 0 else 1.0
+        return 0.0 if x <= 0 else 0.5
+    # Half the incomplete beta function of x = 1 - rest (DLMF 8.17.22).
+    a, b = freedom / 2, 0.5
     scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
     if x < (a + 1) / (a + b + 2):
-        return scale * _fraction(x, a, b) / a
-    return 1 - scale * _fraction(rest, b, a) / b
+        return scale * _fraction(x, a, b) / a / 2
+    return (1 - scale * _fraction(rest, b, a) / b) / 2
 
 
 def _fraction(x: float, a: float, b: float) -> float:
