@@ -80,7 +80,12 @@ def _coroutine(function: Any, stage: _core.stage) -> Any:
 def _async_generator(function: Any, stage: _core.stage) -> Any:
     async def iterate(*args: Any, **kwargs: Any) -> Any:
         inner = function(*args, **kwargs)
-        step = _first_step(inner)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)  # the outer one has them
+        try:
+            step = inner.__anext__()
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
         while True:
             try:
                 value = await _resumed(stage, step)
@@ -95,16 +100,6 @@ def _async_generator(function: Any, stage: _core.stage) -> Any:
                 step = inner.athrow(error)
 
     return iterate
-
-
-def _first_step(iterator: Any) -> Any:
-    """Start an async generator without hooks, as the outer one has them."""
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, None)
-    try:
-        return iterator.__anext__()
-    finally:
-        sys.set_asyncgen_hooks(*hooks)
 
 
 _MAKERS = {CALL: _function, GENERATOR: _generator, COROUTINE: _coroutine, ASYNC_GENERATOR: _async_generator}

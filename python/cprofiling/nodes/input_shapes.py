@@ -137,25 +137,22 @@ def shapes_from(rows: Iterable[Any], nodes: Iterable[Any]) -> ShapeSummary:
     verdicts: list[ShapeVerdict] = []
     for key, group in groupby(rows, key=lambda row: (row.node_name, row.stage)):
         node = known[key]
-        of_node = _stats_of_node(node.stage, list(group))
+        of_key = list(group)
+        samples = sum(row.count for row in of_key)
+        of_node = []
+        for row in of_key:
+            values = dict(zip(row.__match_args__, row, strict=True))
+            tail, slowest = values.pop("tail"), values.pop("slowest")
+            values["stage"] = node.stage
+            values["share"] = row.count / samples if samples else 0.0
+            of_node.append(ShapeStats(**values, tail_count=tail, tail_share=tail / slowest if slowest else 0.0))
+        of_node.sort(key=lambda each: (-each.total_ms, each.signature))
         stats += of_node
         if (found := _verdict(of_node, node)) is not None:
             verdicts.append(found)
     summary = ShapeSummary(stats)
     summary.verdicts = tuple(verdicts)
     return summary
-
-
-def _stats_of_node(stage: str, rows: Sequence[Any]) -> list[ShapeStats]:
-    samples = sum(row.count for row in rows)
-    stats = []
-    for row in rows:
-        values = dict(zip(row.__match_args__, row, strict=True))
-        tail, slowest = values.pop("tail"), values.pop("slowest")
-        values["stage"] = stage
-        share = row.count / samples if samples else 0.0
-        stats.append(ShapeStats(**values, share=share, tail_count=tail, tail_share=tail / slowest if slowest else 0.0))
-    return sorted(stats, key=lambda each: (-each.total_ms, each.signature))
 
 
 def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:

@@ -185,42 +185,38 @@ def fields_from(row: Any) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     if row.asked & GPU:
-        fields.update(_gpu_fields(row.gpu))
+        gpu = row.gpu
+        missed = zip(_CAUSES, gpu.missed, strict=True)
+        notes = [f"{cause} ({calls} call{'s' * (calls != 1)})" for cause, calls in missed if calls]
+        if gpu.multi_stream:
+            calls = f"{gpu.multi_stream} call{'s' * (gpu.multi_stream != 1)}"
+            notes.append(f"{calls} began on one stream and ended on another")
+        if gpu.queue_delay_ms is None and gpu.count > gpu.multi_stream:
+            notes.append(_NO_QUEUE)
+        fields.update(
+            gpu_count=gpu.count, gpu_mean_ms=gpu.mean_ms, gpu_p50_ms=gpu.p50_ms, gpu_p99_ms=gpu.p99_ms,
+            gpu_total_ms=gpu.total_ms, queue_delay_ms=gpu.queue_delay_ms,
+            gpu_reason="; ".join(notes) or (None if gpu.count else "the device has not told yet"),
+        )  # fmt: skip
     if row.asked & LAUNCHES:
         figures = dict(zip(row.launches.__match_args__, row.launches, strict=True))
         fields["launches"] = NodeLaunches(kernel_ms=figures.pop("kernel_ns") / 1e6, **figures)
     if row.asked & COUNTERS_ASKED:
-        fields["counters"] = _counters(row.counters)
+        counters = row.counters
+        values: dict[str, CounterValue | None] = {}
+        for bit, name in enumerate(COUNTERS):
+            if counters.asked >> bit & 1:
+                total, samples = counters.totals[bit], counters.counted[bit]
+                is_estimated = counters.estimated > 0 and name in HARDWARE_COUNTERS
+                values[name] = None
+                if samples > 0:
+                    values[name] = CounterValue(total / samples, total, samples, UNITS[name], is_estimated)
+        fields["counters"] = NodeCounters(values)
     if row.asked & MEMORY:
         device = _memory_figures(row.device_memory, _NO_PEAK if row.asked & PEAK_UNKNOWN else _NO_RISE)
         host = _memory_figures(row.host_memory, _NO_RISE)
         fields["memory"] = NodeMemory(device, host, None if device is not None else _NO_DEVICE_MEMORY)
     return fields
-
-
-def _counters(row: Any) -> NodeCounters:
-    values: dict[str, CounterValue | None] = {}
-    for bit, name in enumerate(COUNTERS):
-        if row.asked >> bit & 1:
-            total, samples = row.totals[bit], row.counted[bit]
-            is_estimated = row.estimated > 0 and name in HARDWARE_COUNTERS
-            known = samples > 0
-            values[name] = CounterValue(total / samples, total, samples, UNITS[name], is_estimated) if known else None
-    return NodeCounters(values)
-
-
-def _gpu_fields(gpu: Any) -> dict[str, Any]:
-    missed = zip(_CAUSES, gpu.missed, strict=True)
-    notes = [f"{cause} ({calls} call{'s' * (calls != 1)})" for cause, calls in missed if calls]
-    if gpu.multi_stream:
-        notes.append(f"{gpu.multi_stream} call{'s' * (gpu.multi_stream != 1)} began on one stream and ended on another")
-    if gpu.queue_delay_ms is None and gpu.count > gpu.multi_stream:
-        notes.append(_NO_QUEUE)
-    return {
-        "gpu_count": gpu.count, "gpu_mean_ms": gpu.mean_ms, "gpu_p50_ms": gpu.p50_ms, "gpu_p99_ms": gpu.p99_ms,
-        "gpu_total_ms": gpu.total_ms, "queue_delay_ms": gpu.queue_delay_ms,
-        "gpu_reason": "; ".join(notes) or (None if gpu.count else "the device has not told yet"),
-    }  # fmt: skip
 
 
 def _memory_figures(row: Any, why_no_peak: str) -> MemoryFigures | None:

@@ -123,23 +123,17 @@ def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
         yield from _similar(pattern.function, list(pattern.seen))
     elif not pattern.passed:
         yield f"no module {pattern.module!r}"
-        named = _with_colon(pattern, modules)
-        if named is None:
-            yield from _similar(pattern.module, modules)
-        else:
+        within = [module for module in modules if pattern.module.startswith(f"{module}.")]
+        if within and pattern.text == pattern.module:
+            module = max(within, key=len)
+            named = f"{module}:{pattern.module[len(module) + 1 :]}"
             yield f"a function is named by MODULE:FUNCTION, here {named!r}"
+        else:
+            yield from _similar(pattern.module, modules)
     if pattern.passed:
         rule = "a wildcard takes no module that is loaded before the program begins"
         more = ", ..." if len(pattern.passed) > _SHOWN_NAMES else ""
         yield f"{rule}: give the exact name ({', '.join(sorted(pattern.passed)[:_SHOWN_NAMES])}{more})"
-
-
-def _with_colon(pattern: Pattern, modules: list[str]) -> str | None:
-    """Return the pattern with a colon for its last dot, or None."""
-    for module in sorted(modules, key=len, reverse=True):
-        if pattern.text == pattern.module and pattern.module.startswith(f"{module}."):
-            return f"{module}:{pattern.module[len(module) + 1 :]}"
-    return None
 
 
 def _similar(wanted: str, there: list[str]) -> Iterator[str]:

@@ -65,7 +65,17 @@ def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
     """Decorate the wanted functions of a module (see ``MARKED``)."""
     wanted = [(definition, in_class) for definition, name, in_class in _definitions(tree) if is_wanted(name)]
     for definition, in_class in wanted:
-        _mark(definition, in_class)
+        called = [each.func if isinstance(each, ast.Call) else each for each in definition.decorator_list]
+        names = [getattr(each, "attr", getattr(each, "id", "")) for each in called]  # "jit" of @numba.jit(cache=True)
+        if not _COMPILERS.isdisjoint(names):
+            continue
+        decorators: list[Callable[..., Any]] = [as_node]
+        if in_class and not names and definition.name in _IMPLICIT:
+            decorators.insert(0, _IMPLICIT[definition.name])
+        place = names.index(_MARKING) if _MARKING in names else len(names)
+        below = [*definition.decorator_list, definition][place]  # where a line begins that tracebacks may show
+        marks = [ast.copy_location(ast.Constant(_MARKS[decorator]), below) for decorator in decorators]
+        definition.decorator_list[place:place] = marks
     return bool(wanted)
 
 
@@ -96,31 +106,11 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, bool]]:
                 todo.append((child, prefix, in_class))
 
 
-def _mark(definition: Definition, in_class: bool) -> None:
-    names = [_last_name(decorator) for decorator in definition.decorator_list]
-    if not _COMPILERS.isdisjoint(names):
-        return
-    decorators: list[Callable[..., Any]] = [as_node]
-    if in_class and not names and definition.name in _IMPLICIT:
-        decorators.insert(0, _IMPLICIT[definition.name])
-    place = names.index(_MARKING) if _MARKING in names else len(names)
-    below = [*definition.decorator_list, definition][place]  # where a line begins that tracebacks may show
-    marks = [ast.copy_location(ast.Constant(_MARKS[decorator]), below) for decorator in decorators]
-    definition.decorator_list[place:place] = marks
-
-
-def _last_name(decorator: ast.expr) -> str:
-    """Return a decorator's last name, ``jit`` of ``@numba.jit(cache=True)``."""
-    if isinstance(decorator, ast.Call):
-        decorator = decorator.func
-    return getattr(decorator, "attr", getattr(decorator, "id", ""))
-
-
 def _with_decorators(code: CodeType) -> CodeType:
-    return code.replace(co_consts=tuple(_constant(value) for value in code.co_consts))
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, str):
-        return MARKED.get(value, value)
-    return _with_decorators(value) if hasattr(value, "co_consts") else value
+    constants = list(code.co_consts)
+    for place, value in enumerate(constants):
+        if isinstance(value, str):
+            constants[place] = MARKED.get(value, value)
+        elif hasattr(value, "co_consts"):
+            constants[place] = _with_decorators(value)
+    return code.replace(co_consts=tuple(constants))
