@@ -15,7 +15,7 @@ import fnmatch
 import reprlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +71,15 @@ def profile_modules(
     depth = arguments.index_between("depth", depth, 0)
     if isinstance(names, str):
         raise TypeError(f"names must be paths of modules, or a mapping of them, got {names!r}")
-    modules = {path: (module, level) for path, module, level in _walk(model)}
+    modules: dict[str, tuple[torch.nn.Module, int]] = {}
+    levels: dict[str, int] = {}
+    for path, module in model.named_modules():
+        parent, _, name = path.rpartition(".")
+        is_original = name == "_orig_mod"  # torch.compile made its parent of it, and is called for it
+        is_called = not is_original and not isinstance(module, (ModuleList, ModuleDict))
+        levels[path] = levels[parent] + is_called if path else 0
+        if is_called:
+            modules[".".join(part for part in path.split(".") if part != "_orig_mod")] = module, levels[path]
     default = {path: path or type(model).__name__ for path in modules}
     chosen: dict[str, str] = {}
     if names is None:
@@ -88,18 +96,6 @@ def profile_modules(
         else:
             chosen.update({path: default[path] for path in matching})
     return put_hooks([(name, modules[path][0]) for path, name in chosen.items()], stage=stage, profiler=profiler)
-
-
-def _walk(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, int]]:
-    """Yield the called modules of a model once, with path and depth."""
-    levels: dict[str, int] = {}
-    for path, module in model.named_modules():
-        parent, _, name = path.rpartition(".")
-        is_original = name == "_orig_mod"  # torch.compile made its parent of it, and is called for it
-        is_called = not is_original and not isinstance(module, (ModuleList, ModuleDict))
-        levels[path] = levels[parent] + is_called if path else 0
-        if is_called:
-            yield ".".join(part for part in path.split(".") if part != "_orig_mod"), module, levels[path]
 
 
 def put_hooks(
@@ -195,19 +191,12 @@ class _Hook:
 def _end_what_is_over() -> None:
     """End as errors this thread's calls that hooks missed, by interrupts."""
     calls = _here.calls
-    while calls and _is_over((call := calls[-1]).frame):
+    while calls and (call := calls[-1]).frame is not None:
+        try:
+            call.frame.clear()
+        except RuntimeError:  # it runs, in this greenlet or another
+            return
         _end(calls, call, BaseException)
-
-
-def _is_over(frame: FrameType | None) -> bool:
-    """Return whether a frame has finished, without keeping anything alive."""
-    if frame is None:
-        return False
-    try:
-        frame.clear()
-    except RuntimeError:  # it runs, in this greenlet or another
-        return False
-    return True
 
 
 def _end(calls: list[_Call], call: _Call, error: type[BaseException] | None) -> None:

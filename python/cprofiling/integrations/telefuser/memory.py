@@ -210,7 +210,15 @@ def analysis_of(kept: Mapping[str, StageMemory]) -> dict[str, Any]:
     """Return the analysis of memory at several moments, at least one."""
     snapshots = {name: snapshot_of(memory) for name, memory in kept.items()}
     highest = max(snapshots.values(), key=lambda each: each.peak_reserved_mb)
-    total_mb = _total_bytes() / _MIB
+    try:
+        if context._memory.uses_device(perf_counter_ns()):
+            row: Any = operations.in_use()
+            index = 0 if isinstance(row.current_index, str) else row.current_index()
+            total_mb = int(row.memory_free_total(index)[1]) / _MIB
+        else:
+            total_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _MIB
+    except Exception:  # noqa: BLE001 a framework's, or that of a system without such figures
+        total_mb = 0.0
     remaining_mb = total_mb - highest.peak_reserved_mb if total_mb else 0.0
     analysis: dict[str, Any] = {
         "peak_reserved_mb": highest.peak_reserved_mb,
@@ -236,18 +244,6 @@ def analysis_of(kept: Mapping[str, StageMemory]) -> dict[str, Any]:
 def report_analyses() -> None:
     """Add the memory analysis to reports."""
     context._registry.report_memory = analysis_of
-
-
-def _total_bytes() -> int:
-    """Return the memory of the accelerator or machine, 0 if unknown."""
-    try:
-        if not context._memory.uses_device(perf_counter_ns()):
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        row: Any = operations.in_use()
-        index = 0 if isinstance(row.current_index, str) else row.current_index()
-        return int(row.memory_free_total(index)[1])
-    except Exception:  # noqa: BLE001 a framework's, or that of a system without such figures
-        return 0
 
 
 def print_memory_analysis() -> None:
