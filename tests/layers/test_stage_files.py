@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -306,12 +308,14 @@ def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPa
 
 
 def test_other_ranks_join_the_latest_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc)
+    monkeypatch.setattr(output_folder, "datetime", SimpleNamespace(now=lambda: moment))
     first = context.get_profiler_output_dir()
     second = first.with_name(f"{first.name}-2")
     second.mkdir()
     output_folder.forget()
     monkeypatch.setattr(process, "rank", lambda: 1)
-    assert output_folder._shared(first.parent, first.name) == second
+    assert context.get_profiler_output_dir() == second
 
 
 # ---- Workers

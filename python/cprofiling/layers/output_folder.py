@@ -58,16 +58,28 @@ def forget() -> None:
 
 
 def _made(pipeline: str) -> Path:
-    """Make or join a folder for this minute and tell child processes."""
+    """Make a folder for this minute, told to child processes, or join one.
+
+    Without one to join the first is made, for rank 0 to take.
+    """
     parent = Path(*_TREE, pipeline).absolute()
     make_folders(parent)
     minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
-    owns = process.is_main() and process.rank() == 0
-    made = next(filter(_is_claimed, _numbered(parent, minute))) if owns else _shared(parent, minute)
-    if owns:
+    if process.is_main() and process.rank() == 0:
+        made = next(filter(_is_claimed, _numbered(parent, minute)))
         known = json.loads(environment.text(_JOINED) or "{}")
         os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
-    return made
+        return made
+    latest = parent / minute
+    try:
+        latest.mkdir(_MODE)
+        (latest / _EARLY).touch(0o600, exist_ok=False)
+    except FileExistsError:
+        for path in _numbered(parent, minute):
+            if not path.is_dir():
+                break
+            latest = path
+    return latest
 
 
 def _numbered(parent: Path, minute: str) -> Iterator[Path]:
@@ -85,20 +97,6 @@ def _is_claimed(path: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def _shared(parent: Path, minute: str) -> Path:
-    """Return the latest folder of this minute, making the first one."""
-    latest = parent / minute
-    try:
-        latest.mkdir(_MODE)
-        (latest / _EARLY).touch(0o600, exist_ok=False)
-    except FileExistsError:
-        for path in _numbered(parent, minute):
-            if not path.is_dir():
-                break
-            latest = path
-    return latest
 
 
 def named(where: Path, stem: str, ending: str) -> Path:

@@ -70,25 +70,18 @@ def _checked(value: Any, source: str) -> dict[str, Any]:
             raise Fault("$", f"a timing report is an object, got {shown(value)}")
         schema("timing").check(value)
         for name, stage in value["stages"].items():
-            _check_order(stage, place_of("$.stages", name))
+            place = place_of("$.stages", name)
+            known = [(key, stage[key]) for key in ("min_ms", "mean_ms", "max_ms") if stage.get(key) is not None]
+            for (low_key, low), (high_key, high) in pairwise(known):
+                if low > high + (_ROUNDING_MS + 1e-9 * high):
+                    raise Fault(place, f"{low_key} {shown(low)} is above {high_key} {shown(high)}")
+            least, most, spread = (stage.get(key) for key in ("min_ms", "max_ms", "std_ms"))
+            is_known = None not in (least, most, spread)
+            if is_known and spread > most - least + (_ROUNDING_MS + 1e-9 * most):
+                raise Fault(place, f"std_ms {shown(spread)} is above max_ms - min_ms")
     except Fault as fault:
         raise FormatError(f"{source}: {fault}") from None
     return value
-
-
-def _check_order(stage: dict[str, Any], place: str) -> None:
-    """Check that least, mean, most and spread fit together."""
-
-    def slack(value: float) -> float:
-        return _ROUNDING_MS + 1e-9 * value
-
-    known = [(key, stage[key]) for key in ("min_ms", "mean_ms", "max_ms") if stage.get(key) is not None]
-    for (low_key, low), (high_key, high) in pairwise(known):
-        if low > high + slack(high):
-            raise Fault(place, f"{low_key} {shown(low)} is above {high_key} {shown(high)}")
-    least, most, spread = (stage.get(key) for key in ("min_ms", "max_ms", "std_ms"))
-    if least is not None and most is not None and spread is not None and spread > most - least + slack(most):
-        raise Fault(place, f"std_ms {shown(spread)} is above max_ms - min_ms")
 
 
 def compare_timing_reports(

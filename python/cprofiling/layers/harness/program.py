@@ -12,7 +12,6 @@ import inspect
 import json
 import re
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 from cprofiling.layers import signatures
@@ -161,21 +160,18 @@ def template() -> str:
     """Return the program's text, with ``PLACES`` for the stage's constants."""
     shared = (signatures.is_tensor, signatures.element_size, signatures.escaped, signatures.unescaped)
     constants = f"NUMPY, TENSOR_KEYS = {signatures.NUMPY!r}, {signatures.TENSOR_KEYS!r}"
-    functions = [inspect.getsource(each).rstrip() for each in shared]
-    parts = "\n\n\n".join([constants, *functions, *map(_code_of, (mock_inputs, run_stage))])
-    return f"{_HEAD}{parts}\n{_END}"
-
-
-def _code_of(module: ModuleType) -> str:
-    """Return a module's text without docstring and our own imports."""
-    source = inspect.getsource(module)
-    lines = source.splitlines()
-    for node in reversed(ast.parse(source).body):  # lines go from the end
-        module_name = node.module if isinstance(node, ast.ImportFrom) else None
-        is_known = str(module_name).startswith(("__future__", "typing", "cprofiling"))
-        if is_known or isinstance(node, ast.If) or node.lineno == 1:
-            del lines[node.lineno - 1 : node.end_lineno]
-    return re.sub(r"\n{3,}", "\n\n\n", "\n".join(lines).strip())
+    parts = [constants, *(inspect.getsource(each).rstrip() for each in shared)]
+    for module in (mock_inputs, run_stage):  # without docstring and our own imports
+        source = inspect.getsource(module)
+        lines = source.splitlines()
+        for node in reversed(ast.parse(source).body):  # lines go from the end
+            module_name = node.module if isinstance(node, ast.ImportFrom) else None
+            is_known = str(module_name).startswith(("__future__", "typing", "cprofiling"))
+            if is_known or isinstance(node, ast.If) or node.lineno == 1:
+                del lines[node.lineno - 1 : node.end_lineno]
+        parts.append(re.sub(r"\n{3,}", "\n\n\n", "\n".join(lines).strip()))
+    joined = "\n\n\n".join(parts)
+    return f"{_HEAD}{joined}\n{_END}"
 
 
 def program_for(stage_name: str, signature: dict[str, Any], options: dict[str, Any]) -> str:

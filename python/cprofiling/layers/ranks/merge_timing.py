@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cprofiling.layers.ranks.merge_statistics import Merged, choose
@@ -170,7 +171,22 @@ def _merged(
     for report in reports:
         for place, name in enumerate(report.content["stages"]):
             places[name] = min(place, places.get(name, place))
-    stages = {name: _stage(ranks[name], numbers) for name in sorted(places, key=lambda name: (places[name], name))}
+    stages: dict[str, dict[str, Any]] = {}
+    for name in sorted(places, key=lambda name: (places[name], name)):
+        of_ranks = ranks[name]
+        in_order = sorted(of_ranks, key=label_order)
+        slowest = max((of_ranks[label] for label in in_order), key=itemgetter("duration_ms"))
+        stage: dict[str, Any] = {
+            key: slowest[key] for key in ("count", "duration_ms", "mean_ms", "std_ms") if key in slowest
+        }
+        stage |= {**_range(of_ranks.values()), **_faults(of_ranks.values())}
+        memory = _most(*(figures["memory"] for figures in of_ranks.values() if "memory" in figures))
+        if memory:
+            stage["memory"] = memory
+        rows = [{"rank": numbers[label], **of_ranks[label]} for label in in_order]
+        for row in rows:
+            row.pop("memory", None)
+        stages[name] = {**stage, "parallel_info": {"num_ranks": len(rows), "ranks": rows}}
     total_ms = sum(stage["duration_ms"] for stage in stages.values())
     for stage in stages.values():
         stage["percentage"] = round(100 * stage["duration_ms"] / total_ms, 2) if total_ms else 0.0
@@ -195,20 +211,3 @@ def _merged(
     memories = [each.get("memory", {}) for each in contents]
     peaks = _most(*({key: memory[key] for key in _PEAKS if key in memory} for memory in memories))
     return {**merged, "memory": {**peaks, "snapshots": {}}} if peaks else merged
-
-
-def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict[str, Any]:
-    labels = sorted(of_stage, key=label_order)
-    slowest = of_stage[max(labels, key=lambda label: of_stage[label]["duration_ms"])]
-    stage: dict[str, Any] = {
-        key: slowest[key] for key in ("count", "duration_ms", "mean_ms", "std_ms") if key in slowest
-    }
-    stage |= {**_range(of_stage.values()), **_faults(of_stage.values())}
-    memory = _most(*(figures["memory"] for figures in of_stage.values() if "memory" in figures))
-    if memory:
-        stage["memory"] = memory
-    ranks = [{"rank": numbers[label], **of_stage[label]} for label in labels]
-    for rank in ranks:
-        rank.pop("memory", None)
-    stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": ranks}
-    return stage

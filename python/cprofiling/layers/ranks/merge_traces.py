@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
@@ -22,9 +22,6 @@ from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load_moved
-
-if TYPE_CHECKING:
-    from cprofiling.recording.result import Recording
 
 ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"
 ON_SEVERAL = (
@@ -92,6 +89,13 @@ def read_trace(path: str) -> Trace:
     clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
     if not (isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62):
         clock, since_epoch_ns = None, 0
+    sums: dict[tuple[int, int], int] = {}  # of nodes, in ns
+    kinds, texts, starts, ends = (recording.column(each) or () for each in ("kind", "name", "start_ns", "end_ns"))
+    stages = recording.column("stage") or [0] * len(recording)
+    for kind, name, stage, start, end in zip(kinds, texts, stages, starts, ends, strict=True):
+        if kind == NODE:
+            sums[stage, name] = sums.get((stage, name), 0) + end - start
+    strings = recording.strings
     identity, digest = process.get("id"), text.hexdigest()
     return Trace(
         path,
@@ -106,7 +110,7 @@ def read_trace(path: str) -> Trace:
         since_epoch_ns,
         process["host"] if isinstance(process.get("host"), str) else "",
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
-        _totals(recording),
+        tuple((strings[stage], strings[name], total / 1e6) for (stage, name), total in sums.items()),
         tuple(
             Track(pid if text is None else text, name, sort or 0)
             for pid, _, text, _, name, _, _, sort, *_ in recording.tracks
@@ -124,19 +128,6 @@ def _is_index(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
-def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
-    """Return the total time of each node, in ms."""
-    sums: dict[tuple[int, int], int] = {}
-    names = ("kind", "name", "start_ns", "end_ns")
-    kinds, texts, starts, ends = (recording.column(name) or () for name in names)
-    stages = recording.column("stage") or [0] * len(recording)
-    for kind, text, stage, start, end in zip(kinds, texts, stages, starts, ends, strict=True):
-        if kind == NODE:
-            sums[stage, text] = sums.get((stage, text), 0) + end - start
-    strings = recording.strings
-    return tuple((strings[stage], strings[text], total / 1e6) for (stage, text), total in sums.items())
-
-
 def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> Merged:
     """Merge traces in any order, with the same result, through ``write``.
 
@@ -150,7 +141,12 @@ def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> M
         lambda _, other: f"it has the same recording as {other.path}, and is not merged again",
     )
     chosen.sort(key=lambda trace: (label_order(trace.label), trace.where, trace.digest))
-    shifts, clock = _shifts(chosen)
+    firsts: dict[str, int] = {}  # the lowest rank of each machine keeps its times of day, and the others follow it
+    for trace in chosen:
+        if trace.clock is not None:
+            firsts.setdefault(trace.clock, trace.since_epoch_ns)
+    shifts = {trace.path: 0 if trace.clock is None else firsts[trace.clock] - trace.since_epoch_ns for trace in chosen}
+    clock = ON_ONE_CLOCK if len({trace.clock for trace in chosen}) == 1 and firsts else ON_SEVERAL
     base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
     facts = _facts(chosen, shifts, clock, base_ns)
     text = ",\n".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in facts.items())
@@ -169,27 +165,18 @@ def merge_traces(traces: Iterable[Trace], write: Callable[[bytes], object]) -> M
             refused[trace.path] = reason_of(error)
             continue
         greatest_id = max(greatest_id, own_greatest)
-        _move_processes(recording, trace, place, numbers)
+        whose = f"rank {trace.label}" if trace.label.isdecimal() else trace.label
+        where = f" ({trace.where})" if trace.where else ""
+        for pid, name, sort in dict.fromkeys(trace.tracks):
+            sort_index = place * _SORT_STEP + min(max(sort, 0), _SORT_STEP - 1)
+            recording._name_process(pid, f"{whose}: {name or pid}{where}", None, sort_index)
+        recording._renumber([numbers.of(trace, each.pid) for each in trace.tracks])
         recording._finish()
         recording._write_events(write, base_ns, not any(each.tracks for each in merged))
         skew.add(trace.label, trace.totals)
         merged.append(trace)
     write(b"\n]}\n")
     return merged_of(merged, skew, refused, clock=clock)
-
-
-def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
-    """Return the shift of each trace in ns, and the common clock.
-
-    Of each machine the trace of the lowest rank keeps its times of day, and the others of that machine follow it.
-    """
-    firsts: dict[str, int] = {}
-    for trace in traces:
-        if trace.clock is not None:
-            firsts.setdefault(trace.clock, trace.since_epoch_ns)
-    shifts = {trace.path: 0 if trace.clock is None else firsts[trace.clock] - trace.since_epoch_ns for trace in traces}
-    clocks = {trace.clock for trace in traces}
-    return shifts, ON_ONE_CLOCK if len(clocks) == 1 and None not in clocks else ON_SEVERAL
 
 
 class _Numbers:
@@ -214,16 +201,6 @@ class _Numbers:
             self._taken.add(wanted)
             self._known[key] = wanted
         return self._known[key]
-
-
-def _move_processes(recording: Recording, trace: Trace, place: int, numbers: _Numbers) -> None:
-    """Give processes new numbers, and names and places by rank."""
-    whose = f"rank {trace.label}" if trace.label.isdecimal() else trace.label
-    where = f" ({trace.where})" if trace.where else ""
-    for pid, name, sort in dict.fromkeys(trace.tracks):
-        sort_index = place * _SORT_STEP + min(max(sort, 0), _SORT_STEP - 1)
-        recording._name_process(pid, f"{whose}: {name or pid}{where}", None, sort_index)
-    recording._renumber([numbers.of(trace, each.pid) for each in trace.tracks])
 
 
 def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
