@@ -191,7 +191,13 @@ class KeyAverages(list[KeyAverage]):
         Raises TypeError unless ``row_limit`` and widths are integers, ValueError for a width below 1 and an unknown
         ``sort_by`` or ``time_unit``.
         """
-        rows = self if sort_by is None else _sorted(self, sort_by)
+        rows: Sequence[KeyAverage] = self
+        if sort_by is not None:
+            if sort_by not in SORT_KEYS:
+                raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {sort_by!r}")
+            name = re.sub("|".join(_DEVICE_WORDS), "device", sort_by)
+            on_host = name.replace("device", "cpu") if "time" in name else "cpu_time_total"
+            rows = sorted(self, key=attrgetter(name, on_host, "cpu_time_total"), reverse=True)
         if self and "memory" in (sort_by or "") and not self.has_memory:
             warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
         name_width = index_or_none("max_name_column_width", max_name_column_width, 1)
@@ -234,15 +240,6 @@ class KeyAverages(list[KeyAverage]):
         table = _Table(self, self)
         rows = [[table.text(row, *column[1:]) for column in table.columns] for row in self[:ROW_LIMIT]]
         return html_table([heading for heading, *_ in table.columns], rows, table.footer())
-
-
-def _sorted(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
-    """Return the averages by a figure, then the host's time, largest first."""
-    if sort_by not in SORT_KEYS:
-        raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {sort_by!r}")
-    name = re.sub("|".join(_DEVICE_WORDS), "device", sort_by)
-    on_host = name.replace("device", "cpu") if "time" in name else "cpu_time_total"
-    return sorted(averages, key=attrgetter(name, on_host, "cpu_time_total"), reverse=True)
 
 
 class _Table:

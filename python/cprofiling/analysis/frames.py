@@ -267,27 +267,22 @@ def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSe
         inside[place] += evidence.node_self_times[row]
     stages = list(dict.fromkeys(found.stages))
     given = checked_frames(total_frames, stages, found.stages_of_nodes().values())
-    return FramesPerSecond([_known_frames(found, stage, inside, given[stage]) for stage in stages], found.notes())
-
-
-def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], given: int | None) -> FrameFigures:
-    """Return the figures of a stage's frames.
-
-    ``inside``: the time in nodes of each frame.
-    """
-    places = [place for place, of in enumerate(found.stages) if of == stage]
-    spans = [found.spans[place] for place in places]
-    others = [span for span, of in zip(found.spans, found.stages, strict=True) if of != stage]
-    busy = intervals.union(spans)
-    window = (busy[0][0], busy[-1][1]) if busy else (0, 0)
-    # Time filled by frames of other stages only does not count for this stage.
-    elsewhere = intervals.common([window], intervals.without(intervals.union(others), busy))
-    wall = window[1] - window[0] - intervals.length(elsewhere)
-    frames = given or len(spans)
-    durations = sorted(end - start for start, end in spans)
-    return FrameFigures(
-        stage, frames, "given" if given else found.basis, wall / NS_PER_MS, 1e9 * frames / wall if wall else None,
-        fmean(durations) / NS_PER_MS, (percentile(durations, 990) or 0) / NS_PER_MS,
-        sum(inside[place] for place in places) / frames / NS_PER_MS, _rate(sum(durations) / frames / NS_PER_MS),
-        sum(durations) / (intervals.length(busy) or 1),
-    )  # fmt: skip
+    figures = []
+    for stage in stages:
+        places = [place for place, of in enumerate(found.stages) if of == stage]
+        spans = [found.spans[place] for place in places]
+        others = [span for span, of in zip(found.spans, found.stages, strict=True) if of != stage]
+        busy = intervals.union(spans)
+        start, end = (busy[0][0], busy[-1][1]) if busy else (0, 0)
+        # Time filled by frames of other stages only does not count for this stage.
+        elsewhere = intervals.common([(start, end)], intervals.without(intervals.union(others), busy))
+        wall = end - start - intervals.length(elsewhere)
+        frames = given[stage] or len(spans)
+        durations = sorted(end - start for start, end in spans)
+        figures.append(FrameFigures(
+            stage, frames, "given" if given[stage] else found.basis, wall / NS_PER_MS,
+            1e9 * frames / wall if wall else None, fmean(durations) / NS_PER_MS,
+            (percentile(durations, 990) or 0) / NS_PER_MS, sum(inside[place] for place in places) / frames / NS_PER_MS,
+            _rate(sum(durations) / frames / NS_PER_MS), sum(durations) / (intervals.length(busy) or 1),
+        ))  # fmt: skip
+    return FramesPerSecond(figures, found.notes())

@@ -76,10 +76,38 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     busy: dict[int, list[intervals.Interval]] = {}  # nodes on other threads, nothing for one thread
     for track in tracks if len(tracks) > 1 else ():
         busy[track] = evidence.times_of([row for other, some in on_tracks.items() if other != track for row in some])
-    figures = sorted((_figures(some, whole, busy) for some in by_pair.values()), key=lambda of: -of.total_ms)
+    figures = []
+    for some in by_pair.values():
+        longest = max(some, key=lambda gap: gap.end - gap.start)
+        times = sorted(gap.end - gap.start for gap in some)
+        on_threads = grouped(some, lambda gap: gap.track)
+        elsewhere = sum(
+            intervals.length(intervals.common(intervals.union((gap.start, gap.end) for gap in of), busy[track]))
+            for track, of in on_threads.items()
+            if track in busy
+        )
+        figures.append(GapFigures(
+            longest.previous, longest.next, len(some), sum(times) / NS_PER_MS,
+            (percentile(times, 500) or 0) / NS_PER_MS, times[-1] / NS_PER_MS, sum(times) / whole,
+            elsewhere / NS_PER_MS if busy else None, len(on_threads), longest.row,
+        ))  # fmt: skip
+    figures.sort(key=lambda of: -of.total_ms)
     total = sum(of.total_ms for of in figures) * NS_PER_MS
     share = total / whole if whole else None
-    return Gaps(figures, _notes(found, whole, share), share)
+    in_ms = f"{whole / NS_PER_MS:,.1f} ms"
+    if share is None:
+        notes = ["No node was recorded."]
+    elif found.rows:
+        of_what = f"{counted(len(found.rows), 'frame')} ({found.basis})"
+        notes = [f"In {share:.1%} of the {in_ms} of {of_what} no node ran on the frame's thread."]
+    else:
+        notes = [
+            f"In {share:.1%} of the {in_ms} between the first and the last node of each thread no node ran.",
+            f"What is between frames is in it, as frames are not known: {found.basis}.",
+        ]
+    if share is not None and any(flag & SUSPENDABLE for flag in column(evidence.recording, "flags")):
+        notes.append("Coroutines and generators count as running while they are suspended.")
+    return Gaps(figures, [*notes, *found.notes()], share)
 
 
 def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
@@ -120,35 +148,3 @@ def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame
             previous, done, last = name, evidence.ends[row], row
     if end > done:
         yield _Gap(previous, None, done, end, evidence.tracks[frame], last)
-
-
-def _figures(some: list[_Gap], whole: int, busy: dict[int, list[intervals.Interval]]) -> GapFigures:
-    longest = max(some, key=lambda gap: gap.end - gap.start)
-    times = sorted(gap.end - gap.start for gap in some)
-    tracks = grouped(some, lambda gap: gap.track)
-    elsewhere = sum(
-        intervals.length(intervals.common(intervals.union((gap.start, gap.end) for gap in of), busy[track]))
-        for track, of in tracks.items()
-        if track in busy
-    )
-    return GapFigures(
-        longest.previous, longest.next, len(some), sum(times) / NS_PER_MS, (percentile(times, 500) or 0) / NS_PER_MS,
-        times[-1] / NS_PER_MS, sum(times) / whole, elsewhere / NS_PER_MS if busy else None, len(tracks), longest.row,
-    )  # fmt: skip
-
-
-def _notes(found: RecordedFrames, whole: int, share: float | None) -> list[str]:
-    if share is None:
-        return ["No node was recorded.", *found.notes()]
-    milliseconds = f"{whole / NS_PER_MS:,.1f} ms"
-    if found.rows:
-        of = f"{counted(len(found.rows), 'frame')} ({found.basis})"
-        notes = [f"In {share:.1%} of the {milliseconds} of {of} no node ran on the frame's thread."]
-    else:
-        notes = [
-            f"In {share:.1%} of the {milliseconds} between the first and the last node of each thread no node ran.",
-            f"What is between frames is in it, as frames are not known: {found.basis}.",
-        ]
-    if any(flag & SUSPENDABLE for flag in column(found.evidence.recording, "flags")):
-        notes.append("Coroutines and generators count as running while they are suspended.")
-    return [*notes, *found.notes()]

@@ -88,8 +88,14 @@ class _Memory:
 
     def _add_allocations(self, recording: Recording, tree: HostTree, allocations: Sequence[int]) -> None:
         starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
+        recorded_bytes, devices = column(recording, "bytes"), column(recording, "device")
         times = [starts[row] for row in allocations]
-        sizes = [_size(recording, row) for row in allocations]
+        sizes = []  # bytes, and 0 on the host or 1 on a device
+        for row in allocations:
+            known = known_args(recording, row)
+            size = known.get("Bytes", recorded_bytes[row])
+            on_device = known.get("Device Type", int(devices[row] >= 0)) != 0
+            sizes.append((size if isinstance(size, int) and size != UNKNOWN else 0, int(on_device)))
         totals = [[0, *accumulate(size if side == of else 0 for size, of in sizes)] for side in (0, 1)]
         covered = bytearray(len(allocations))
         for row, parent in enumerate(tree.parents):
@@ -104,14 +110,6 @@ class _Memory:
             if not is_covered:
                 self.outside.append(row)
                 self.sums[side][row] = size
-
-
-def _size(recording: Recording, row: int) -> tuple[int, int]:
-    """Return the bytes of an allocation, and 0 on the host or 1 on a device."""
-    known = known_args(recording, row)
-    size = known.get("Bytes", column(recording, "bytes")[row])
-    on_device = known.get("Device Type", int(column(recording, "device")[row] >= 0)) != 0
-    return (size if isinstance(size, int) and size != UNKNOWN else 0), int(on_device)
 
 
 def _figures(

@@ -100,7 +100,19 @@ def of_recording(evidence: Evidence) -> WarmUp:
         times = [(ends[row] - starts[row]) / NS_PER_MS for row in rows]
         figures.append(_figures(name, stage, times, [own[row] / NS_PER_MS for row in rows], rows))
     skip = max((of.cold for of in figures if of.cold is not None), default=None)
-    notes = [*_notes(figures, skip), *drop_notes(recording)]
+    notes = [] if figures else ["No call of a node succeeded in it."]
+    if skip:
+        notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), which leaves out all cold calls.")
+        without = [of.node for of in figures if of.count <= skip]
+        if without:
+            notes.append(f"It leaves no call of {listed(without)}, which ran {skip} times at most.")
+    elif skip == 0:
+        notes.append("No cold calls were found: there are none, or the recording began after them.")
+    for state, text in _STATES.items():
+        those = [of.node for of in figures if of.state == state]
+        if those:
+            notes.append(f"{state[0].upper()}{state[1:]}: {listed(those)}. {text}")
+    notes += drop_notes(recording)
     if recording.dropped:
         notes.append(
             "Where the oldest events were dropped, the first calls here are not the first ones of the program."
@@ -129,25 +141,6 @@ def _figures(
         own_excess_ms=own_excess,
         rows=tuple(rows[:cold]),
     )
-
-
-def _notes(figures: Sequence[WarmUpFigures], skip: int | None) -> list[str]:
-    """Return what follows from the figures, in sentences."""
-    notes = []
-    if not figures:
-        return ["No call of a node succeeded in it."]
-    if skip:
-        notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), which leaves out all cold calls.")
-        without = [of.node for of in figures if of.count <= skip]
-        if without:
-            notes.append(f"It leaves no call of {listed(without)}, which ran {skip} times at most.")
-    elif skip == 0:
-        notes.append("No cold calls were found: there are none, or the recording began after them.")
-    for state, text in _STATES.items():
-        those = [of.node for of in figures if of.state == state]
-        if those:
-            notes.append(f"{state[0].upper()}{state[1:]}: {listed(those)}. {text}")
-    return notes
 
 
 _STATES = {

@@ -321,27 +321,26 @@ def of_frames(
         figures += figures_of
         means[name] = stage.before
         counts[name] = len(places) if found.rows else None
-        notes += [_recorded_note(found, name, places, means[name], graph), *left_out]
+        of = f"{listed([name])}: " if name else ""
+        counted_frames = f"{counted(len(places), 'frame')} ({found.basis})"
+        if not found.rows:
+            note = f"{of}the nodes take {stage.before:.4g} ms in all; frames are not known: {found.basis}."
+        elif graph is None:
+            note = f"{of}a frame takes {stage.before:.4g} ms, the mean of {counted_frames}."
+        else:
+            wall = fmean([evidence.duration(found.rows[place]) for place in places]) / NS_PER_MS
+            note = (
+                f"{of}a frame takes {stage.before:.4g} ms on its critical path, branches at the same time, and with "
+                f"what is in no node of the graph; as it was recorded it takes {wall:.4g} ms. Both are means of "
+                f"{counted_frames}."
+            )
+        notes += [note, *left_out]
     if elsewhere:
         why = "are in no node of the graph; what they gain is not known"
         if graph is None:
             why = "ran on other threads than their frames; what that gains is known with edges only"
         notes.append(f"{listed(elsewhere)} {why}.")
     return WhatIf(figures, [*notes, *found.notes()], means, counts)
-
-
-def _recorded_note(found: RecordedFrames, stage: str, places: Sequence[int], before: float, graph: Graph | None) -> str:
-    of = f"{listed([stage])}: " if stage else ""
-    if not found.rows:
-        return f"{of}the nodes take {before:.4g} ms in all; frames are not known: {found.basis}."
-    frames = f"{counted(len(places), 'frame')} ({found.basis})"
-    if graph is None:
-        return f"{of}a frame takes {before:.4g} ms, the mean of {frames}."
-    wall = fmean([found.evidence.duration(found.rows[place]) for place in places]) / NS_PER_MS
-    return (
-        f"{of}a frame takes {before:.4g} ms on its critical path, branches at the same time, and with what is in no "
-        f"node of the graph; as it was recorded it takes {wall:.4g} ms. Both are means of {frames}."
-    )
 
 
 def _recorded_frames(

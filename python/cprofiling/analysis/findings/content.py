@@ -43,30 +43,23 @@ def memory_growth(evidence: Evidence) -> Iterator[Finding]:
                 known = [row for row in rows if changes[row] != UNKNOWN]
                 yield from _growth(evidence, known, [changes[row] for row in known], what)
     steps = [row for row, kind in enumerate(evidence.kinds) if kind == STEP]
-    for what, times, totals in _allocated(evidence):
-        for rows in [steps] if steps else units.values():
-            at_end = [totals[bisect_right(times, evidence.ends[row]) - 1] for row in rows]
-            changes_of = [0, *(after - before for before, after in pairwise(at_end))]
-            yield from _growth(evidence, rows, changes_of, what)
-
-
-def _allocated(evidence: Evidence) -> list[tuple[str, list[int], list[int]]]:
-    """Return the totals of each allocator over time."""
-    names = texts_of(evidence.recording, MEMORY)
-    found: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+    memory_names = texts_of(evidence.recording, MEMORY)
+    allocated: dict[tuple[int, int], tuple[list[int], list[int]]] = {}  # times and totals of each allocator
     for row, kind in enumerate(evidence.kinds):
-        if kind != INSTANT or evidence.names[row] not in names:
+        if kind != INSTANT or evidence.names[row] not in memory_names:
             continue
         args = {"Device Type": 0, "Device Id": -1, **known_args(evidence.recording, row)}
         device_type, number, total = (args.get(name) for name in ("Device Type", "Device Id", "Total Allocated"))
         if isinstance(total, int) and isinstance(device_type, int) and isinstance(number, int):
-            times, totals = found.setdefault((device_type, number), ([evidence.window[0]], [total]))
+            times, totals = allocated.setdefault((device_type, number), ([evidence.window[0]], [total]))
             times.append(evidence.starts[row])
             totals.append(total)
-    return [
-        (f"the allocator of device {number}" if kind else "the host's allocator", *series)
-        for (kind, number), series in found.items()
-    ]
+    for (device_type, number), (times, totals) in allocated.items():
+        what = f"the allocator of device {number}" if device_type else "the host's allocator"
+        for rows in [steps] if steps else units.values():
+            at_end = [totals[bisect_right(times, evidence.ends[row]) - 1] for row in rows]
+            changes_of = [0, *(after - before for before, after in pairwise(at_end))]
+            yield from _growth(evidence, rows, changes_of, what)
 
 
 def _growth(evidence: Evidence, rows: Sequence[int], changes: Sequence[int], what: str) -> Iterator[Finding]:
@@ -125,7 +118,15 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
     """
     tree = evidence.tree
     pairs = list(zip(column(evidence.recording, "types"), column(evidence.recording, "shapes"), strict=True))
-    known = {pair: _use(evidence, *pair) for pair in set(pairs)}
+    known = {}  # whether arguments have float32 arrays, and mostly float64 ones
+    for pair in set(pairs):
+        types, shapes = (json.loads(evidence.strings[text] or "[]") for text in pair)
+        types = types if isinstance(types, list) else []
+        shapes = shapes if isinstance(shapes, list) and shapes else [[1]] * len(types)
+        # A value of shape [] is a number; one double among the many arguments of a whole function says little.
+        kinds = [kind for kind, shape in zip(types, shapes, strict=False) if shape and isinstance(kind, str)]
+        float32 = sum(kind in _FLOAT32 for kind in kinds)
+        known[pair] = float32 > 0, sum(kind in _FLOAT64 for kind in kinds) >= max(float32, 1)
     singles = sum(known[pairs[row]][0] for row in evidence.host_rows)
     doubles = [row for row in evidence.host_rows if known[pairs[row]][1]]
     typed = tree.nearest(lambda row: pairs[row][0] > 0)
@@ -136,19 +137,6 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
         if known[pairs[around]][0] if around >= 0 else is_operator:
             found.append(row)
     return found
-
-
-def _use(evidence: Evidence, types_text: int, shapes_text: int) -> tuple[bool, bool]:
-    """Tell whether arguments have float32 arrays, and mostly float64 ones.
-
-    A value of shape ``[]`` is a number; one double among the many arguments of a whole function says little.
-    """
-    types, shapes = (json.loads(evidence.strings[text] or "[]") for text in (types_text, shapes_text))
-    types = types if isinstance(types, list) else []
-    shapes = shapes if isinstance(shapes, list) and shapes else [[1]] * len(types)
-    kinds = [kind for kind, shape in zip(types, shapes, strict=False) if shape and isinstance(kind, str)]
-    singles = sum(kind in _FLOAT32 for kind in kinds)
-    return singles > 0, sum(kind in _FLOAT64 for kind in kinds) >= max(singles, 1)
 
 
 def gradients(evidence: Evidence) -> Iterator[Finding]:

@@ -87,10 +87,17 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
     devices = column(evidence.recording, "device")
     delays = {launch.row: launch.delay_ns for launch in launches(evidence.recording)}
     for (device, stream), rows in grouped(evidence.work, lambda row: (devices[row], streams[row])).items():
+        prompt: list[list[int]] = [[]]  # runs of work that began soon after its launch
+        for row in rows:
+            if delays.get(row, PROMPT_NS) < PROMPT_NS:
+                prompt[-1].append(row)
+            elif prompt[-1]:
+                prompt.append([])
         stretches = [
             stretch
-            for stretch in _stretches(rows, delays)
-            if 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1) >= STRETCH_IDLE
+            for stretch in prompt
+            if len(stretch) >= STRETCH_LAUNCHES
+            and 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1) >= STRETCH_IDLE
         ]
         time = sum(_length(evidence, stretch) for stretch in stretches)
         share = time / max(evidence.wall, 1)
@@ -110,17 +117,6 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
             longest(evidence, kept),
             min((time - work) / max(evidence.wall, 1), 1.0),
         )
-
-
-def _stretches(rows: list[int], delays: dict[int, int]) -> list[list[int]]:
-    """Return long runs of work that began soon after its launch."""
-    found: list[list[int]] = [[]]
-    for row in rows:
-        if delays.get(row, PROMPT_NS) < PROMPT_NS:
-            found[-1].append(row)
-        elif found[-1]:
-            found.append([])
-    return [stretch for stretch in found if len(stretch) >= STRETCH_LAUNCHES]
 
 
 def _length(evidence: Evidence, stretch: list[int]) -> int:
