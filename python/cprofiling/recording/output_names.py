@@ -193,22 +193,18 @@ def named(made: str, name: str) -> bool:
         if _identity(made) != _identity(name):  # they are one if a network lost the answer, and the system asked again
             return False
     except OSError:  # a file system without hard links
-        return _placed(made, name)
+        try:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+        except FileExistsError:
+            return False
+        try:
+            os.replace(made, name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+        return True
     os.unlink(made)
-    return True
-
-
-def _placed(made: str, name: str) -> bool:
-    try:
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
-    except FileExistsError:
-        return False
-    try:
-        os.replace(made, name)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
     return True
 
 

@@ -102,8 +102,22 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
                 if parents[row] < step and ends[row] <= ends[step]:
                     parents[row] = step
     tree = HostTree(parents)
-    if merging:
-        _merge_pairs(tree, names, kinds)
+    if not merging:
+        return tree
+    children = [0] * len(parents)
+    for parent in parents:
+        if parent >= 0:
+            children[parent] += 1
+    merged = tree.merged  # each with its parent, where it is the only child and has the same name
+    for row, parent in enumerate(parents):
+        if parent < 0:
+            continue
+        if parent in merged:
+            parents[row] = parent = merged[parent]  # noqa: PLW2901
+        if children[parent] == 1 and names[row] == names[parent] and kinds[row] == kinds[parent] == HOST:
+            merged[row] = parent
+            children[parent] = children[row]
+            parents[row] = -2
     return tree
 
 
@@ -128,24 +142,6 @@ def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
         if counted[row]:
             found[row] = parent
     return found
-
-
-def _merge_pairs(tree: HostTree, names: memoryview, kinds: memoryview) -> None:
-    """Merge each host row with its only child if that has the same name."""
-    parents, merged = tree.parents, tree.merged
-    children = [0] * len(parents)
-    for parent in parents:
-        if parent >= 0:
-            children[parent] += 1
-    for row, parent in enumerate(parents):
-        if parent < 0:
-            continue
-        if parent in merged:
-            parents[row] = parent = merged[parent]  # noqa: PLW2901
-        if children[parent] == 1 and names[row] == names[parent] and kinds[row] == kinds[parent] == HOST:
-            merged[row] = parent
-            children[parent] = children[row]
-            parents[row] = -2
 
 
 class Stacks:
