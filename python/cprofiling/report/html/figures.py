@@ -105,6 +105,15 @@ class Table:
         self.rows.append(cells)
         self.values.append([_sortable(value) for value in values])
 
+    def for_script(self) -> dict[str, Any]:
+        """Return the sort keys and the bins, as the page's script reads them."""
+        return {
+            "kinds": [heading.kind for heading in self.headings],
+            "rows": self.values,
+            # the numbers and counts of bins by turns
+            "bins": [[[value for pair in filled for value in pair] for filled in row] for row in self.distributions],
+        }
+
 
 def shown(value: Any, kind: str) -> Cell:
     """Return a value as people read it; more is worse of a ``change``."""

@@ -70,20 +70,7 @@ def render(document: Document, against: Document | None = None) -> str:
         name = f"section-{number}"
         tables[name] = figures.section_table(name, section)
     parts = [_part(number, run) for number, run in enumerate(runs)]
-    script_tables = {
-        table.name: {
-            "kinds": [heading.kind for heading in table.headings],
-            "rows": table.values,
-            # the numbers and counts of bins by turns
-            "bins": [[[value for pair in filled for value in pair] for filled in row] for row in table.distributions],
-        }
-        for table in (*tables.values(), *(table for part in parts for table in part["tables"]))
-    }
-    measured = []
-    for run in runs:
-        known = measurement_facts(run.measurement).items()
-        told = {label: _NOT_TOLD if text is None else text for label, text in known if text != ""}
-        measured.append({**told, **facts(run)})
+    all_tables = [*tables.values(), *(table for part in parts for table in part["tables"])]
     script, style = _text("report.js"), _text("report.css")
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     html: str = _template().render(
@@ -107,10 +94,7 @@ def render(document: Document, against: Document | None = None) -> str:
         parts=parts,
         axis=figures.axis_of(document.nodes),
         compared_axis=figures.axis_of((*document.nodes, *against.nodes)) if against is not None else None,
-        measured=[
-            (label, [each.get(label, "") for each in measured])
-            for label in dict.fromkeys(key for each in measured for key in each)
-        ],
+        measured=_measured(runs),
         reasons=[
             (name, [shown_text("reason", reason) for reason in run.measurement.reasons])
             for name, run in zip(titles, runs, strict=True)
@@ -118,7 +102,10 @@ def render(document: Document, against: Document | None = None) -> str:
         ],
         made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
-        data={"tables": script_tables, "runs": [part["data"] for part in parts]},
+        data={
+            "tables": {table.name: table.for_script() for table in all_tables},
+            "runs": [part["data"] for part in parts],
+        },
         style=style,
         script=script,
         policy=f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
@@ -159,6 +146,17 @@ def _tiles(document: Document) -> list[tuple[str, str]]:
     if document.measurement.dropped:
         tiles.append(("Dropped", f"{document.measurement.dropped:,}"))
     return tiles
+
+
+def _measured(runs: Sequence[Document]) -> list[tuple[str, list[str]]]:
+    """Return how the runs were measured, a label with the text of each run."""
+    measured = []
+    for run in runs:
+        known = measurement_facts(run.measurement).items()
+        told = {label: _NOT_TOLD if text is None else text for label, text in known if text != ""}
+        measured.append({**told, **facts(run)})
+    labels = dict.fromkeys(label for each in measured for label in each)
+    return [(label, [each.get(label, "") for each in measured]) for label in labels]
 
 
 @cache

@@ -10,7 +10,7 @@ from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.tables import Bar, Missing, Shown, html_notes, html_table
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.input_shapes import COLUMNS, shown_rows, shown_signature
-from cprofiling.nodes.resource_columns import columns_of, lines_below
+from cprofiling.nodes.resource_columns import Column, columns_of, lines_below
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import (
     NO_DATA,
@@ -79,6 +79,21 @@ def summary_html(
         return "\n".join(html_notes([NO_DATA, *notes]))
     events = [name for name in _EVENTS if any(getattr(row, name, 0) for row in rows)]
     resources = columns_of(rows)
+    cells = _cells(rows, events, resources, reasons)
+    figures = [FIGURES[name] for name in ("count", *_TIMES, "share", *events)]
+    headings = [
+        *_NAMES,
+        *((figure.title, figure.tip) for figure in figures),
+        *((column.label, column.tip) for column in resources),
+    ]
+    below = [*frame_lines(rows, total_frames), *lines_below(rows), *notes]
+    return html_table(headings, cells, below, None, summary_title(total_frames, skip_first_n))
+
+
+def _cells(
+    rows: Sequence[NodeProfilingStats], events: Sequence[str], resources: Sequence[Column], reasons: Sequence[str]
+) -> list[list[object]]:
+    """Return the cells of each row, with a reason in place of an unknown figure."""
     unknown = Missing("; ".join(["not known for this node", *reasons]))
     whole_ms = math.fsum(map(own_ms, rows))
     cells: list[list[object]] = []
@@ -102,14 +117,7 @@ def summary_html(
                 ),
             ]
         )
-    figures = [FIGURES[name] for name in ("count", *_TIMES, "share", *events)]
-    headings = [
-        *_NAMES,
-        *((figure.title, figure.tip) for figure in figures),
-        *((column.label, column.tip) for column in resources),
-    ]
-    below = [*frame_lines(rows, total_frames), *lines_below(rows), *notes]
-    return html_table(headings, cells, below, None, summary_title(total_frames, skip_first_n))
+    return cells
 
 
 def shapes_html(shapes: Sequence[ShapeStats]) -> str:
