@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,10 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
     """
     recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
     nodes, open_spans = nodes_of(recording)
-    known = {key: _loaded(text) for key, text in recording.facts.items()}
+    known: dict[str, Any] = {}
+    for key, text in recording.facts.items():
+        with suppress(ValueError):  # what a file of somebody else's says of itself
+            known[key] = json.loads(text)
     own, distributed = known.get("cprofiling"), known.get("distributedInfo")
     own = own if isinstance(own, dict) else {}
     process = own.get("process")
@@ -126,40 +130,30 @@ def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, .
         )
         if times:
             active = [ends[row] - starts[row] - max(suspended[row], 0) for row in samples if flags[row] & SUSPENDABLE]
-            own_ns = sum(own[row] for row in samples)
-            node = replace(node, **_figures(times, own_ns, sum(active) if active else None))
+            ranked = sorted(times)
+            count, total = len(times), sum(times)
+            squares = sum(time * time for time in times)
+            figures_ns: dict[str, Any] = {
+                "mean_ms": total / count,
+                "median_ms": (ranked[(count - 1) // 2] + ranked[count // 2]) / 2,
+                "std_ms": math.sqrt(max(count * squares - total * total, 0)) / count,
+                "min_ms": ranked[0],
+                "max_ms": ranked[-1],
+                "total_ms": total,
+                "last_ms": times[-1],
+                "first_ms": times[0],
+                "self_total_ms": sum(own[row] for row in samples),
+                **{key: ranked[max(-(-count * part // whole), 1) - 1] for key, (part, whole) in _QUANTILES.items()},
+                **({"active_total_ms": sum(active)} if active else {}),
+            }
+            node = replace(
+                node,
+                histogram=histogram_of(times),
+                unknown={} if active else {"active_total_ms": "it is no coroutine or generator"},
+                **{name: time_ns / _NS_PER_MS for name, time_ns in figures_ns.items()},
+            )
         nodes.append(node)
     return tuple(nodes), open_spans
-
-
-def _figures(times: list[int], own_ns: int, active_ns: int | None) -> dict[str, Any]:
-    """Return the figures of a node with samples, in the order of their ends."""
-    ranked = sorted(times)
-    count, total = len(times), sum(times)
-    squares = sum(time * time for time in times)
-    figures_ns = {
-        "mean_ms": total / count,
-        "median_ms": (ranked[(count - 1) // 2] + ranked[count // 2]) / 2,
-        "std_ms": math.sqrt(max(count * squares - total * total, 0)) / count,
-        "min_ms": ranked[0],
-        "max_ms": ranked[-1],
-        "total_ms": total,
-        "last_ms": times[-1],
-        "first_ms": times[0],
-        "self_total_ms": own_ns,
-        **{key: ranked[max(-(-count * part // whole), 1) - 1] for key, (part, whole) in _QUANTILES.items()},
-        **({} if active_ns is None else {"active_total_ms": active_ns}),
-    }
-    unknown = {"active_total_ms": "it is no coroutine or generator"} if active_ns is None else {}
-    figures_ms = {name: time_ns / _NS_PER_MS for name, time_ns in figures_ns.items()}
-    return {**figures_ms, "histogram": histogram_of(times), "unknown": unknown}
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:  # what a file of somebody else's says of itself
-        return None
 
 
 def _averages(recording: Recording) -> Section:

@@ -61,7 +61,18 @@ def of_summary(
 ) -> Document:
     """Return the document of a summary, with the histograms that are given by stage and node."""
     known = histograms or {}
-    nodes = tuple(_node(row, known.get((checked_text("stage", row.stage), row.node_name))) for row in summary)
+    nodes = []
+    for row in summary:
+        values = {name: getattr(row, name) for name in _FIELDS}
+        values["stage"] = checked_text("stage", row.stage)
+        times, gpu_times = known.get((values["stage"], row.node_name), (None, ()))
+        told = dict.fromkeys(_QUANTILES, _NO_SAMPLE)
+        told |= {"first_ms": _FIRST_UNKNOWN, "self_total_ms": _NOT_NESTED, "active_total_ms": _NOT_SUSPENDED}
+        if row.gpu_reason is not None:
+            gpu_figures = ("gpu_mean_ms", "gpu_p50_ms", "gpu_p99_ms", "gpu_total_ms", "queue_delay_ms")
+            told |= dict.fromkeys(gpu_figures, row.gpu_reason)
+        unknown = {name: reason for name, reason in told.items() if getattr(row, name) is None}
+        nodes.append(Node(**values, histogram=times, gpu_histogram=gpu_times or None, unknown=unknown))
     clocks = [reason[len(_CLOCK) :].partition(", as ")[0] for reason in summary.reasons if reason.startswith(_CLOCK)]
     measurement = Measurement(
         clock=clocks[0] if clocks else _MONOTONIC,
@@ -79,29 +90,12 @@ def of_summary(
     )
     if shown_rows(summary.shapes):
         sections["shapes"] = shapes_section(summary.shapes)
-    return Document(title or "Node statistics", "statistics", nodes, measurement, source, sections=sections)
+    return Document(title or "Node statistics", "statistics", tuple(nodes), measurement, source, sections=sections)
 
 
 def sections_of(**found: Insight[Any]) -> dict[str, Section]:
     """Return the insights that have rows as sections."""
     return {name: insight.section() for name, insight in found.items() if insight}
-
-
-def _node(row: NodeProfilingStats, histograms: tuple[tuple[Bucket, ...], tuple[Bucket, ...]] | None) -> Node:
-    times, gpu_times = histograms or (None, ())
-    values = {name: getattr(row, name) for name in _FIELDS}
-    values["stage"] = checked_text("stage", row.stage)
-    told = dict.fromkeys(_QUANTILES, _NO_SAMPLE)
-    told |= {"first_ms": _FIRST_UNKNOWN, "self_total_ms": _NOT_NESTED, "active_total_ms": _NOT_SUSPENDED}
-    if row.gpu_reason is not None:
-        told |= dict.fromkeys(("gpu_mean_ms", "gpu_p50_ms", "gpu_p99_ms", "gpu_total_ms"), row.gpu_reason)
-        told["queue_delay_ms"] = row.gpu_reason
-    return Node(
-        **values,
-        histogram=times,
-        gpu_histogram=gpu_times or None,
-        unknown={name: reason for name, reason in told.items() if getattr(row, name) is None},
-    )
 
 
 def shapes_section(shapes: Sequence[ShapeStats]) -> Section:

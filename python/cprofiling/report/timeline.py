@@ -101,8 +101,17 @@ def timeline(
     places = {track: place for place, track in enumerate(shown)}
     drawn = [row for row in rows.spans if rows.depths[row] >= 0 and rows.tracks[row] in places]
     step_ns = _step(rows, drawn, duration_ns, most) if columns is None else max(duration_ns // columns, 1)
+    groups: list[list[int]] = []  # the rows that become one span each
+    latest: dict[int, tuple[int, list[int]]] = {}
+    for row, lane, cell in rows.cells(drawn, step_ns):
+        before, group = latest.get(lane, (-1, []))
+        if cell < 0 or before != cell:
+            group = []
+            groups.append(group)
+            latest[lane] = cell, group
+        group.append(row)
     strings = recording.strings
-    spans = [_span(rows, group, places, start_ns, strings) for group in _groups(rows, drawn, step_ns)]
+    spans = [_span(rows, group, places, start_ns, strings) for group in groups]
     spans.sort(key=lambda span: (span.track, span.start_ns, span.depth))
     devices = {rows.tracks[row]: row for row in drawn if rows.kinds[row] == DEVICE}
     rank = _rank(recording)
@@ -125,20 +134,6 @@ def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int
         if count <= most:
             return step_ns
     return max(duration_ns >> _COARSEST, 1)
-
-
-def _groups(rows: _Rows, drawn: Sequence[int], step_ns: int) -> list[list[int]]:
-    """Return the rows that become one span each."""
-    groups: list[list[int]] = []
-    latest: dict[int, tuple[int, list[int]]] = {}
-    for row, lane, cell in rows.cells(drawn, step_ns):
-        before, group = latest.get(lane, (-1, []))
-        if cell < 0 or before != cell:
-            group = []
-            groups.append(group)
-            latest[lane] = cell, group
-        group.append(row)
-    return groups
 
 
 def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:

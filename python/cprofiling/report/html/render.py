@@ -18,7 +18,7 @@ from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import grouped
-from cprofiling.report.document import Document, IcicleNode, Timeline, Track
+from cprofiling.report.document import Document, IcicleNode, Timeline
 from cprofiling.report.html import figures
 from cprofiling.report.html.figures import Heading, Table
 from cprofiling.report.tables import facts, measurement_facts
@@ -193,7 +193,12 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     for place, track in enumerate(timeline.tracks):
         spans = sorted(spans_by_track.get(place, ()), key=lambda span: span.start_ns)
         starts = [span.start_ns for span in spans]
-        process, thread = _process_text(track), shown_text("thread", track.thread)
+        process, thread = shown_text("process", track.process), shown_text("thread", track.thread)
+        if track.rank is not None and not process.startswith(f"rank {track.rank}:"):
+            process = f"rank {track.rank}: {process}"
+        is_named = shown_text("process", str(track.pid)) == track.process or track.device is not None
+        if isinstance(track.pid, int) and not is_named:
+            process = f"{process} (pid {track.pid})"
         tracks.append({
             "process": process,
             "thread": thread,
@@ -228,15 +233,6 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
 def _short(values: list[int]) -> list[int] | int:
     """Return a list, or, where all are the same, that one."""
     return values[0] if values and values.count(values[0]) == len(values) else values
-
-
-def _process_text(track: Track) -> str:
-    """Return the heading above the tracks of a process."""
-    shown = shown_text("process", track.process)
-    if track.rank is not None and not shown.startswith(f"rank {track.rank}:"):
-        shown = f"rank {track.rank}: {shown}"
-    is_named = shown_text("process", str(track.pid)) == track.process or track.device is not None
-    return shown if is_named or not isinstance(track.pid, int) else f"{shown} (pid {track.pid})"
 
 
 def _icicle(icicle: Sequence[IcicleNode], name: str, names: dict[str, int]) -> tuple[dict[str, Any], Table]:

@@ -350,7 +350,8 @@ def _run(shell: Any, source: str, local_ns: dict[str, Any] | None, line: str | N
         return run(code, shell.user_ns, local_ns)
 
 
-def _magic(shell: Any) -> Any:
+def load(shell: Any) -> None:
+    """Register the magics with IPython."""
     from IPython.core.magic import needs_local_scope, no_var_expand
 
     @no_var_expand
@@ -367,15 +368,10 @@ def _magic(shell: Any) -> Any:
         return _run(shell, f"%%{_NAME} {line}\n{cell}", local_ns, None)
 
     cprofiling.__doc__ = _HELP + _PARSER.format_help().partition("\n")[2]
-    return cprofiling
-
-
-def load(shell: Any) -> None:
-    """Register the magics with IPython."""
     unload(shell)
     shell.input_transformer_manager.line_transforms.insert(0, mark_cell)
     shell.ast_transformers.append(CellTransformer(shell))
-    shell.register_magic_function(_magic(shell), "line_cell", _NAME)
+    shell.register_magic_function(cprofiling, "line_cell", _NAME)
 
 
 def unload(shell: Any) -> None:
