@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import quantile
@@ -297,7 +297,13 @@ def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _W
         if isinstance(row, str):
             return _Wait(warnings=(f"nothing was waited for: {row}",))
         names = [name for name in held if name.partition(":")[0] not in ("cpu", "meta")]
-        return _wait_for(row, names or _accelerators_in_use(torch, row))
+        if not names and row is not None:
+            has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+            if row.tensor_type == "cuda" and has_context is not None:  # to wait for one without a context would make it
+                names = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if has_context(index)]
+            else:
+                names = [f"{row.tensor_type}:{0 if isinstance(row.current_index, str) else row.current_index()}"]
+        return _wait_for(row, names)
     except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
         return _Wait(warnings=(f"nothing was waited for: torch told no device ({type(error).__name__}: {error})",))
 
@@ -308,38 +314,26 @@ def _reachable(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[
     seen: set[int] = set()
     while pending:
         found = pending.popleft()
-        if id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            pending.extend(islice(_held_by(found), max(0, _OBJECTS_SEARCHED - len(seen) - len(pending))))
-
-
-def _held_by(holder: object) -> Iterable[object]:
-    # Plain containers only: iterating over somebody's own Mapping could read a file or a network.
-    if isinstance(holder, (list, tuple, set, frozenset)):
-        return holder
-    if isinstance(holder, (dict, UserDict)):
-        return (holder.data if isinstance(holder, UserDict) else holder).values()
-    if isinstance(holder, functools.partial):
-        return (holder.func, *holder.args, *holder.keywords.values())
-    if isinstance(holder, types.MethodType):
-        return (holder.__self__, holder.__func__)
-    if isinstance(holder, types.FunctionType):
-        return holder.__closure__ or ()
-    if isinstance(holder, types.CellType):
-        with suppress(ValueError):  # a variable that is not assigned yet
-            return (holder.cell_contents,)
-    return ()
-
-
-def _accelerators_in_use(torch: Any, row: DeviceOperations | None) -> list[str]:
-    if row is None:
-        return []
-    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
-    if row.tensor_type != "cuda" or has_context is None:
-        return [f"{row.tensor_type}:{0 if isinstance(row.current_index, str) else row.current_index()}"]
-    # To wait for a device without a context would make one.
-    return [f"cuda:{index}" for index in range(torch.cuda.device_count()) if has_context(index)]
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        held: Iterable[object] = ()
+        # Plain containers only: iterating over somebody's own Mapping could read a file or a network.
+        if isinstance(found, (list, tuple, set, frozenset)):
+            held = found
+        elif isinstance(found, (dict, UserDict)):
+            held = (found.data if isinstance(found, UserDict) else found).values()
+        elif isinstance(found, functools.partial):
+            held = (found.func, *found.args, *found.keywords.values())
+        elif isinstance(found, types.MethodType):
+            held = (found.__self__, found.__func__)
+        elif isinstance(found, types.FunctionType):
+            held = found.__closure__ or ()
+        elif isinstance(found, types.CellType):
+            with suppress(ValueError):  # a variable that is not assigned yet
+                held = (found.cell_contents,)
+        pending.extend(islice(held, max(0, _OBJECTS_SEARCHED - len(seen) - len(pending))))
 
 
 def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
@@ -368,26 +362,17 @@ def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
         )
     if deviation > _SPREAD_LIMIT * middle:
         yield f"the samples spread: their MAD is {deviation / middle:.1%} of the median, above {_SPREAD_LIMIT:.0%}"
-    shift = _drift_ns(samples_ns)
-    if middle > 0 and abs(shift) > _DRIFT_LIMIT * middle:
-        change = "slower" if shift > 0 else "faster"
-        yield f"the calls drift: the second half is {change} than the first, by {abs(shift) / middle:.1%} of the median"
+    half = len(samples_ns) // 2
+    if half >= _DRIFT_HALF:
+        first, second = samples_ns[:half], samples_ns[-half:]
+        shift = _median(second) - _median(first)
+        # The noise is taken within each half, where a drift does not inflate it as it does that of the whole.
+        error = _MEDIAN_ERROR * math.hypot(_deviation(first), _deviation(second)) / math.sqrt(half)
+        if middle > 0 and abs(shift) > max(_DRIFT_LIMIT * middle, _DRIFT_ERRORS * error):
+            change, share = "slower" if shift > 0 else "faster", abs(shift) / middle
+            yield f"the calls drift: the second half is {change} than the first, by {share:.1%} of the median"
     if len(samples_ns) < _PERCENTILE_SAMPLES:
         yield f"{counted(len(samples_ns), 'sample')}: too few for percentiles, which need {_PERCENTILE_SAMPLES}"
-
-
-def _drift_ns(samples_ns: list[int]) -> float:
-    """Return the shift between the halves' medians, 0 if within the noise.
-
-    The noise is taken within each half, where a drift does not inflate it as it does that of the whole.
-    """
-    half = len(samples_ns) // 2
-    if half < _DRIFT_HALF:
-        return 0.0
-    first, second = samples_ns[:half], samples_ns[-half:]
-    shift = _median(second) - _median(first)
-    error = _MEDIAN_ERROR * math.hypot(_deviation(first), _deviation(second)) / math.sqrt(half)
-    return shift if abs(shift) > _DRIFT_ERRORS * error else 0.0
 
 
 def _environment_warnings(collections: int) -> Iterator[str]:

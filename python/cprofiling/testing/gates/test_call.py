@@ -233,8 +233,22 @@ def complaints(limits: Limits, measured: Measured) -> list[str]:
             found.append(f"launches cannot be judged: {measured.launches_reason}")
     elif limits.launches is not None and (measured.launches or 0) > limits.launches:
         found.append(f"launches: {measured.launches}, the limit is {limits.launches}")
-    if limits.p95_ms is not None:
-        found += _beyond_times(limits.p95_ms, measured)
+    if limits.p95_ms is None:
+        return found
+    known: dict[str, float] = {}
+    for row in measured.nodes:
+        if row["count"]:
+            known[row["node"]] = max(row["p95_ms"], known.get(row["node"], 0.0))  # of its stages
+    by_node = limits.p95_ms
+    if not isinstance(by_node, Mapping):
+        if not known:
+            found.append("p95_ms cannot be judged: no node ran that belongs to no Profiler of its own")
+        by_node = dict.fromkeys(known, by_node)
+    for node, limit in by_node.items():
+        if node not in known:
+            found.append(f"p95_ms of {shown_text('name', node)} cannot be judged: the node did not run")
+        elif known[node] > limit:
+            found.append(f"p95_ms of {shown_text('name', node)}: {known[node]:.3f} ms, the limit is {limit:g} ms")
     return found
 
 
@@ -257,21 +271,3 @@ def _beyond(what: str, most: int | Mapping[str, int], counts: Mapping[str, int])
     shown = ", ".join(f"{shown_text('name', name)} {count}" for name, count in ranked[:_SHOWN])
     more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
     return [f"{what}: {total}, the limit is {most}: {shown}{more}"]
-
-
-def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list[str]:
-    known: dict[str, float] = {}
-    for row in measured.nodes:
-        if row["count"]:
-            known[row["node"]] = max(row["p95_ms"], known.get(row["node"], 0.0))  # of its stages
-    if not isinstance(most, Mapping):
-        if not known:
-            return ["p95_ms cannot be judged: no node ran that belongs to no Profiler of its own"]
-        most = dict.fromkeys(known, most)
-    found = []
-    for node, limit in most.items():
-        if node not in known:
-            found.append(f"p95_ms of {shown_text('name', node)} cannot be judged: the node did not run")
-        elif known[node] > limit:
-            found.append(f"p95_ms of {shown_text('name', node)}: {known[node]:.3f} ms, the limit is {limit:g} ms")
-    return found
