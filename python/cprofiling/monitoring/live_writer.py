@@ -238,42 +238,28 @@ def _place(path: str) -> Iterator[bool]:
     except FileExistsError:
         descriptor, is_new = os.open(path, flags), False
     try:
-        if not has_lock(descriptor) or not _is_at(path, descriptor):
+        is_ours = False
+        if has_lock(descriptor):
+            with suppress(OSError):  # another process may have put its own file there, or taken it away
+                is_ours = os.path.samestat(os.fstat(descriptor), os.lstat(path))
+        if not is_ours:
             raise OSError(errno.EBUSY, _IN_USE)
         magic = os.pread(descriptor, len(MAGIC), 0)
         if magic not in (b"", MAGIC):
             raise FileExistsError(errno.EEXIST, _NOT_LIVE)
+        keep = bool(magic)
+        if keep:
+            with suppress(OSError, _core.FormatError):  # one that is over, or counted nothing, can go
+                statistics = read(path)
+                keep = statistics.state != ENDED and any(len(part.summary) for part in statistics.parts)
         try:
-            yield bool(magic) and not _is_complete(path)
+            yield keep
         except BaseException:
             if is_new:
                 os.unlink(path)
             raise
     finally:
         os.close(descriptor)
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    """Return whether a path still leads to an open file.
-
-    Another process may have put its own there.
-    """
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except OSError:
-        return False
-
-
-def _is_complete(path: str) -> bool:
-    """Return whether an unused live file can go.
-
-    Its process ended well, or counted nothing.
-    """
-    try:
-        statistics = read(path)
-    except (OSError, _core.FormatError):
-        return False
-    return statistics.state == ENDED or not any(len(part.summary) for part in statistics.parts)
 
 
 def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:

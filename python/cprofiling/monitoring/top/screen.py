@@ -140,7 +140,12 @@ class _Screen:
         for first in (0, self.first):  # from the first one if all of them fit
             cells = [row.cells() for row in rows[first : first + room]]
             widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *cells, strict=True)]
-            places = _fitting(widths, columns)
+            least = [min(widths[0], _LEAST_NAME), *widths[1:]]
+            places = list(range(len(HEADINGS)))
+            for heading in _DISPENSABLE:  # the least needed first
+                if sum(least[place] for place in places) <= columns:
+                    break
+                places.remove(HEADINGS.index(heading))
             name_width = max(1, min(widths[0] - _GAP, columns - _SIDES - sum(widths[place] for place in places[1:])))
             heights = accumulate(len(_folded(Text(each[0]), name_width)) for each in cells)
             self.shown = sum(height <= room for height in heights)
@@ -185,17 +190,6 @@ def _folded(text: Any, width: int) -> list[str]:
     if text.cell_len <= width:
         return [text.plain]
     return [line.plain for line in text.wrap(Console(), width, overflow="fold")]
-
-
-def _fitting(widths: list[int], columns: int) -> list[int]:
-    """Return the columns that fit, dropping the least needed first."""
-    widths = [min(widths[0], _LEAST_NAME), *widths[1:]]
-    places = list(range(len(HEADINGS)))
-    for heading in _DISPENSABLE:
-        if sum(widths[place] for place in places) <= columns:
-            break
-        places.remove(HEADINGS.index(heading))
-    return places
 
 
 def show_rich(source: Source, choice: Choice) -> None:
