@@ -132,7 +132,14 @@ def run(options: argparse.Namespace) -> str | None:
     """
     view = load_file(options.file)
     against = None if options.against is None else load_file(options.against)
-    kind = _format(options, view)
+    kind = options.format or "text"
+    if options.format is None and options.output is not None:
+        if os.path.isdir(options.output):
+            raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
+        try:
+            kind = format_of(options.output, view.formats if against is None else view.beside(view).formats)
+        except ValueError as error:
+            raise CommandError(f"-o: {error}; or say the format with -r") from None
     if options.output is None and find(kind).needs_file:
         raise CommandError(f"{kind} needs a file: say which with -o")
     inputs = [path for path in (options.file, options.against) if path is not None]
@@ -168,20 +175,6 @@ def run(options: argparse.Namespace) -> str | None:
         name = shown_text("output", options.output or options.file)
         raise CommandError(f"cannot write {name}: {error.strerror or error}") from None
     return compared(text, options.status)
-
-
-def _format(options: argparse.Namespace, view: View) -> str:
-    if options.format is not None:
-        return str(options.format)
-    if options.output is None:
-        return "text"
-    if os.path.isdir(options.output):
-        raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
-    try:
-        fitting = view.formats if options.against is None else view.beside(view).formats
-        return format_of(options.output, fitting)
-    except ValueError as error:
-        raise CommandError(f"-o: {error}; or say the format with -r") from None
 
 
 def _text(options: argparse.Namespace, view: View) -> str:
