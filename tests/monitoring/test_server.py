@@ -613,6 +613,21 @@ def test_the_stubs_are_up_to_date(tmp_path: Path) -> None:
         assert without_versions(path.read_text(encoding="utf-8")) == without_versions(shipped)
 
 
+def test_the_stubs_work_with_the_oldest_versions_that_may_be_installed() -> None:
+    """Stubs refuse what is older than their generator: see the comment beside the extra ``grpc``."""
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    oldest = {
+        name: tuple(map(int, version.split(".")))
+        for name, version in re.findall(r'"(grpcio|protobuf)>=([\d.]+)[",]', project)
+    }
+    grpc_stub = (SERVER / "profiling_pb2_grpc.py").read_text(encoding="utf-8")
+    [version] = re.findall(r"GENERATED_VERSION = '(.*)'", grpc_stub)
+    assert tuple(map(int, version.split("."))) <= oldest["grpcio"]
+    messages = (SERVER / "profiling_pb2.py").read_text(encoding="utf-8")
+    [version] = re.findall(r"Protobuf Python Version: (.*)", messages)
+    assert tuple(map(int, version.split("."))) <= oldest["protobuf"]
+
+
 # ---- Starting and stopping
 
 

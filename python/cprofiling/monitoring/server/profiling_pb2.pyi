@@ -32,13 +32,13 @@ class SetProfilingRequest(_message.Message):
     synchronize_cuda: bool
     reset: bool
     skip_first_n: int
-    def __init__(self, session_id: _Optional[str] = ..., enabled: _Optional[bool] = ..., synchronize_cuda: _Optional[bool] = ..., reset: _Optional[bool] = ..., skip_first_n: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., enabled: bool = ..., synchronize_cuda: bool = ..., reset: bool = ..., skip_first_n: _Optional[int] = ...) -> None: ...
 
 class SetProfilingResponse(_message.Message):
     __slots__ = ("profiling_enabled",)
     PROFILING_ENABLED_FIELD_NUMBER: _ClassVar[int]
     profiling_enabled: bool
-    def __init__(self, profiling_enabled: _Optional[bool] = ...) -> None: ...
+    def __init__(self, profiling_enabled: bool = ...) -> None: ...
 
 class GetProfilingSummaryRequest(_message.Message):
     __slots__ = ("session_id", "stage", "stage_name")
@@ -62,7 +62,7 @@ class GetProfilingSummaryResponse(_message.Message):
     skip_first_n: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     internal_errors: int
-    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: _Optional[bool] = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...
 
 class NodeProfilingStats(_message.Message):
     __slots__ = ("node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms", "stage_name", "error_count", "cancelled_count", "skipped_count", "dropped_count", "p50_ms", "p99_ms")
@@ -128,7 +128,7 @@ class Session(_message.Message):
     PROFILING_ENABLED_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     profiling_enabled: bool
-    def __init__(self, session_id: _Optional[str] = ..., profiling_enabled: _Optional[bool] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., profiling_enabled: bool = ...) -> None: ...
 
 class WatchProfilingRequest(_message.Message):
     __slots__ = ("session_id", "stage", "stage_name", "interval_ms", "max_updates")
@@ -156,4 +156,4 @@ class WatchProfilingResponse(_message.Message):
     skip_first_n: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     internal_errors: int
-    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: _Optional[bool] = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...

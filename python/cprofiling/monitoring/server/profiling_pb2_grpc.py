@@ -5,7 +5,7 @@ import warnings
 
 from cprofiling.monitoring.server import profiling_pb2 as cprofiling_dot_monitoring_dot_server_dot_profiling__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ProfilingServiceStub:
+class ProfilingServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -61,7 +61,7 @@ class ProfilingServiceStub:
                 _registered_method=True)
 
 
-class ProfilingServiceServicer:
+class ProfilingServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def SetProfiling(self, request, context):
@@ -136,7 +136,7 @@ def add_ProfilingServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ProfilingService:
+class ProfilingService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
