@@ -250,10 +250,11 @@ size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
 static void write_key(stream *s, cprof_snapshot_key *key)
 {
     const cprof_shapes_view *shapes = key->figures.shapes;
+    uint64_t lengths[] = {key->names.stage.length, key->names.node.length};
     uint64_t filled = key->buckets.filled;
     uint64_t flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u) |
                      (shapes != NULL ? FLAG_SHAPES : 0u);
-    PASS_SMALL(s, &(uint64_t){key->names.stage.length}, &(uint64_t){key->names.node.length}, &filled, &flags);
+    PASS_SMALL(s, &lengths[0], &lengths[1], &filled, &flags);
     pass_key(s, key);
     if (key->extra != NULL) {
         pass_extra(s, key->extra);
