@@ -337,9 +337,10 @@ def test_clients_of_a_socket_do_not_share_what_is_for_one(monkeypatch: pytest.Mo
         silent = [withheld.call(channel, "ListSessions") for channel in channels]
         assert eventually(lambda: made._guard._silent.total() == 2)
         stubs = [stack.enter_context(stub_of(made, OWN)) for _ in range(4)]
-        watching = [watch(stub) for stub in stubs[:3]]
-        for each in watching:
-            next(each)
+        watching = []
+        for stub in stubs[:3]:  # one after the other: until its request is there, each is silent, too
+            watching.append(watch(stub))
+            next(watching[-1])
         assert status_of(lambda: sessions_of(stubs[3])) is STATUS.RESOURCE_EXHAUSTED
         for each in watching:
             each.cancel()
