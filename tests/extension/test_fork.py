@@ -20,12 +20,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, watch_no_lines
+from calls import profiler_on, unwatched, watch_no_lines
 from cprofiling import ProfilingSummary
 from forks import HANGS_AFTER_S, fork, in_child, wait_for
 
@@ -610,6 +611,39 @@ def test_a_generator_that_runs_in_another_thread_keeps_the_profiler_in_a_child()
     assert counts(pipeline.get_profiling_summary()) == {}
     running.close()  # type: ignore[attr-defined]
     assert counts(pipeline.get_profiling_summary()) == {"generator": 1}
+
+
+SWITCHES_WHILE_FORKING = """
+import os, sys, threading
+import cprofiling as cp
+
+profiler = cp.Profiler()
+os.register_at_fork(after_in_child=lambda: profiler.set_profiling(True))  # a hook of others that runs before ours
+profiler.set_profiling(True, live=sys.argv[1])
+done = threading.Event()
+
+def switch():
+    while not done.is_set():
+        profiler.set_profiling(True, live=sys.argv[1])
+        profiler.set_profiling(False)
+
+thread = threading.Thread(target=switch)
+sys.setswitchinterval(1e-5)
+thread.start()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+done.set()
+thread.join()
+"""
+
+
+def test_hooks_of_others_may_switch_in_the_child(tmp_path: Path) -> None:
+    """While another thread of the parent switches, and so has the lock of live files now and then."""
+    command = [sys.executable, "-c", SWITCHES_WHILE_FORKING, str(tmp_path / "live")]
+    subprocess.run(command, check=True, timeout=HANGS_AFTER_S, env=unwatched())
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock
 from typing import Any
 
 _IMPORTED_IN = os.getpid()
@@ -56,6 +57,14 @@ def is_main() -> bool:
 def is_as_imported() -> bool:
     """Whether the package was imported in this process, not before a fork."""
     return os.getpid() == _IMPORTED_IN
+
+
+def hold_at_fork(lock: RLock) -> None:
+    """Hold a lock around each fork, so that no other thread has it in the child.
+
+    There it is free at once, and, unlike a lock that is made anew, also for the hooks of others that run before ours.
+    """
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 def host() -> str:

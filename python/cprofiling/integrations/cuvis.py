@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cprofiling import _core
+from cprofiling._internal.process import hold_at_fork
 from cprofiling._internal.text import shown_value
 from cprofiling.nodes.profiler import Profiler
 
@@ -26,7 +27,8 @@ _PROFILERS_HAVE = {"record", "reset", "skip_first_n", "snapshot"}
 _MOST_SKIPS = 2**63 - 1
 _FIGURES = ("count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
-_installing = threading.Lock()
+_installing = threading.RLock()
+hold_at_fork(_installing)
 _replaced: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, the original, the replacement
 
 

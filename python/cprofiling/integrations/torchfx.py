@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cprofiling._internal.process import hold_at_fork
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, profile_node
 
@@ -28,6 +29,7 @@ __all__ = ["Profiled", "profile_waves"]
 
 _LONGEST = 3_000  # bytes of a list of filters: a node's name has at most 4,096
 _patching = threading.RLock()  # finalizers may remove
+hold_at_fork(_patching)
 
 
 class _Patch:

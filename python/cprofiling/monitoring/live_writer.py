@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal import arguments, process_exit
 from cprofiling._internal.messages import mention, say
-from cprofiling._internal.process import is_first_with
+from cprofiling._internal.process import hold_at_fork, is_first_with
 from cprofiling.nodes.live_file import ENDED, MAGIC, own_head, read
 from cprofiling.nodes.missing_figures import reasons_of
 from cprofiling.nodes.profiler import default_profiler
@@ -325,7 +325,6 @@ def _close_all() -> bool:
 
 def _after_fork_in_child() -> None:
     """Continue in this process's files, hiding failures from the program."""
-    _files.lock = RLock()
     files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
     for file in files:
         with suppress(Exception):
@@ -337,5 +336,6 @@ def _after_fork_in_child() -> None:
 
 _core.configure(live_switch=switch)
 atexit.register(_close_all)
+hold_at_fork(_files.lock)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 process_exit.call_before_worker_ends(_close_all)

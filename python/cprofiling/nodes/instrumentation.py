@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from cprofiling import _core
+from cprofiling._internal.process import hold_at_fork
 from cprofiling._internal.text import shown_value
 from cprofiling.nodes.decorators import (
     NodeName,
@@ -29,6 +30,7 @@ from cprofiling.nodes.decorators import (
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
 
 _instrumenting = RLock()  # guards the switches in classes; held while nothing of the user's runs but attribute access
+hold_at_fork(_instrumenting)
 
 
 class OwnMethod(_core.Function):
