@@ -14,7 +14,7 @@ EXT_STATE_TYPES(EXT_TYPES_DECLARE)
         .name = "cprofiling._core." text,            \
         .basicsize = sizeof(object),                 \
         .flags = Py_TPFLAGS_DEFAULT | (flags_),      \
-        .slots = slots_,                             \
+        .slots = (slots_),                           \
     }
 
 /* Make a type of ours quick to call. */

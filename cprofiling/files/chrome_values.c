@@ -594,7 +594,7 @@ bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cpr
 /* The args with moved ids; borrowed as by cprof_chrome_values_json(). CPROF_NO_MEMORY. */
 static cprof_status move_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_json_value *args)
 {
-    char *bytes = cprof_chrome_values_grow(&values->changed, args->text.length + 2 * LONGEST_NUMBER);
+    char *bytes = cprof_chrome_values_grow(&values->changed, args->text.length + 2 * (size_t)LONGEST_NUMBER);
     if (bytes == NULL) {
         return CPROF_NO_MEMORY;
     }

@@ -204,7 +204,8 @@ static void keep(cprof_live *live, const source *from)
     }
     bool is_new = snapshot->key_count > 0 && snapshot->sources[0].generation != from->kept;
     cprof_snapshot **left =
-        is_new ? cprof_alloc_grow(live->left, &live->left_capacity, live->left_count, sizeof *left, 2 * MAY_RETURN) : NULL;
+        is_new ? cprof_alloc_grow(live->left, &live->left_capacity, live->left_count, sizeof *left, 2 * (size_t)MAY_RETURN)
+               : NULL;
     if (left == NULL) {
         live->lost += is_new;
         cprof_snapshot_destroy(snapshot);

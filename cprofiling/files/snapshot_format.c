@@ -120,10 +120,10 @@ static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
 /* Bytes as they are; reading may find them in place already. */
 static void pass_bytes(stream *s, void *bytes, size_t length)
 {
-    if (s->out != NULL) {
-        memcpy(s->out + s->at, bytes, length);
-    } else {
+    if (s->in != NULL) {
         memcpy(bytes, s->in + s->at, length);
+    } else {
+        memcpy(s->out + s->at, bytes, length);
     }
     s->at += length;
 }

@@ -218,13 +218,13 @@ static void put_parents_first(const cprof_table *table, uint32_t *order, uint32_
 /* Moves the rows; then parents, which are numbers of rows, are translated. */
 static void reorder(cprof_table *table, const uint32_t *order, void *scratch)
 {
-#define REORDER_COLUMN(name, type, none)                          \
-    if (table->name != NULL) {                                    \
-        type *moved = scratch;                                    \
-        for (size_t i = 0; i < table->count; i++) {               \
-            moved[i] = table->name[order[i]];                     \
-        }                                                         \
-        memcpy(table->name, moved, table->count * sizeof *moved); \
+#define REORDER_COLUMN(name, type, none)                                \
+    if (table->name != NULL) {                                          \
+        type *moved = scratch; /* NOLINT(bugprone-macro-parentheses) */ \
+        for (size_t i = 0; i < table->count; i++) {                     \
+            moved[i] = table->name[order[i]];                           \
+        }                                                               \
+        memcpy(table->name, moved, table->count * sizeof *moved);       \
     }
     CPROF_TABLE_COLUMNS(REORDER_COLUMN)
 #undef REORDER_COLUMN

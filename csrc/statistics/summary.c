@@ -344,10 +344,12 @@ static PyObject *shape_list(const ext_state *state, const collector *all)
         const shape_rows *shapes = all->rows[i].shapes;
         for (size_t j = 0; list != NULL && shapes != NULL && j < shapes->count; j++) {
             PyObject *shape = make_shape_row(state, all->rows[i].names, &shapes->rows[j], shapes->slowest);
-            if (shape == NULL || PyList_Append(list, shape) < 0) {
-                Py_CLEAR(list);
-            }
+            bool is_added = shape != NULL && PyList_Append(list, shape) == 0;
             Py_XDECREF(shape);
+            if (!is_added) {
+                Py_DECREF(list);
+                return NULL;
+            }
         }
     }
     return list;

@@ -139,7 +139,8 @@ static inline bool play_driver(const char *word)
     char function[64];
     unsigned long code, nth;
     char *rest;
-    if (sscanf(word, "fail:%63[^:]:%lu:%lu", function, &code, &nth) == 3) { /* NOLINT(cert-err34-c) */
+    /* NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion) */
+    if (sscanf(word, "fail:%63[^:]:%lu:%lu", function, &code, &nth) == 3) {
         fake.fail(function, (int)code, nth);
         return true;
     }
@@ -171,7 +172,8 @@ static inline void check_driver(const char *word)
     char name[64];
     long long number = 0;
     check_case = word;
-    CHECK(sscanf(word, "%63[^=]=%lld", name, &number) == 2); /* NOLINT(cert-err34-c) */
+    /* NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion) */
+    CHECK(sscanf(word, "%63[^=]=%lld", name, &number) == 2);
     CHECK_EQUAL(strcmp(name, "now") == 0        ? fake.now()
                 : strncmp(name, "refs", 4) == 0 ? fake.references(name[4] - '0')
                 : strcmp(name, "current") == 0  ? fake.current_device()

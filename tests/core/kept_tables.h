@@ -12,8 +12,9 @@ static size_t kept_count;
 static inline cprof_table *new_table(void)
 {
     cprof_table *table = cprof_table_create();
-    kept_tables = realloc(kept_tables, (kept_count + 1) * sizeof *kept_tables);
-    CHECK(table != NULL && kept_tables != NULL);
+    cprof_table **grown = realloc(kept_tables, (kept_count + 1) * sizeof *kept_tables);
+    CHECK(table != NULL && grown != NULL);
+    kept_tables = grown;
     kept_tables[kept_count++] = table;
     return table;
 }

@@ -54,8 +54,9 @@ static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
 static inline void keep(cprof_registry *registry, cprof_snapshot *snapshot, void *bytes)
 {
     CHECK(pthread_mutex_lock(&keeping) == 0);
-    kept = realloc(kept, (kept_count + 1) * sizeof *kept);
-    CHECK(kept != NULL);
+    void *grown = realloc(kept, (kept_count + 1) * sizeof *kept);
+    CHECK(grown != NULL);
+    kept = grown;
     kept[kept_count].registry = registry;
     kept[kept_count].snapshot = snapshot;
     kept[kept_count++].bytes = bytes;
@@ -174,11 +175,10 @@ static inline cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
 /* A visitor's view of one key. */
 typedef struct {
     const char *node; /* which is looked for */
-    bool is_found;
     uint64_t order;
     cprof_figures figures;
     uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    bool has_extra;
+    bool is_found, has_extra;
     cprof_resources_figures resources;
     double gpu_median_ms;
     uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];

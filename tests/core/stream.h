@@ -50,8 +50,9 @@ static inline cprof_status sink_write(void *context, const char *bytes, size_t l
     CHECK(to->fails_at == 0 || to->pieces < to->fails_at);
     if (to->length + length + 1 > to->capacity) {
         to->capacity = 2 * (to->length + length + 1);
-        to->bytes = realloc(to->bytes, to->capacity);
-        CHECK(to->bytes != NULL);
+        char *grown = realloc(to->bytes, to->capacity);
+        CHECK(grown != NULL);
+        to->bytes = grown;
     }
     memcpy(to->bytes + to->length, bytes, length);
     to->length += length;

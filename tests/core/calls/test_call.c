@@ -1,4 +1,5 @@
 /* span.h, with a clock that stands still unless told otherwise. */
+#define _GNU_SOURCE
 #include "cprofiling/calls/call.h"
 
 #include "tests/core/check.h"

@@ -1025,16 +1025,24 @@ TEST(there_is_a_buffer_to_spare)
 
 /* ---- Finding the library ---- */
 
+/* A variable that the test's start has set. */
+static const char *setting(const char *name)
+{
+    const char *text = getenv(name);
+    CHECK(text != NULL);
+    return text;
+}
+
 TEST(libraries_that_are_no_use_say_so)
 {
-    char *path = strdup(getenv("CPROFILING_LIBCUPTI"));
+    char *path = strdup(setting("CPROFILING_LIBCUPTI"));
     CHECK(setenv("CPROFILING_LIBCUPTI", "/no/such/libcupti.so", 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("the library in CPROFILING_LIBCUPTI cannot be loaded");
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS)); /* the environment is read once */
     cprof_cupti_reset_for_test();
-    CHECK(setenv("CPROFILING_LIBCUPTI", getenv("FAKE_CUPTI_INCOMPLETE"), 1) == 0);
+    CHECK(setenv("CPROFILING_LIBCUPTI", setting("FAKE_CUPTI_INCOMPLETE"), 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("the libcupti that was found lacks cuptiActivityGetNumDroppedRecords");
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
@@ -1045,7 +1053,7 @@ TEST(libraries_that_are_no_use_say_so)
 /* The one that the process has loaded is taken, wherever else one may be, and no second one is loaded. */
 TEST(what_is_loaded_is_taken)
 {
-    char *path = strdup(getenv("CPROFILING_LIBCUPTI"));
+    char *path = strdup(setting("CPROFILING_LIBCUPTI"));
     const char *const folders[] = {"", "/no/such/folder"};
     CHECK(unsetenv("CPROFILING_LIBCUPTI") == 0);
     CHECK(cprof_cupti_set_folders(folders, 2));
@@ -1209,7 +1217,7 @@ int main(int argc, char **argv)
 {
     code_step = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
     cprof_process_start();
-    load_fake(getenv("CPROFILING_LIBCUPTI"));
+    load_fake(setting("CPROFILING_LIBCUPTI"));
     cprof_clock_set_test(read_fake_clock);
     fake_alloc_install();
     check_run(begin, end);

@@ -257,6 +257,7 @@ static cprof_gpu_place place_of(const char *text, const char **rest)
     if (*text >= '0' && *text <= '9') {
         device = *text++ - '0';
     }
+    CHECK(*text == '.' || *text >= 'A');
     *rest = text + 1;
     return place(device, *text == '.' ? 0 : played_streams[*text - 'A']);
 }

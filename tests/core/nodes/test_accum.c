@@ -1,4 +1,5 @@
 /* accum.h */
+#define _GNU_SOURCE
 #include "cprofiling/nodes/accum.h"
 
 #include "tests/core/fake_alloc.h"

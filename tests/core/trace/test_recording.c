@@ -176,12 +176,14 @@ typedef struct {
 static void check_rows(const cprof_table *table, const expected_row *rows)
 {
     size_t count = 0;
+    CHECK(rows != NULL);
     for (; count < MOST_ROWS && rows[count].name != NULL; count++) {
-        CHECK(table->count > count);
         size_t i = count;
+        const char *name = rows[i].name;
         int32_t parent = rows[i].parent;
-        bool is_node = rows[i].name[0] <= 'd';
-        CHECK(has_text(table, table->name, i, rows[i].name));
+        bool is_node = name[0] <= 'd';
+        CHECK(table->count > i);
+        CHECK(has_text(table, table->name, i, name));
         CHECK(has_text(table, table->stage, i, is_node ? "train" : ""));
         CHECK(has_text(table, table->cat, i, is_node ? "cpu_op" : "user_annotation"));
         CHECK_EQUAL(table->kind[i], is_node ? CPROF_KIND_NODE : CPROF_KIND_RECORD);
@@ -248,7 +250,7 @@ static void play_word(const char *word, const expected_row *rows)
     switch (word[1]) {
     case '(':
         *span = accum != NULL    ? open_node(accum)
-                : word[0] != 'o' ? open_label(labels[word[0] - 'x'])
+                : word[0] >= 'x' ? open_label(labels[word[0] - 'x'])
                                  : cprof_call_open(thread, &chain, NULL, 0, NULL, NULL);
         break;
     case ')':
