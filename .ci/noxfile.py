@@ -225,7 +225,8 @@ def measure(session: nox.Session, marks: str) -> None:
     environment = {"PYTHONPATH": "python", "CPROFILING_COVERAGE": "1", "COVERAGE_CORE": "ctrace"}
     summary = WORK / f"{session.name}.txt"
     # Where frameworks are missing, their files would be named as skipped.
-    command = [PYTHON, "-m", "coverage", "run", "-m", "pytest", "tests", "--ignore=tests/frameworks", "-m", marks]
+    options = ["--ignore=tests/frameworks", "--durations=100", "-m", marks]
+    command = [PYTHON, "-m", "coverage", "run", "-m", "pytest", "tests", *options]
     with summary.open("w", encoding="utf-8") as output:
         session.run(*command, *session.posargs, env=environment, stdout=output)
     skipped = re.findall(r"^SKIPPED.*", summary.read_text(encoding="utf-8"), re.MULTILINE)
@@ -235,8 +236,8 @@ def measure(session: nox.Session, marks: str) -> None:
     session.run(PYTHON, "-m", "coverage", "report", "--precision=2", f"--fail-under={PYTHON_FLOOR}")
     check_exclusions(session, tree)
     floors = [f"--fail-under-line={LINE_FLOOR}", f"--fail-under-branch={BRANCH_FLOOR}"]
-    options = ["--gcov-ignore-parse-errors=negative_hits.warn", "--merge-mode-functions=separate", "--txt-summary"]
-    session.run(PYTHON, "-m", "gcovr", "--root=.", "--filter=cprofiling/", "--filter=csrc/", *options, *floors, ".")
+    reading = ["--gcov-ignore-parse-errors=negative_hits.warn", "--merge-mode-functions=separate", "--txt-summary"]
+    session.run(PYTHON, "-m", "gcovr", "--root=.", "--filter=cprofiling/", "--filter=csrc/", *reading, *floors, ".")
 
 
 def check_exclusions(session: nox.Session, tree: Path) -> None:
