@@ -21,7 +21,7 @@ WHEELS = WORK / "wheels"
 PYTHON = str(WORK / "environment/bin/python")  # with all peers, linters and what the documentation needs
 RELEASE = WORK / "release/bin"  # makes wheels and looks at them
 VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
-PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 97, 89  # percent, without slow tests; C had 98.0 and 90.5
+PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 98, 91  # percent, without slow tests
 # Where everything is installed: other Pythons have it, or the machine itself refuses.
 MAY_BE_SKIPPED = re.compile(
     r"(came with|from) Python 3|telefuser.s stages need|there is no strace|strace may not trace|not on PATH:"

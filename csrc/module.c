@@ -185,6 +185,9 @@ static int module_exec(PyObject *module)
     cprof_process_start();
     bool complete = follow_flags() && add_types(module, state) && ext_summary_add_rows(state) && add_objects(module, state) &&
                     ext_instruments_add(module) && ext_device_activity_add(module);
+    if (!complete && !PyErr_Occurred()) { /* CPython's maker of types does not always say it */
+        PyErr_NoMemory();
+    }
     return complete ? 0 : -1;
 }
 

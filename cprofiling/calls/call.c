@@ -106,8 +106,7 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
             over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
         }
     } else {
-        /* To statistics a span is the top also when those above it are not counted; what these know of children is the span's.
-         */
+        /* To statistics it is the top also when those above it are not counted; what these know of children is its own. */
         for (cprof_span *over = chain->top; over != span; over = over->parent) {
             span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
             over->nested_ns = 0;

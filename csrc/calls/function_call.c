@@ -49,8 +49,7 @@ static inline PyObject *first_argument(ext_function *self, PyObject *const *args
     return kwnames != NULL ? first_by_keyword(self, args, kwnames) : NULL;
 }
 
-/* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller.
- */
+/* A plain function is called by its own pointer: our caller checks the result as PyObject_Vectorcall() does. */
 static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     if (__builtin_expect(self->is_plain_function, 1)) {

@@ -8,6 +8,7 @@ gives, however little memory the profiler gets. All is done three times: what th
 
 from __future__ import annotations
 
+import _imp
 import _testcapi  # type: ignore[import-not-found]
 import _thread
 import contextlib
@@ -871,6 +872,8 @@ IN_PYTHON: dict[str, Callable[[], Round]] = {
     "export": exports,
     "load_trace": loads,
 }
+if sys.version_info < (3, 13):  # which crashes when the dictionary of a type cannot grow
+    OPERATIONS["module"] = gives(int, lambda: functools.partial(_imp.exec_dynamic, _imp.create_dynamic(_core.__spec__)))
 if sys.version_info[:2] == (3, 11):
     OPERATIONS.update(IN_PYTHON)
     RECORDED.update(RECORDED_IN_PYTHON)
