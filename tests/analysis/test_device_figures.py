@@ -211,7 +211,10 @@ def kernels_of_hta(hta: Any, name: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    ["alexnet_train", "control", "event_sync", "event_sync_multi_stream", "simple_add", "test", "train_rank0_sampled"],
+    [
+        *("alexnet_train", "event_sync", "event_sync_multi_stream", "simple_add", "train_rank0_sampled"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("control", "test")),
+    ],
 )
 def test_figures_are_hta_s(hta: Any, name: str) -> None:
     loaded, theirs = kernels_of_hta(hta, name)

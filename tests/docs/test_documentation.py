@@ -214,6 +214,7 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
         assert is_shown(output, block.shown), (str(block), output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [block for block in blocks("py") if not block.title], ids=str)
 def test_what_needs_more_runs_with_it(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -575,6 +576,7 @@ def test_the_site_names_no_private_room(site: Path) -> None:
     assert {name: names for name, names in found.items() if names} == {}
 
 
+@pytest.mark.slow
 def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     from browser import LIMIT_S, chromium

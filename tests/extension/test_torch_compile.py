@@ -74,7 +74,7 @@ def fresh() -> None:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
 def test_a_module_with_decorated_forward_compiles_with_equal_results(backend: str, is_on: bool) -> None:
     net, plain = pair()

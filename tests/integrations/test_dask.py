@@ -38,6 +38,7 @@ def counts(snapshot: cp.Snapshot | None) -> dict[str, int]:
     return {stats.node_name: stats.count for stats in snapshot.stats()}
 
 
+@pytest.mark.slow
 def test_workers_that_are_processes() -> None:
     def work(times: int) -> int:
         import os

@@ -367,6 +367,7 @@ def test_a_reset_begins_all_anew() -> None:
     assert values(registry, "cprofiling_node_calls_total") == {"work": 1}
 
 
+@pytest.mark.slow
 def test_scrapes_while_threads_record_and_reset_are_whole() -> None:
     profiler, wrong, is_over = profiler_on(), list[str](), threading.Event()
     registry = registry_with(profiler)
@@ -521,6 +522,7 @@ def exposed() -> Iterator[tuple[cp.Profiler, CollectorRegistry, int]]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_a_real_server_scrapes_a_pipeline_that_runs(
     exposed: tuple[cp.Profiler, CollectorRegistry, int], tmp_path: Path
 ) -> None:

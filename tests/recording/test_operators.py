@@ -620,10 +620,8 @@ def isolated(script: str, *arguments: str, **variables: str) -> subprocess.Compl
     return result
 
 
-@pytest.mark.parametrize(
-    "way",
-    ["by_harness", *(pytest.param(way, marks=pytest.mark.slow) for way in ("by_layers", "by_hand", "by_schedule"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["by_harness", "by_layers", "by_hand", "by_schedule"])
 def test_nothing_is_imported_amid_a_recording(way: str, tmp_path: Path) -> None:
     """PyTorch keeps addresses of names that an import frees."""
     result = isolated("imports_amid.py", str(tmp_path), way, CPROFILING_PROFILER_NAMES="*")

@@ -446,6 +446,7 @@ def test_two_runs_are_compared(show: Show, statistics: Document, recorded: Docum
     assert both.locator(f"{STAGE} svg path").count() > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
 def test_a_checker_of_accessibility_finds_nothing(
     show: Show, statistics: Document, recorded: Document, scheme: str, rules: tuple[str, ...]

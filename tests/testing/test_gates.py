@@ -469,6 +469,7 @@ def test_an_update_on_another_machine_keeps_counts_and_no_times(
     assert after["tests"]["test_other.py::test_other"] == {**before, "series": {}}
 
 
+@pytest.mark.slow
 def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     file = "--cprofiling-compare=base.json"
     run(file, "--cprofiling-update")
