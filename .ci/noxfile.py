@@ -311,6 +311,7 @@ def sanitize(session: nox.Session, marks: str) -> None:
 @nox.session
 def frameworks(session: nox.Session) -> None:
     """Test programs inside the frameworks that people run, with cprofiling as users install it."""
+    copy_tree(session)
     install(session, PYTHON, "--requirement", "tests/frameworks/requirements.txt")
     install(session, PYTHON, "--no-deps", "--force-reinstall", ".")
     output = session.run(PYTHON, "-m", "pytest", "tests", "-m", "integration", silent=True)
