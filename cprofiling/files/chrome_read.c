@@ -209,10 +209,9 @@ static cprof_status take_flow(load *l, const cprof_row *row, char phase)
 static cprof_status take_event(load *l)
 {
     const cprof_json_value *phase = cprof_chrome_event_value(&l->event, CPROF_CHROME_PHASE);
-    static const char known[] = {'M', 'X', 'B', 'E', 'i', 'I', 'R', 'C'};
     char letter = (char)(phase != NULL && phase->text.length == 1 ? phase->text.bytes[0] : '?');
     bool is_flow = letter == 's' || letter == 't' || letter == 'f';
-    bool is_known = memchr(known, letter, sizeof known) != NULL ||
+    bool is_known = (letter != '\0' && strchr("MXBEiIRC", letter) != NULL) ||
                     (is_flow && cprof_chrome_event_value(&l->event, CPROF_CHROME_ID) != NULL);
     cprof_row row;
     cprof_status status = CPROF_OK;

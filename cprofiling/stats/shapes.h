@@ -51,8 +51,7 @@ typedef struct {
     cprof_buckets buckets;
 } cprof_shape_copy;
 
-/* The copies of all of a key's signatures, borrowed. In a snapshot they may be more than CPROF_SHAPES_MOST: merging keeps all.
- */
+/* Copies of all of a key's signatures, borrowed. In a snapshot they may be more than CPROF_SHAPES_MOST: merging keeps all. */
 typedef struct cprof_shapes_view {
     size_t count;
     const cprof_shape_copy *items;

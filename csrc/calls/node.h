@@ -42,8 +42,7 @@ typedef struct {
 bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
                    PyObject *profiler);
 
-/* Fills a zeroed node that counts as `of` does for a call with this first argument; that may be NULL. False with an exception.
- */
+/* Fills a zeroed node that counts as `of` for a call with this first argument, or NULL. False with an exception. */
 bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first);
 
 /* The node's part of its owner's tp_traverse and tp_dealloc. */
