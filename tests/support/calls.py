@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import mmap
@@ -77,6 +78,13 @@ def spin(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+async def spin_meanwhile() -> None:
+    """Spin for a TICK whenever the other tasks wait: these are suspended for as long, however the machine is loaded."""
+    while True:
+        await asyncio.sleep(0)
+        spin(TICK)
 
 
 class Stopwatch:
