@@ -17,6 +17,7 @@ import functools
 import gc
 import io
 import operator
+import os
 import sys
 import tempfile
 import types
@@ -67,11 +68,17 @@ def outcome_without(nth: int, operate: Callable[[], Any]) -> Any:
         gc.enable()
 
 
+def count_threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
 def run_in_new_thread(target: Callable[[], Any]) -> Any:
     """Run in a thread of its own, which the profiler has never seen; return the result.
 
     The failures would hit this thread, too: it sleeps in C before the other begins, as nobody asks it to give way.
+    It waits for the other's end, in which Python frees memory without the GIL: no allocator may change meanwhile.
     """
+    threads = count_threads()
     results: list[Any] = []
     over = _thread.allocate_lock()
     over.acquire()
@@ -85,6 +92,8 @@ def run_in_new_thread(target: Callable[[], Any]) -> Any:
 
     _thread.start_new_thread(body, ())
     over.acquire()
+    while count_threads() > threads:
+        os.sched_yield()
     assert results, "see the traceback above"
     return results[0]
 
