@@ -1,10 +1,18 @@
 #include "cprofiling/nodes/accum.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/stats/p2.h"
 
 #include <math.h>
 
 #define NS_PER_MS 1e6
+
+static __attribute__((noinline)) void add_to_p2_lock_held(const cprof_accum *accum, double elapsed_ms)
+{
+    if (atomic_load_explicit(&accum->epoch->has_p2, memory_order_relaxed)) {
+        cprof_p2_add(accum->p2, elapsed_ms);
+    }
+}
 
 /* Min, max, last, median, histogram: what both kinds of samples share. `index` is the duration's bucket. */
 static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, unsigned index)
@@ -16,7 +24,9 @@ static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, u
     figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
     figures->rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
     cprof_histogram_add(&accum->histogram, index, &figures->histogram_lost);
-    cprof_p2_add(&accum->median, elapsed_ms);
+    if (__builtin_expect(accum->p2 != NULL, 0)) {
+        add_to_p2_lock_held(accum, elapsed_ms);
+    }
 }
 
 static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sample)
@@ -42,14 +52,15 @@ static void begin_generation_lock_held(cprof_accum *accum, const cprof_generatio
 {
     cprof_histogram_clear(&accum->histogram);
     accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
-    accum->median = (cprof_p2){.count = 0};
+    cprof_alloc_release(accum->p2);
+    accum->p2 = now->has_p2 ? cprof_alloc_zeroed(sizeof *accum->p2) : NULL; /* without memory: the histogram's median */
     accum->ready = 0;
     accum->generation = now->generation;
     accum->skips_left = now->skip_first_n;
     accum->order = cprof_epoch_next_order(accum->epoch);
 }
 
-/* Whether a successful call is to be skipped; keeps the first call's duration. */
+/* Whether a successful call is to be skipped; keeps the first call's duration, and the first samples. */
 static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
 {
     if (accum->figures.first_ms < 0.0) {
@@ -60,7 +71,13 @@ static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
         accum->figures.skipped_count++;
         return true;
     }
-    accum->ready = accum->generation;
+    cprof_figures *figures = &accum->figures;
+    if (figures->count < CPROF_FIGURES_EXACT) {
+        figures->exact_ms[figures->count] = elapsed_ms;
+    }
+    if (figures->count + 1 >= CPROF_FIGURES_EXACT) {
+        accum->ready = accum->generation;
+    }
     return false;
 }
 
@@ -243,7 +260,10 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
     if (present) {
         *figures = accum->figures;
         *order = accum->order;
-        figures->median_ms = cprof_p2_median(&accum->median);
+        figures->median_ms = cprof_figures_exact_median_ms(figures);
+        if (figures->median_ms < 0.0 && accum->p2 != NULL && atomic_load(&accum->epoch->has_p2)) {
+            figures->median_ms = cprof_p2_median(accum->p2);
+        }
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
         figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
         cprof_histogram_copy(&accum->histogram, figures->rows, counts);
@@ -255,6 +275,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
 void cprof_accum_dispose(cprof_accum *accum)
 {
     cprof_histogram_dispose(&accum->histogram);
+    cprof_alloc_release(accum->p2);
     cprof_resources_destroy(accum->extra);
     cprof_shapes_destroy(accum->shapes);
 }

@@ -13,7 +13,6 @@
 #include "cprofiling/base/status.h"
 #include "cprofiling/nodes/epoch.h"
 #include "cprofiling/stats/figures.h"
-#include "cprofiling/stats/p2.h"
 
 typedef struct cprof_registry cprof_registry;
 
@@ -45,8 +44,8 @@ typedef struct cprof_accum {
     _Atomic(void *) range;   /* the key's name as a registered string of NVTX; NULL: not yet */
     _Atomic uint64_t ranges; /* that were opened */
     cprof_histogram histogram;
-    cprof_p2 median;
     cprof_figures figures;  /* without median_ms, extra and shapes */
+    struct cprof_p2 *p2;    /* owned; NULL unless the median is to be estimated */
     cprof_resources *extra; /* owned; NULL until something is asked for beyond times */
     cprof_shapes *shapes;   /* owned; NULL until calls are told apart by their signatures */
 } cprof_accum;

@@ -16,10 +16,16 @@ static void renew_state_lock_held(cprof_epoch *epoch, bool new_generation)
 
 void cprof_epoch_configure(cprof_epoch *epoch, unsigned flags, uint64_t skip_first_n, bool reset)
 {
+    bool wants_p2 = (flags & CPROF_FLAG_P2) != 0;
+    flags &= ~(unsigned)CPROF_FLAG_P2;
     cprof_lock_acquire(&epoch->lock);
-    bool discard = reset || (flags != 0 && epoch->skip_first_n != skip_first_n);
+    bool lacks_p2 = wants_p2 && !atomic_load(&epoch->has_p2);
+    bool discard = reset || (flags != 0 && (epoch->skip_first_n != skip_first_n || lacks_p2));
     if (discard) {
         epoch->skip_first_n = skip_first_n;
+        atomic_store(&epoch->has_p2, wants_p2);
+    } else if (flags != 0 && !wants_p2) {
+        atomic_store(&epoch->has_p2, false);
     }
     epoch->configured_flags = flags;
     renew_state_lock_held(epoch, discard);
@@ -55,6 +61,7 @@ bool cprof_epoch_present_before(cprof_epoch *epoch, int64_t deadline_ns, cprof_g
     *now = (cprof_generation){
         .generation = cprof_epoch_state(epoch) >> CPROF_STATE_GENERATION_SHIFT,
         .skip_first_n = epoch->skip_first_n,
+        .has_p2 = atomic_load(&epoch->has_p2),
     };
     cprof_lock_release(&epoch->lock);
     return true;

@@ -21,6 +21,7 @@ enum {
     CPROF_FLAG_NVTX = 256,         /* tell NVIDIA's tools */
     CPROF_FLAG_CAPTURE = 512,      /* the capture window is looked for */
     CPROF_FLAG_SHAPES = 1024,      /* tell calls apart by their arguments */
+    CPROF_FLAG_P2 = 2048,          /* of cprof_epoch_configure() only: estimate medians by P² */
     CPROF_FLAG_DETACHED = 0x2000,  /* of spans, not of registries, as the next two: in no chain */
     CPROF_FLAG_LEFT = 0x4000,      /* closed, but still in its chain */
     CPROF_FLAG_RESUMABLE = 0x8000, /* their tag is their cprof_resumable */
@@ -37,6 +38,7 @@ typedef struct {
     _Atomic uint64_t next_order;
     cprof_lock lock;           /* guards the generation together with: */
     uint64_t skip_first_n;     /* of the present statistics */
+    _Atomic bool has_p2;       /* their medians are estimated by P² */
     unsigned configured_flags; /* the state has these, and the added ones; a flag may be among both */
     unsigned added_flags;
 } cprof_epoch;
@@ -45,6 +47,7 @@ typedef struct {
 typedef struct {
     uint64_t generation;
     uint64_t skip_first_n;
+    bool has_p2; /* medians are estimated by P² */
     uint64_t unread; /* keys that a visit had to leave out, as a thread has stopped in the middle of an update; or more */
 } cprof_generation;
 
@@ -58,7 +61,7 @@ static inline uint64_t cprof_epoch_state(const cprof_epoch *epoch)
 }
 
 /* Replaces flags and configuration. A new generation begins when `reset` is set, and when flags are on and the present one was
- * begun with another `skip_first_n`. */
+ * begun with another `skip_first_n`, or without P², which is wanted now. P² that is wanted no more ends. */
 void cprof_epoch_configure(cprof_epoch *epoch, unsigned flags, uint64_t skip_first_n, bool reset);
 
 /* Replaces the flags added to the configured ones. */

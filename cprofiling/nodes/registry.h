@@ -53,7 +53,7 @@ static inline uint64_t cprof_registry_state(const cprof_registry *registry)
 }
 
 /* Replaces flags and configuration. The statistics are discarded when `reset` is set, and when flags are on and the present
- * statistics were gathered with another `skip_first_n`. */
+ * statistics were gathered with another `skip_first_n`, or without P², which CPROF_FLAG_P2 asks for. */
 void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset);
 
 /* What calls are asked beyond times from now on, where flags say that they are: counters, and how to look at peaks. */

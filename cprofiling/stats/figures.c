@@ -10,6 +10,23 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
                                  fractions, count, quantiles_ms);
 }
 
+double cprof_figures_exact_median_ms(const cprof_figures *figures)
+{
+    double sorted[CPROF_FIGURES_EXACT];
+    if (figures->count == 0 || figures->count > CPROF_FIGURES_EXACT) {
+        return -1.0;
+    }
+    size_t count = (size_t)figures->count;
+    for (size_t i = 0; i < count; i++) {
+        size_t k = i;
+        for (; k > 0 && sorted[k - 1] > figures->exact_ms[i]; k--) {
+            sorted[k] = sorted[k - 1];
+        }
+        sorted[k] = figures->exact_ms[i];
+    }
+    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0;
+}
+
 double cprof_figures_std_ms(const cprof_figures *figures)
 {
     /* Beyond 2^53 ns, spans that differ may be the same double. */

@@ -6,6 +6,8 @@
 #include "cprofiling/stats/resources.h"
 #include "cprofiling/stats/shapes.h"
 
+enum { CPROF_FIGURES_EXACT = 5 }; /* samples up to which the median is exact */
+
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
 typedef struct {
     const cprof_resources_copy *extra; /* figures beyond times, borrowed; NULL: none requested, or not copied */
@@ -21,7 +23,8 @@ typedef struct {
     double max_ms;
     double last_ms;
     double first_ms;  /* the first successful call, skipped or not; negative: none yet */
-    double median_ms; /* of P²; negative: not known (merged), take the histogram's */
+    double median_ms; /* exact of up to CPROF_FIGURES_EXACT samples, or of P²; negative: take the histogram's */
+    double exact_ms[CPROF_FIGURES_EXACT]; /* the first samples */
     cprof_moments moments;
     cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_u128 suspended_ns;
@@ -33,6 +36,9 @@ typedef struct {
  * dense histogram that was copied with them. 0 without a sample. */
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
+
+/* The exact median of up to CPROF_FIGURES_EXACT samples, in ms, from `exact_ms`; negative of none, and of more. */
+double cprof_figures_exact_median_ms(const cprof_figures *figures);
 
 /* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
 double cprof_figures_std_ms(const cprof_figures *figures);

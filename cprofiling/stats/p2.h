@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* All zero: an estimator that has seen nothing. */
-typedef struct {
+typedef struct cprof_p2 {
     double height[5];    /* marker heights, in the unit of the samples; the first `count` samples, unsorted, before the fifth */
     int64_t position[5]; /* marker positions, 1-based ranks; meaningful from the fifth sample on */
     int64_t count;       /* samples seen */
