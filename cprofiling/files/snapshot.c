@@ -179,6 +179,7 @@ static cprof_status collect_all(cprof_snapshot *snapshot, cprof_registry *regist
     }
     memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
     snapshot->sources[0].generation = epoch.generation;
+    snapshot->has_p2 = epoch.has_p2;
     snapshot->skip_least = snapshot->skip_most = epoch.skip_first_n;
     sort(snapshot->keys, snapshot->key_count, sizeof *snapshot->keys, by_names);
     status = cprof_snapshot_put_in_order(snapshot);
@@ -325,7 +326,6 @@ cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t
 static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint64_t *counts, cprof_visitor visitor,
                              void *context)
 {
-    static const double half = 0.5;
     cprof_figures figures = key->figures;
     cprof_resources_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
     cprof_buckets_spread(&key->buckets, counts);
@@ -333,10 +333,6 @@ static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint
         extra.figures = key->extra->figures;
         figures.extra = &extra;
         cprof_buckets_spread(&key->extra->gpu_buckets, extra.gpu_counts);
-    }
-    if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
-        cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
-        figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
     }
     cprof_status status = visitor(context, key->names, place, &figures, counts);
     cprof_buckets_unspread(&key->buckets, counts);

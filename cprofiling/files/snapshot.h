@@ -3,7 +3,7 @@
  * Merging is associative and commutative to the bit: its result does not show the order. Spans are integer sums. Fractional
  * samples are summed as fixed-point numbers that hold every finite double, so nothing is ever rounded (the long accumulator of
  * U. Kulisch, "Computer Arithmetic and Validity", de Gruyter 2008). The other figures:
- *   median_ms      unknown: P² cannot be merged. cprof_snapshot_visit() gives the histogram's.
+ *   median_ms      exact of up to CPROF_FIGURES_EXACT samples, which are kept; else unknown: P² cannot be merged
  *   last_ms        that of the snapshot taken last, by the time of day; of equal times, the larger value
  *   first_ms       kept while one of the snapshots has it; unknown once two have
  *   place          keys are ordered by the smallest place that they had, then by stage and node name
@@ -15,8 +15,8 @@
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
  * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned; text is UTF-8):
- *   head: "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged), u64 length of everything, u64 least and u64
- *      most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys
+ *   head: "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged, 2: medians by P²), u64 length of everything, u64
+ *      least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys
  *   each source, ascending: 16 bytes of id, u64 generation
  *   each note, ascending: u16 length, text
  *   each key, ascending by stage, then node:
@@ -40,7 +40,7 @@
 #include "cprofiling/stats/histogram.h"
 
 enum {
-    CPROF_SNAPSHOT_VERSION = 4, /* the causes and counters of figures beyond times are part of it */
+    CPROF_SNAPSHOT_VERSION = 5, /* the causes and counters of figures beyond times are part of it */
     CPROF_SNAPSHOT_FAULT_TEXT = 160,
 };
 
@@ -62,6 +62,7 @@ typedef struct {
 /* All fields are for reading; what they point to is owned by the snapshot. */
 typedef struct {
     bool is_merged;
+    bool has_p2;         /* medians are estimated by P²; false of merged ones */
     uint64_t skip_least; /* skip_first_n, the smallest and the largest of the sources' */
     uint64_t skip_most;
     uint64_t internal_errors;
@@ -124,7 +125,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes);
 cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, cprof_snapshot_fault *fault);
 
 /* Visits the keys in the summary's order, as cprof_registry_visit() does, with all their figures; a key's `order` is its place
- * from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the visitor returned. */
+ * from 0 on. CPROF_NO_MEMORY, or the status that the visitor returned. */
 cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context);
 
 /* The filled buckets of the times, or of the GPU times, of a key; `place` counts from 0 in the summary's order. Borrowed. */

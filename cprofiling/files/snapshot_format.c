@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    FLAG_MERGED = 1,     /* of a snapshot */
+    FLAG_MERGED = 1, /* of a snapshot, as the next; never both */
+    FLAG_P2 = 2,
     FLAG_FRACTIONAL = 1, /* of a key */
     FLAG_EXTRA = 2,
     FLAG_SHAPES = 4,
@@ -20,7 +21,7 @@ enum {
     SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
     NOTE_BYTES = 2, /* and its text */
     KEY_HEAD_BYTES = 4 * 2,
-    KEY_BYTES = KEY_HEAD_BYTES + 24 * 8, /* and its names, sums, buckets, and figures beyond times */
+    KEY_BYTES = KEY_HEAD_BYTES + (24 + CPROF_FIGURES_EXACT) * 8, /* and its names, sums, buckets, and figures beyond times */
     BUCKET_BYTES = 2 + 8,
     EXTRA_HEAD_BYTES = 4 * 2,
     EXTRA_BYTES = EXTRA_HEAD_BYTES + (36 + CPROF_GPU_CAUSES + 3 * CPROF_COUNTER_COUNT) * 8, /* and its buckets */
@@ -154,6 +155,9 @@ static void pass_key(stream *s, cprof_snapshot_key *key)
     PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
          &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
          &figures->last_ms, &figures->first_ms, &figures->median_ms);
+    for (int i = 0; i < CPROF_FIGURES_EXACT; i++) {
+        PASS(s, &figures->exact_ms[i]);
+    }
     pass_wide(s, &figures->moments.total_ns);
     pass_wide(s, &figures->moments.squares_ns2);
     PASS(s, &figures->moments.squares_top);
@@ -281,7 +285,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     cprof_snapshot fields = *snapshot;
     header head = {
         .version = CPROF_SNAPSHOT_VERSION,
-        .flags = snapshot->is_merged ? FLAG_MERGED : 0,
+        .flags = snapshot->is_merged ? FLAG_MERGED : snapshot->has_p2 ? FLAG_P2 : 0,
         .length = cprof_snapshot_size(snapshot),
         .source_count = snapshot->source_count,
         .note_count = snapshot->note_count,
@@ -339,7 +343,7 @@ static cprof_status check_envelope(stream *s, const header *head)
 static const char *header_fault(const header *head, const cprof_snapshot *snapshot)
 {
     bool is_merged = head->flags == FLAG_MERGED;
-    if (head->flags > FLAG_MERGED) {
+    if (head->flags > FLAG_P2) {
         return "unknown flags";
     }
     if (head->source_count == 0 || (!is_merged && head->source_count != 1)) {
@@ -371,6 +375,7 @@ static cprof_status read_header(stream *s, header *head, cprof_snapshot *snapsho
     }
     const char *reason = header_fault(head, snapshot);
     snapshot->is_merged = head->flags == FLAG_MERGED;
+    snapshot->has_p2 = head->flags == FLAG_P2;
     return reason == NULL ? CPROF_OK : refuse(s, MAGIC_BYTES, reason);
 }
 
@@ -496,7 +501,7 @@ static cprof_status read_shapes(stream *s, cprof_figures *figures)
 static cprof_status fill_key(stream *s, size_t begin, bool has_shapes, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
 {
     pass_key(s, key);
-    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
+    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged, snapshot->has_p2);
     reason = reason == NULL ? order_fault(snapshot, key) : reason;
     if (reason == NULL && key->extra != NULL) {
         begin = s->at;

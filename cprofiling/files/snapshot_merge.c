@@ -16,7 +16,6 @@ enum {
 #define FIRST_NONE (-1.0)
 #define FIRST_UNKNOWN (-2.0)
 
-#define MEDIAN_UNKNOWN CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN
 #define MAX_MS (0x1p63 / 1e6)
 #define COUNT_LIMIT CPROF_SNAPSHOT_KEY_COUNT_LIMIT
 #define LONGEST_NS ((uint64_t)INT64_MAX)
@@ -437,7 +436,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
     key->figures.shapes = NULL;
     key->last_taken_ns = figures->count > 0 ? taken_ns : 0;
     if (figures->count == 0) {
-        key->figures.min_ms = key->figures.max_ms = key->figures.last_ms = key->figures.median_ms = 0.0;
+        key->figures.min_ms = key->figures.max_ms = key->figures.last_ms = 0.0;
     }
     if (key->sums != NULL) {
         add_double(key->sums->total, moments->total_ms.high);
@@ -480,7 +479,9 @@ static void merge_times(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
     }
     figures->min_ms = figures->count == 0 || more->min_ms < figures->min_ms ? more->min_ms : figures->min_ms;
     figures->max_ms = more->max_ms > figures->max_ms ? more->max_ms : figures->max_ms;
-    figures->median_ms = MEDIAN_UNKNOWN;
+    if (figures->count + more->count <= CPROF_FIGURES_EXACT) {
+        memcpy(figures->exact_ms + figures->count, more->exact_ms, (size_t)more->count * sizeof *more->exact_ms);
+    }
 }
 
 /* False: a count would reach 2^63; each of both is below it. */
@@ -501,6 +502,7 @@ static bool merge_key(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
     figures->active_unknown += more->active_unknown;
     figures->histogram_lost += more->histogram_lost;
     figures->count += more->count;
+    cprof_figures_set_exact(figures);
     figures->error_count += more->error_count;
     figures->cancelled_count += more->cancelled_count;
     figures->skipped_count += more->skipped_count;
@@ -594,13 +596,32 @@ static const char *counts_fault(const cprof_snapshot_key *key)
     return f->count == 0 && key->last_taken_ns != 0 ? "the time of a sample that is not" : NULL;
 }
 
-static const char *times_fault(const cprof_figures *f, bool is_merged)
+/* Whether the median is that of the first samples, where these are all, or may be one of P². */
+static bool median_is_possible(const cprof_figures *f, bool has_p2)
+{
+    cprof_figures expected = {.count = f->count};
+    memcpy(expected.exact_ms, f->exact_ms, sizeof expected.exact_ms);
+    cprof_figures_set_exact(&expected);
+    if (memcmp(expected.exact_ms, f->exact_ms, sizeof expected.exact_ms) != 0) {
+        return false;
+    }
+    if (f->count <= CPROF_FIGURES_EXACT) {
+        bool fits = f->count == 0 || (f->exact_ms[0] == f->min_ms && f->exact_ms[f->count - 1] == f->max_ms);
+        for (uint64_t i = 0; i < f->count; i++) {
+            fits = fits && is_within(f->exact_ms[i], f);
+        }
+        return fits && f->median_ms == expected.median_ms;
+    }
+    return f->median_ms == CPROF_FIGURES_NO_MEDIAN || (has_p2 && is_within(f->median_ms, f));
+}
+
+static const char *times_fault(const cprof_figures *f, bool is_merged, bool has_p2)
 {
     if (!is_duration(f->min_ms) || !is_duration(f->max_ms) || !is_within(f->last_ms, f) ||
         (f->count == 0 && f->max_ms != 0.0)) {
         return "an impossible duration";
     }
-    if (is_merged && f->count > 0 ? f->median_ms != MEDIAN_UNKNOWN : !is_within(f->median_ms, f)) {
+    if (!median_is_possible(f, has_p2)) {
         return "an impossible median";
     }
     uint64_t successes = f->count + f->skipped_count;
@@ -647,11 +668,11 @@ static bool buckets_are_of_range(const cprof_snapshot_key *key)
     return is_whole && first + 1 >= lowest && last <= highest + 1;
 }
 
-const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged, bool has_p2)
 {
     const cprof_figures *f = &key->figures;
     const char *reason = counts_fault(key);
-    reason = reason == NULL ? times_fault(f, is_merged) : reason;
+    reason = reason == NULL ? times_fault(f, is_merged, has_p2) : reason;
     reason = reason == NULL ? sums_fault(key) : reason;
     reason = reason == NULL ? cprof_buckets_fault(&key->buckets, f->count - f->histogram_lost) : reason;
     if (reason != NULL) {

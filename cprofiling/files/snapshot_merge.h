@@ -35,7 +35,6 @@ enum {
     CPROF_SNAPSHOT_KEY_WORDS = 20, /* of a fixed-point sum */
 };
 
-#define CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN (-1.0)
 #define CPROF_SNAPSHOT_KEY_COUNT_LIMIT (UINT64_C(1) << 63) /* what counts and times of day are below */
 
 /* The exact sums of fractional samples, in ms and ms²; least significant word first. */
@@ -90,7 +89,7 @@ void cprof_snapshot_key_complete(cprof_snapshot_key *key);
 
 /* Why no key of a snapshot can be like this, but for the figures of the two other functions of this name; a static string, or
  * NULL when one can. A key without any fault can be merged and visited. */
-const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged);
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged, bool has_p2);
 
 /* Figures by signature that are being made, and the free room behind them. */
 typedef struct {

@@ -260,8 +260,8 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
     if (present) {
         *figures = accum->figures;
         *order = accum->order;
-        figures->median_ms = cprof_figures_exact_median_ms(figures);
-        if (figures->median_ms < 0.0 && accum->p2 != NULL && atomic_load(&accum->epoch->has_p2)) {
+        cprof_figures_set_exact(figures);
+        if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN && accum->p2 != NULL && atomic_load(&accum->epoch->has_p2)) {
             figures->median_ms = cprof_p2_median(accum->p2);
         }
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);

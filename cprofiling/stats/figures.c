@@ -10,21 +10,26 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
                                  fractions, count, quantiles_ms);
 }
 
-double cprof_figures_exact_median_ms(const cprof_figures *figures)
+void cprof_figures_set_exact(cprof_figures *figures)
 {
-    double sorted[CPROF_FIGURES_EXACT];
-    if (figures->count == 0 || figures->count > CPROF_FIGURES_EXACT) {
-        return -1.0;
-    }
-    size_t count = (size_t)figures->count;
-    for (size_t i = 0; i < count; i++) {
+    double *samples = figures->exact_ms;
+    size_t count = figures->count <= CPROF_FIGURES_EXACT ? (size_t)figures->count : 0;
+    for (size_t i = 1; i < count; i++) {
+        double sample = samples[i];
         size_t k = i;
-        for (; k > 0 && sorted[k - 1] > figures->exact_ms[i]; k--) {
-            sorted[k] = sorted[k - 1];
+        for (; k > 0 && samples[k - 1] > sample; k--) {
+            samples[k] = samples[k - 1];
         }
-        sorted[k] = figures->exact_ms[i];
+        samples[k] = sample;
     }
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0;
+    for (size_t i = count; i < CPROF_FIGURES_EXACT; i++) {
+        samples[i] = 0.0;
+    }
+    if (count != 0) {
+        figures->median_ms = (samples[(count - 1) / 2] + samples[count / 2]) / 2.0;
+    } else {
+        figures->median_ms = figures->count == 0 ? 0.0 : CPROF_FIGURES_NO_MEDIAN;
+    }
 }
 
 double cprof_figures_std_ms(const cprof_figures *figures)

@@ -7,6 +7,7 @@
 #include "cprofiling/stats/shapes.h"
 
 enum { CPROF_FIGURES_EXACT = 5 }; /* samples up to which the median is exact */
+#define CPROF_FIGURES_NO_MEDIAN (-1.0)
 
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
 typedef struct {
@@ -23,8 +24,8 @@ typedef struct {
     double max_ms;
     double last_ms;
     double first_ms;  /* the first successful call, skipped or not; negative: none yet */
-    double median_ms; /* exact of up to CPROF_FIGURES_EXACT samples, or of P²; negative: take the histogram's */
-    double exact_ms[CPROF_FIGURES_EXACT]; /* the first samples */
+    double median_ms; /* exact of up to CPROF_FIGURES_EXACT samples, else of P²; or ..._NO_MEDIAN: take the histogram's */
+    double exact_ms[CPROF_FIGURES_EXACT]; /* all samples while there are no more; 0 behind them */
     cprof_moments moments;
     cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_u128 suspended_ns;
@@ -37,8 +38,9 @@ typedef struct {
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
 
-/* The exact median of up to CPROF_FIGURES_EXACT samples, in ms, from `exact_ms`; negative of none, and of more. */
-double cprof_figures_exact_median_ms(const cprof_figures *figures);
+/* Sorts the samples in `exact_ms` and sets their median, 0 of none. Where there are more than it has room for, it is zeroed,
+ * and the median CPROF_FIGURES_NO_MEDIAN. */
+void cprof_figures_set_exact(cprof_figures *figures);
 
 /* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
 double cprof_figures_std_ms(const cprof_figures *figures);

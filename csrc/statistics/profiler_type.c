@@ -81,6 +81,21 @@ static bool add_flag(PyObject *value, const char *parameter, unsigned flag, unsi
     return is_on >= 0;
 }
 
+static bool choose_median(PyObject *median, unsigned *flags)
+{
+    if (!PyUnicode_Check(median)) {
+        ext_convert_refuse_type("median", "\"histogram\" or \"p2\"", median);
+        return false;
+    }
+    bool is_p2 = PyUnicode_CompareWithASCIIString(median, ext_summary_median(true)) == 0;
+    if (!is_p2 && PyUnicode_CompareWithASCIIString(median, ext_summary_median(false)) != 0) {
+        PyErr_Format(PyExc_ValueError, "median must be \"histogram\" or \"p2\", not %R", median);
+        return false;
+    }
+    *flags |= is_p2 ? CPROF_FLAG_P2 : 0U;
+    return true;
+}
+
 /* What only the package can check. */
 static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *memory, PyObject *counters, settings *asked)
 {
@@ -107,15 +122,15 @@ static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *me
 static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
 {
     static char *keywords[] = {"enabled", "synchronize_cuda", "reset",    "skip_first_n", "gpu_time", "gpu_stream", "kernels",
-                               "nvtx",    "memory",           "counters", "live",         "by_shape", NULL};
+                               "nvtx",    "memory",           "counters", "live",         "by_shape", "median",     NULL};
     PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL, *gpu_time = Py_False,
                        *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None,
-                       *by_shape = Py_False;
+                       *by_shape = Py_False, *median = NULL;
     unsigned resets = 0;
     *asked = (settings){.live = Py_None};
-    bool is_right = PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOOOO:set_profiling", keywords, &enabled,
+    bool is_right = PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOOOOO:set_profiling", keywords, &enabled,
                                                 &synchronize_cuda, &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels,
-                                                &nvtx, &memory, &counters, &asked->live, &by_shape) &&
+                                                &nvtx, &memory, &counters, &asked->live, &by_shape, &median) &&
                     add_flag(enabled, "enabled", CPROF_FLAG_STATS, &asked->flags) &&
                     add_flag(synchronize_cuda, "synchronize_cuda", CPROF_FLAG_SYNC, &asked->flags) &&
                     add_flag(reset, "reset", 1, &resets) &&
@@ -123,7 +138,8 @@ static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, s
                     add_flag(gpu_time, "gpu_time", CPROF_FLAG_GPU, &asked->flags) &&
                     add_flag(kernels, "kernels", CPROF_FLAG_LAUNCHES, &asked->flags) &&
                     add_flag(nvtx, "nvtx", CPROF_FLAG_NVTX, &asked->flags) &&
-                    add_flag(by_shape, "by_shape", CPROF_FLAG_SHAPES, &asked->flags);
+                    add_flag(by_shape, "by_shape", CPROF_FLAG_SHAPES, &asked->flags) &&
+                    (median == NULL || choose_median(median, &asked->flags));
     bool has_counters = counters != Py_None && (!PyTuple_CheckExact(counters) || PyTuple_GET_SIZE(counters) > 0);
     /* This needs no code of the package's: at the end of the interpreter there may be none. */
     bool is_usual = gpu_stream == Py_None && memory == Py_False && !has_counters &&
@@ -148,19 +164,25 @@ static cprof_status end_visit(void *context, cprof_names names, uint64_t order, 
 /* Warns where statistics will be discarded that nobody asked to discard. False with an exception: the warning is one. */
 static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
 {
-    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
+    cprof_generation now = cprof_epoch_present(&self->registry->epoch);
+    bool lacks_p2 = (asked->flags & CPROF_FLAG_P2) != 0 && !now.has_p2;
     bool gathered = false;
-    if (asked->flags != 0 && !asked->resets && asked->skips != skips) {
+    if (asked->flags != 0 && !asked->resets && (asked->skips != now.skip_first_n || lacks_p2)) {
         cprof_generation epoch;
         EXT_WITHOUT_GIL((void)cprof_registry_visit(self->registry, end_visit, &gathered, &epoch));
     }
     if (!gathered || self->state->warner == NULL) {
         return true;
     }
-    PyObject *message =
-        PyUnicode_FromFormat("skip_first_n changes from %llu to %llu: the statistics gathered so far are discarded; reset=True "
-                             "discards them without this warning",
-                             (unsigned long long)skips, (unsigned long long)asked->skips);
+    PyObject *change = asked->skips == now.skip_first_n
+                           ? PyUnicode_FromString("median changes from 'histogram' to 'p2'")
+                           : PyUnicode_FromFormat("skip_first_n changes from %llu to %llu",
+                                                  (unsigned long long)now.skip_first_n, (unsigned long long)asked->skips);
+    PyObject *message = change != NULL ? PyUnicode_FromFormat("%U: the statistics gathered so far are discarded; reset=True "
+                                                              "discards them without this warning",
+                                                              change)
+                                       : NULL;
+    Py_XDECREF(change);
     PyObject *done = message != NULL ? PyObject_CallOneArg(self->state->warner, message) : NULL;
     Py_XDECREF(done);
     Py_XDECREF(message);
@@ -385,7 +407,7 @@ static void profiler_dealloc(PyObject *object)
 PyDoc_STRVAR(set_profiling_doc,
              "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0,\n"
              "    gpu_time=False, gpu_stream=None, kernels=False, nvtx=False, memory=False, counters=(),\n"
-             "    live=None, by_shape=False)\n--\n\n"
+             "    live=None, by_shape=False, median=\"histogram\")\n--\n\n"
              "Switches profiling on or off; each call fully specifies the configuration.\n\n"
              "enabled: True to count the calls that start from now on.\n"
              "synchronize_cuda: wait for the device that a node uses before and after it: CUDA's, or another\n"
@@ -408,7 +430,9 @@ PyDoc_STRVAR(set_profiling_doc,
              "    Profilers of a process may have one file in common. It takes 4 MiB, and more where the\n"
              "    statistics do.\n"
              "by_shape: also tell the calls of a node apart by the shapes and dtypes of their tensor arguments;\n"
-             "    see cprofiling.ShapeSummary.\n\n"
+             "    see cprofiling.ShapeSummary.\n"
+             "median: what median_ms is of more than five samples: \"histogram\", within 1 %, or \"p2\", the P-square\n"
+             "    estimate of Jain and Chlamtac. Enabling \"p2\" discards statistics that were gathered without it.\n\n"
              "Raises TypeError or ValueError naming the parameter, and OSError where the file of live cannot be\n"
              "had; then nothing was changed.");
 

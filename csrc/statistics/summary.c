@@ -5,13 +5,15 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/stats/moments.h"
 
+#include <math.h>
+
 /* ---- Rows: named tuples of figures */
 
 #define FIELD(name) {#name, NULL}
 #define FIELD_OF_LIST(name) FIELD(name),
 #define LAST {NULL, NULL}
 
-static PyStructSequence_Field summary_fields[] = {FIELD(rows),   FIELD(skip_first_n), FIELD(lost),
+static PyStructSequence_Field summary_fields[] = {FIELD(rows),   FIELD(skip_first_n), FIELD(median), FIELD(lost),
                                                   FIELD(unread), FIELD(shapes),       LAST};
 
 /* The first are those of NodeProfilingStats, in its order. */
@@ -262,6 +264,11 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     row->order = order;
     row->figures = *figures;
     cprof_figures_quantiles_ms(figures, counts, fractions, QUANTILES, row->quantiles_ms);
+    if (figures->count <= CPROF_FIGURES_EXACT) {
+        row->quantiles_ms[0] = figures->median_ms;
+    } else if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN) {
+        row->figures.median_ms = fmax(row->quantiles_ms[0], figures->min_ms); /* without memory the histogram may lack all */
+    }
     row->extra = NULL;
     row->shapes = NULL;
     bool complete = (figures->extra == NULL || copy_resources(figures->extra, &row->extra)) &&
@@ -282,7 +289,8 @@ static PyObject *make_row(const ext_state *state, const summary_row *row)
     bool any = figures->count > 0;
     PyObject *ranked[QUANTILES];
     for (int i = 0; i < QUANTILES; i++) {
-        ranked[i] = ms_or_none(figures->count > figures->histogram_lost ? row->quantiles_ms[i] : -1.0);
+        bool is_known = figures->count > figures->histogram_lost || (i == 0 && figures->count <= CPROF_FIGURES_EXACT);
+        ranked[i] = ms_or_none(is_known ? row->quantiles_ms[i] : -1.0);
     }
     return ext_summary_row_of(
         state->node_row,
@@ -361,7 +369,10 @@ static PyObject *rows_of(const ext_state *state, cprof_registry *registry, const
                          const cprof_name *stage)
 {
     collector all = {.stage = stage};
-    cprof_generation epoch = {.skip_first_n = snapshot != NULL ? snapshot->skip_most : 0};
+    cprof_generation epoch = {.skip_first_n = 0};
+    if (snapshot != NULL) {
+        epoch = (cprof_generation){.skip_first_n = snapshot->skip_most, .has_p2 = snapshot->has_p2};
+    }
     uint64_t lost = 0;
     PyObject *result = NULL;
     cprof_status status;
@@ -377,8 +388,8 @@ static PyObject *rows_of(const ext_state *state, cprof_registry *registry, const
     } else {
         PyObject *list = row_list(state, &all, &lost);
         PyObject *values =
-            list != NULL ? Py_BuildValue("(NKKKN)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
-                                         (unsigned long long)epoch.unread, shape_list(state, &all))
+            list != NULL ? Py_BuildValue("(NKsKKN)", list, (unsigned long long)epoch.skip_first_n, ext_summary_median(epoch.has_p2),
+                                         (unsigned long long)lost, (unsigned long long)epoch.unread, shape_list(state, &all))
                          : NULL;
         result = ext_summary_row_of(state->summary_row, values);
     }
