@@ -43,15 +43,21 @@ cprof_accum *ext_key_accum(ext_profiler *profiler, PyObject *stage, PyObject *na
 
 cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage)
 {
-    size_t place = ext_key_place(profiler, stage);
-    if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
-        return key->places[place].accum;
+    cprof_accum *accum = ext_key_known(key, profiler, stage);
+    if (accum != NULL) {
+        return accum;
     }
-    cprof_accum *accum = ext_key_accum(profiler, stage, key->name);
+    accum = ext_key_accum(profiler, stage, key->name);
     if (accum == NULL) {
         ext_state_forget_error();
         profiler->internal_errors++;
         return NULL;
+    }
+    size_t first = ext_key_place(profiler, stage);
+    size_t place = first;
+    for (size_t i = EXT_KEY_PLACES; i-- > 0;) { /* the nearest that is free, else the first */
+        size_t next = (first + i) % EXT_KEY_PLACES;
+        place = key->places[next].profiler_uid == 0 ? next : place;
     }
     key->places[place].profiler_uid = profiler->uid;
     key->places[place].accum = accum;

@@ -17,10 +17,23 @@ typedef struct {
     } places[EXT_KEY_PLACES];
 } ext_key;
 
-/* The place of a key that remembers a Profiler's accumulator for a stage. */
+/* The place of a key that is looked at first for a Profiler's accumulator for a stage. */
 static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
 {
     return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+}
+
+/* The accumulator for a Profiler and a stage, if the key remembers it; or NULL. */
+static inline cprof_accum *ext_key_known(const ext_key *key, const ext_profiler *profiler, const PyObject *stage)
+{
+    size_t first = ext_key_place(profiler, stage);
+    for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
+        size_t place = (first + i) % EXT_KEY_PLACES;
+        if (__builtin_expect(key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage, 1)) {
+            return key->places[place].accum;
+        }
+    }
+    return NULL;
 }
 
 /* The accumulator of two legal names, made at its first use; borrowed, it lives as long as the Profiler. NULL without memory,

@@ -91,11 +91,8 @@ static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler
         return false;
     }
     PyObject *stage = node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
-    size_t place = ext_key_place(profiler, stage);
-    if (__builtin_expect(node->name_finder == NULL && node->key.places[place].profiler_uid == profiler->uid &&
-                             node->key.places[place].stage == stage,
-                         1)) {
-        target->accum = node->key.places[place].accum;
+    target->accum = node->name_finder == NULL ? ext_key_known(&node->key, profiler, stage) : NULL;
+    if (__builtin_expect(target->accum != NULL, 1)) {
         Py_INCREF(profiler);
         return true;
     }
