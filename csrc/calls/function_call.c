@@ -59,10 +59,10 @@ static inline PyObject *forward(ext_function *self, PyObject *const *args, size_
 }
 
 /* Ends the span of a call that has just returned. The line of execution may have been switched away and back meanwhile. */
-static inline void close_call(ext_view *view, cprof_span *span, PyObject *result)
+static inline void close_call(PyThreadState *tstate, ext_view *view, cprof_span *span, PyObject *result)
 {
     PyObject *owner = span->owner;
-    (void)ext_view_renew(view);
+    (void)ext_view_renew_in(tstate, view);
     cprof_chain *chain = &view->chain;
     if (__builtin_expect(chain->top != span || chain->base == span, 0)) { /* or it encloses what goes on now */
         chain = ext_view_chain_of(view, span);
@@ -77,25 +77,26 @@ static inline void close_call(ext_view *view, cprof_span *span, PyObject *result
     cprof_probe_settle();
 }
 
-/* Calls the function without a span, as none could be had. */
-static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, const ext_target *target,
+/* Calls the function without a span, as none could be had, and lets go of the Profiler. */
+static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, ext_profiler *profiler,
                                                               PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    target->profiler->internal_errors++;
-    Py_DECREF(target->profiler);
+    profiler->internal_errors++;
+    Py_DECREF(profiler);
     return forward(self, args, nargsf, kwnames);
 }
 
 /* The target's reference to the Profiler goes with the span, here as in all functions below. */
-static inline PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+static PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
                                       size_t nargsf, PyObject *kwnames)
 {
+    PyThreadState *tstate = PyThreadState_Get();
     cprof_span *span = ext_node_open_span(view, target, self);
     if (__builtin_expect(span == NULL, 0)) {
-        return forward_unmeasured(self, target, args, nargsf, kwnames);
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
-    close_call(view, span, result);
+    close_call(tstate, view, span, result);
     return result;
 }
 
@@ -114,11 +115,11 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
     ext_probing_begin(&probing, view->thread, span, NULL);
     if (span == NULL) {
-        return forward_unmeasured(self, target, args, nargsf, kwnames);
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
     ext_probing_end(state, span, result != NULL ? device : EXT_SYNC_NONE);
-    close_call(view, span, result);
+    close_call(PyThreadState_Get(), view, span, result);
     return result;
 }
 
@@ -164,7 +165,7 @@ static __attribute__((noinline)) PyObject *call_outer(ext_function *self, ext_vi
 {
     ext_pending *pending = PyMem_Malloc(sizeof *pending);
     if (pending == NULL) {
-        return forward_unmeasured(self, target, args, nargsf, kwnames);
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
     }
     *pending = (ext_pending){.inner = self->inner, .owner = target->profiler};
     ext_view_push_pending(view, pending);
@@ -191,25 +192,49 @@ static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *v
     return counted;
 }
 
-static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
-                                                   size_t nargsf, PyObject *kwnames)
+/* All but the usual call: which Profiler counts it, where and how is found out step by step. */
+static __attribute__((noinline)) PyObject *call_unusual(ext_function *self, ext_view *view, ext_profiler *profiler,
+                                                        PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *first = first_argument(self, args, nargsf, kwnames);
-    ext_view *view = ext_view_get(self->node.state, thread);
-    if (__builtin_expect(view == NULL, 0)) {
-        return forward(self, args, nargsf, kwnames);
-    }
     ext_target target;
-    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
-    bool is_counted = __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
+    bool is_counted = self->is_inner && view->pending != NULL && is_pending(self, view, profiler);
     if (is_counted || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
-    if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
-        return self->inner != NULL ? call_outer(self, view, &target, args, nargsf, kwnames)
-                                   : call_any(self, view, &target, NULL, args, nargsf, kwnames);
+    return self->inner != NULL ? call_outer(self, view, &target, args, nargsf, kwnames)
+                               : call_any(self, view, &target, NULL, args, nargsf, kwnames);
+}
+
+/* The usual call, of a plain function, counted at a place that its key knows, is written out. */
+static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
+                                                   size_t nargsf, PyObject *kwnames)
+{
+    PyThreadState *tstate = PyThreadState_Get();
+    ext_view *view = ext_view_get_in(tstate, self->node.state, thread);
+    if (__builtin_expect(view == NULL, 0)) {
+        return forward(self, args, nargsf, kwnames);
     }
-    return call_measured(self, view, &target, args, nargsf, kwnames);
+    ext_profiler *profiler = self->node.profiler;
+    if (profiler == NULL) {
+        profiler = ext_node_find_profiler(&self->node, view, first_argument(self, args, nargsf, kwnames));
+    }
+    if (__builtin_expect(profiler == NULL || self->is_uncommon || self->is_inner || self->node.name_finder != NULL, 0)) {
+        return call_unusual(self, view, profiler, args, nargsf, kwnames);
+    }
+    uint64_t state = cprof_registry_state(profiler->registry);
+    cprof_accum *accum = ext_key_known(&self->node.key, profiler, ext_node_stage(&self->node, view));
+    bool is_usual = (state & (CPROF_FLAG_ALL & ~(CPROF_FLAG_STATS | CPROF_FLAG_TRACE))) == 0 && (state & CPROF_FLAG_ALL) != 0;
+    if (__builtin_expect(accum == NULL || !is_usual, 0)) {
+        return call_unusual(self, view, profiler, args, nargsf, kwnames);
+    }
+    cprof_span *span = cprof_call_open(thread, &view->chain, accum, state, Py_NewRef((PyObject *)profiler), self);
+    if (__builtin_expect(span == NULL, 0)) {
+        return forward_unmeasured(self, profiler, args, nargsf, kwnames);
+    }
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    close_call(tstate, view, span, result);
+    return result;
 }
 
 /* The thread's record, made at its first call; NULL with RecursionError when too little stack is left. */

@@ -77,6 +77,12 @@ static inline cprof_span *ext_node_open_span(ext_view *view, const ext_target *t
     return span;
 }
 
+/* The stage of a call that begins now; borrowed. */
+static inline PyObject *ext_node_stage(const ext_node *node, const ext_view *view)
+{
+    return node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
+}
+
 /* Decides what a call does. False: it is not counted, and there is nothing to let go of. Never leaves an exception. */
 static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler *profiler, PyObject *first, ext_target *target)
 {
@@ -90,7 +96,7 @@ static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler
     if ((target->state & CPROF_FLAG_ALL) == 0) {
         return false;
     }
-    PyObject *stage = node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
+    PyObject *stage = ext_node_stage(node, view);
     target->accum = node->name_finder == NULL ? ext_key_known(&node->key, profiler, stage) : NULL;
     if (__builtin_expect(target->accum != NULL, 1)) {
         Py_INCREF(profiler);

@@ -50,23 +50,31 @@ static inline bool ext_view_is_current(const ext_view *view, PyThreadState *tsta
     return view->version == ext_compat_context_version(tstate) && view->tstate_id == tstate->id;
 }
 
-/* The calling thread's view, up to date. NULL as above. A pending exception is kept. */
-static inline ext_view *ext_view_get(ext_state *state, cprof_thread *thread)
+/* The calling thread's view, up to date; `tstate` is the thread state that runs. NULL as above. A pending exception is kept. */
+static inline ext_view *ext_view_get_in(PyThreadState *tstate, ext_state *state, cprof_thread *thread)
 {
     ext_view *view = thread->binding;
-    if (__builtin_expect(view != NULL && view->state_serial == state->serial && ext_view_is_current(view, PyThreadState_Get()),
-                         1)) {
+    if (__builtin_expect(view != NULL && view->state_serial == state->serial && ext_view_is_current(view, tstate), 1)) {
         return view;
     }
     return ext_view_refresh(state, thread);
 }
 
+static inline ext_view *ext_view_get(ext_state *state, cprof_thread *thread)
+{
+    return ext_view_get_in(PyThreadState_Get(), state, thread);
+}
+
 /* Brings a view up to date after user code ran: it may have switched tasks and come back. False, without an exception, when
  * that cannot be done. */
+static inline bool ext_view_renew_in(PyThreadState *tstate, ext_view *view)
+{
+    return __builtin_expect(ext_view_is_current(view, tstate), 1) || ext_view_refresh(view->state, view->thread) != NULL;
+}
+
 static inline bool ext_view_renew(ext_view *view)
 {
-    return __builtin_expect(ext_view_is_current(view, PyThreadState_Get()), 1) ||
-           ext_view_refresh(view->state, view->thread) != NULL;
+    return ext_view_renew_in(PyThreadState_Get(), view);
 }
 
 /* The chain of this view that `span` is open in: mostly the current one; else that of a task that is not running; else NULL. */
