@@ -289,7 +289,7 @@ static PyObject *make_row(const ext_state *state, const summary_row *row)
     bool any = figures->count > 0;
     PyObject *ranked[QUANTILES];
     for (int i = 0; i < QUANTILES; i++) {
-        bool is_known = figures->count > figures->histogram_lost || (i == 0 && figures->count <= CPROF_FIGURES_EXACT);
+        bool is_known = figures->count > figures->histogram_lost || (i == 0 && any && figures->count <= CPROF_FIGURES_EXACT);
         ranked[i] = ms_or_none(is_known ? row->quantiles_ms[i] : -1.0);
     }
     return ext_summary_row_of(

@@ -91,7 +91,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         stage: a str, or an enum with a str value; None for all. TypeError or ValueError for anything else.
         """
         _prepare_reading()
-        rows, skip_first_n, lost, unread, shapes = self._rows(stage)
+        rows, skip_first_n, median, lost, unread, shapes = self._rows(stage)
         beyond = reasons_beyond(rows, self._device_note) if probe_callbacks.is_any_asked() else ()
         hints = self._hints(rows, stage)
         summary = ProfilingSummary(

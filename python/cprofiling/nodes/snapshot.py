@@ -39,7 +39,7 @@ class Snapshot(_core.Snapshot, WithHistograms):
         Merged snapshots have the sum of internal errors, the largest ``cost_ns`` and, if they differ, the largest
         ``skip_first_n``; ``reasons`` has those of all, and of the merging.
         """
-        rows, skip_first_n, lost, _, shapes = self._rows(stage)
+        rows, skip_first_n, median, lost, _, shapes = self._rows(stage)
         facts = self._facts()
         reasons = list(facts.notes)
         known = () if rows or stage is None else {row.stage for row in self._rows(None).rows}
