@@ -65,6 +65,7 @@ class _Summary(NamedTuple):
 
     rows: list[_Node]
     skip_first_n: int
+    median: Literal["histogram", "p2"]
     lost: int  # samples that the histograms could not count
     unread: int  # keys that could not be read
     shapes: list[_Shape]
@@ -115,6 +116,7 @@ class Profiler:
         counters: Iterable[str] | None = (),
         live: str | bytes | PathLike[str] | PathLike[bytes] | None = None,
         by_shape: bool = False,
+        median: Literal["histogram", "p2"] = "histogram",
     ) -> None: ...
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...

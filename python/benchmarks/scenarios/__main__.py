@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = measure(importlib.import_module(f"{__package__}.{options.scenarios[0]}").variants(), options.seconds)
         print(json.dumps(found))
         return 0
-    print("| scenario | profiler | adds, % | 95 % interval | pairs | without, ms |\n|---|---|--:|--:|--:|--:|", flush=True)
+    print(
+        "| scenario | profiler | adds, % | 95 % interval | pairs | without, ms |\n|---|---|--:|--:|--:|--:|", flush=True
+    )
     for name in options.scenarios or SCENARIOS:
         command = [sys.executable, "-m", __package__, name, "--json", "--seconds", str(options.seconds)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .. import cuvis
+from python.benchmarks import cuvis
+
 from .pairs import BARE, Variant
 
 CALLS = 200

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, files
 from cprofiling.commands.parsing import CommandError, add_number, not_empty
+from cprofiling.nodes.stats import MEDIANS
 
 if TYPE_CHECKING:
     from cprofiling.monitoring.top.from_server import Endpoint
 
 TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
-_ACTIONS = {"on": ("reset", "synchronize_cuda", "skip_first_n"), "off": ("reset",), "reset": (), "stages": ()}
+_ACTIONS = {"on": ("reset", "synchronize_cuda", "skip_first_n", "median"), "off": ("reset",), "reset": (), "stages": ()}
 _OTHERS = 0o027  # what others may not do to a file with a secret: its group may read it
 _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 
@@ -33,6 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add("--reset", action="store_true", help="with on or off: discard the statistics first")
     add("--synchronize-cuda", action="store_true", help="with on: wait for the device around each call")
     add_number(parser, "--skip-first-n", 0, 2**31 - 1, "with on: first calls of each node to leave out", 0)
+    add("--median", choices=MEDIANS, help="with on: how medians are found (default: histogram)")
     add_client(parser)
 
 

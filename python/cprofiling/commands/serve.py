@@ -19,10 +19,11 @@ from cprofiling.commands.run import add_nodes
 from cprofiling.nodes import profiler
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.patterns import Patterns
+from cprofiling.nodes.stats import MEDIANS
 
 DEFAULT = "default"
 NAMED = "nodes"  # that the command line names
-_WITH_VALUE = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
+_WITH_VALUE = ("--address", "--median", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
 split = partial(split_program, with_value=_WITH_VALUE, modules=True)
 
 
@@ -54,6 +55,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_nodes(parser, "functions that are to be nodes, in the session 'nodes', as for run; may be repeated")
     add("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
+    add("--median", choices=MEDIANS, default=MEDIANS[0], help="with --on: how medians are found (default: %(default)s)")
     add_token(parser, "that clients need")
     add("--no-token", action="store_true", help="want none, as clients of cuvis-ai-core have none")
     add("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
@@ -91,8 +93,8 @@ def run(options: argparse.Namespace) -> NoReturn:
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from None
     if options.on:
-        profiler.set_profiling(True)
-        source.PROFILER.set_profiling(bool(options.node))
+        profiler.set_profiling(True, median=options.median)
+        source.PROFILER.set_profiling(bool(options.node), median=options.median)
     for line in lines:
         say(line)
     sys.excepthook = served.launcher

@@ -122,7 +122,7 @@ class _Counting:
         self.profiler = Profiler()
         self.profiler._count_no_nodes()  # noqa: SLF001 the package's own
         self.profiler._keep_at_fork()  # noqa: SLF001
-        self.profiler.set_profiling(True, skip_first_n=skips)
+        self.profiler.set_profiling(True, skip_first_n=skips, median="p2")
         self._record = self.profiler.record
 
     def record(self, stage_value: Any, node_name: Any, elapsed_ms: Any) -> None:

@@ -37,7 +37,7 @@ from cprofiling.nodes.instrumentation import instrument as _instrument
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
 from cprofiling.nodes.resource_columns import summary_text
 from cprofiling.nodes.snapshot import Snapshot
-from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
+from cprofiling.nodes.stats import Median, ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import no_such_stage
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
+            median=median,
             reasons=(*hints, *reasons_of(lost, unread, self._refused_keys), *beyond),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(self),
@@ -240,11 +241,13 @@ class PipelineProfiling(_NodeMaker):
         counters: Iterable[str] | None = (),
         live: StrOrBytesPath | None = None,
         by_shape: bool = False,
+        median: Median = "histogram",
     ) -> None:
         """Switch profiling on or off (see ``Profiler.set_profiling``)."""
         options = {name: value for name, value in locals().items() if name != "self"}
         self.profiler.set_profiling(**options)
-        _batches_of(self).configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
+        kept = {"skip_first_n": skip_first_n, "median": median}
+        _batches_of(self).configure(kept, enabled=enabled, reset=reset, synchronizes=synchronize_cuda)
 
     def reset_profiling(self) -> None:
         """Discard statistics, those of batches too, and stay switched on."""
@@ -323,20 +326,21 @@ class _Batches:
     def __init__(self) -> None:
         self.profiler: Profiler | None = None
         self._synchronizes = False
-        self._skip_first_n: SupportsIndex = 0
+        self._options: dict[str, Any] = {}
 
     def begin(self, of: Profiler) -> Profiler:
         """Return the Profiler of the batches, configured like the nodes'."""
         if self.profiler is None:
-            self._skip_first_n = of._rows(None).skip_first_n  # noqa: SLF001 the package's own
+            rows = of._rows(None)  # noqa: SLF001 the package's own
+            self._options = {"skip_first_n": rows.skip_first_n, "median": rows.median}
             self.profiler = Profiler()
-            self.profiler.set_profiling(True, skip_first_n=self._skip_first_n)
+            self.profiler.set_profiling(True, **self._options)
         return self.profiler
 
-    def configure(self, enabled: bool, *, reset: bool, skip_first_n: SupportsIndex, synchronizes: bool) -> None:
+    def configure(self, options: dict[str, Any], *, enabled: bool, reset: bool, synchronizes: bool) -> None:
         """Follow a configuration of the nodes' Profiler."""
         self._synchronizes = synchronizes
-        if reset or (enabled and skip_first_n != self._skip_first_n):
+        if reset or (enabled and options != self._options):
             self.profiler = None
 
     def synchronize(self, batch: Any) -> None:
@@ -423,6 +427,7 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
     counters: Iterable[str] | None = (),
     live: StrOrBytesPath | None = None,
     by_shape: bool = False,
+    median: Median = "histogram",
 ) -> None:
     """Switch the default Profiler (see ``Profiler.set_profiling``)."""
     options = locals()

@@ -25,8 +25,8 @@ class Snapshot(_core.Snapshot, WithHistograms):
     same figures, taken from the same Profilers at the same moments.
 
     Each Profiler has a random identity, and each reset begins new data, so merging never counts a call twice. A forked
-    child's Profiler has another identity than its parent's. In merged statistics ``median_ms`` is ``p50_ms``, as the
-    P-square estimate cannot be merged.
+    child's Profiler has another identity than its parent's. P-square estimates of the median
+    cannot be merged: in merged statistics ``median_ms`` is ``p50_ms``.
     """
 
     __slots__ = ("__weakref__",)
@@ -49,7 +49,7 @@ class Snapshot(_core.Snapshot, WithHistograms):
             reasons.append(lost_reason(lost))
         if facts.is_merged:
             reasons.append(
-                "the statistics are merged: median_ms is p50_ms, last_ms that of the snapshot taken last, "
+                "the statistics are merged: last_ms is that of the snapshot taken last, "
                 "and first_ms known only where one snapshot has it"
             )
         if facts.skip_least != facts.skip_most:
@@ -59,6 +59,7 @@ class Snapshot(_core.Snapshot, WithHistograms):
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
+            median=median,
             reasons=reasons,
             internal_errors=facts.internal_errors,
             cost_ns=facts.cost_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cprofiling._internal.text import checked_text, shown_names
 from cprofiling.nodes.decorators import StageName
@@ -14,6 +14,9 @@ from cprofiling.nodes.resources import NO_COUNTERS, WAITS, NodeCounters, NodeLau
 
 if TYPE_CHECKING:
     from cprofiling.nodes.input_shapes import ShapeStats
+
+Median: TypeAlias = Literal["histogram", "p2"]
+MEDIANS: tuple[Median, ...] = ("histogram", "p2")
 
 
 class ExecutionStage(str, Enum):
@@ -42,20 +45,21 @@ class NodeProfilingStats:
         stage: Execution stage of the calls; for the four known stages an ``ExecutionStage``, which is a str.
         count: Number of samples, 0 or more.
         mean_ms: Arithmetic mean of the samples, between ``min_ms`` and ``max_ms``.
-        median_ms: Median of the samples: exact for up to five, then the P-square estimate (R. Jain and I. Chlamtac,
-            "The P2 Algorithm for Dynamic Calculation of Quantiles and Histograms Without Storing Observations",
-            Communications of the ACM 28(10), 1985). Its error has no bound on streams that shift. The text table
-            shows it, other views ``p50_ms``. In merged statistics it comes from the histogram, as ``p50_ms`` does.
+        median_ms: Median of the samples, ``p50_ms``. With ``median="p2"``, of more than five samples that were not
+            merged, the P-square estimate (R. Jain and I. Chlamtac, "The P2 Algorithm for Dynamic Calculation of
+            Quantiles and Histograms Without Storing Observations", Communications of the ACM 28(10), 1985). Its error
+            has no bound on streams that shift.
         std_ms: Population standard deviation of the samples (divides by ``count``); 0.0 for one sample.
         min_ms: Smallest sample, exact.
         max_ms: Largest sample, exact.
         total_ms: Sum of the samples, exact to rounding; includes the time of nodes called inside.
         last_ms: The sample that was recorded last.
-        p50_ms: 50th percentile from a log-linear histogram, within 1 % from 1 ns to 24 h, clamped beyond.
-        p90_ms: 90th percentile, as ``p50_ms``.
-        p95_ms: 95th percentile, as ``p50_ms``.
-        p99_ms: 99th percentile, as ``p50_ms``.
-        p999_ms: 99.9th percentile, as ``p50_ms``.
+        p50_ms: 50th percentile: the exact median of up to five samples, of more the nearest rank in a log-linear
+            histogram, within 1 % from 1 ns to 24 h, clamped beyond.
+        p90_ms: 90th percentile from the histogram, as are the next.
+        p95_ms: 95th percentile.
+        p99_ms: 99th percentile.
+        p999_ms: 99.9th percentile.
         error_count: Calls that an exception left; they are no samples and use up no skip.
         cancelled_count: Calls that ``asyncio.CancelledError`` left; they are not among the errors.
         skipped_count: First successful calls left out of the samples, at most ``skip_first_n``.
@@ -166,6 +170,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     Attributes:
         skip_first_n: First successful calls of each key that the statistics leave out, 0 or more.
+        median: How ``median_ms`` is found, ``"histogram"`` or ``"p2"`` (see ``Profiler.set_profiling``).
         reasons: Why figures are unknown or features are off, one sentence each; empty if there is nothing to say.
         internal_errors: Faults inside the profiler since the reset, 0 or more; the nodes never notice them.
         cost_ns: Measured own cost of one profiled call in nanoseconds; None if it was not measured.
@@ -176,7 +181,8 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
 
     __slots__ = ("__dict__", "__weakref__", "_find_histograms")
 
-    edges: tuple[tuple[str, str], ...] = ()  # the default is for old pickles without edges
+    edges: tuple[tuple[str, str], ...] = ()  # this default and the next are for old pickles
+    median: Median = "histogram"
     shapes: Sequence[ShapeStats] = ()
     _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
     _hints: tuple[str, ...] = ()  # and those why there is nothing
@@ -186,6 +192,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
         stats: Iterable[NodeProfilingStats] = (),
         *,
         skip_first_n: int = 0,
+        median: Median = "histogram",
         reasons: Iterable[str] = (),
         internal_errors: int = 0,
         cost_ns: float | None = None,
@@ -194,6 +201,7 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
         """Create a list of ``stats``, with the keywords as attributes."""
         super().__init__(stats)
         self.skip_first_n = skip_first_n
+        self.median = median
         self.reasons = tuple(reasons)
         self.internal_errors = internal_errors
         self.cost_ns = cost_ns

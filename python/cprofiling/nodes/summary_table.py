@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.text import NAMED, checked_text, format_time, listed, shown_names, shown_text
-from cprofiling.nodes.stats import NodeProfilingStats
+from cprofiling.nodes.stats import Median, NodeProfilingStats
 
 NO_DATA = "No profiling data collected."
 
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
 _FAILED_TOO = ", failed calls included"
-_EXACT = 5  # samples; up to that the P² estimate of the median is exact
+_EXACT = 5  # samples; up to that each median is exact
 _APART = 0.05  # medians that differ by a larger part are told
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
 
@@ -25,6 +25,7 @@ def format_profiling_table(
     *,
     total_frames: int | None = None,
     skip_first_n: int = 0,
+    median: Median = "histogram",
 ) -> str:
     """Return statistics as a plain-text table, without a final newline.
 
@@ -36,14 +37,15 @@ def format_profiling_table(
     The last line is the time of a frame, where the rows are of one stage, ran equally often, and none is known to run
     inside another. Else there is a line per stage, with the number of frames or why that is not known, as
     ``ProfilingSummary.frames_per_second`` has it. Rows that are no ``NodeProfilingStats`` always have the one line,
-    which is that of cuvis-ai-core. The median is ``median_ms``, the P-square estimate; a line tells ``p50_ms`` where
-    that differs by more than 5 %.
+    which is that of cuvis-ai-core. The median is ``median_ms``; a line tells ``p50_ms`` where a P-square estimate is
+    more than 5 % off it.
 
     Args:
         stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
         total_frames: Number of frames that were processed, shown in the title; 0 to 2^63-1, None if not known.
         skip_first_n: Number of first calls of each key that the statistics leave out, shown in the title when
             greater than 0; 0 to 2^63-1.
+        median: How the medians were found, shown in the title unless it is "histogram".
 
     Returns:
         The table, or ``No profiling data collected.`` if it would have no row.
@@ -53,7 +55,7 @@ def format_profiling_table(
             ``skip_first_n`` is no integer, or a bool.
         ValueError: ``total_frames`` or ``skip_first_n`` is out of range.
     """
-    title = summary_title(checked_frames(total_frames), checked_count("skip_first_n", skip_first_n))
+    title = summary_title(checked_frames(total_frames), checked_count("skip_first_n", skip_first_n), median)
     rows = sorted_rows(row for row in checked_rows(stats) if not is_failures_only(row))
     if not rows:
         return NO_DATA
@@ -195,13 +197,15 @@ def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) ->
     return lines
 
 
-def summary_title(total_frames: int | None, skip_first_n: int) -> str:
-    """Return the title line, with frames and ``skip_first_n`` if any."""
+def summary_title(total_frames: int | None, skip_first_n: int, median: str = "histogram") -> str:
+    """Return the title line, with frames, ``skip_first_n`` and P-square medians if any."""
     known = []
     if total_frames is not None:
         known.append(f"{total_frames} frames")
     if skip_first_n > 0:
         known.append(f"skip_first_n={skip_first_n}")
+    if median != "histogram":
+        known.append(f"median={shown_text('median', median)}")
     return "Profiling Summary" + (f" ({', '.join(known)})" if known else "")
 
 

@@ -101,6 +101,7 @@ def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
     """
     response.profiling_enabled = bool(is_on)
     response.skip_first_n = getattr(summary, "skip_first_n", 0)
+    response.median = getattr(summary, "median", "")
     response.reasons.extend(map(wire_text, getattr(summary, "reasons", ())))
     response.internal_errors = getattr(summary, "internal_errors", 0)
     size = 0
@@ -132,6 +133,7 @@ def summary_from(response: Any) -> ProfilingSummary:
     return ProfilingSummary(
         stats,
         skip_first_n=response.skip_first_n,
+        median=response.median or "histogram",
         reasons=response.reasons,
         internal_errors=response.internal_errors,
     )

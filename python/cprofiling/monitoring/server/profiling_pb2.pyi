@@ -21,18 +21,20 @@ EXECUTION_STAGE_TEST: ExecutionStage
 EXECUTION_STAGE_INFERENCE: ExecutionStage
 
 class SetProfilingRequest(_message.Message):
-    __slots__ = ("session_id", "enabled", "synchronize_cuda", "reset", "skip_first_n")
+    __slots__ = ("session_id", "enabled", "synchronize_cuda", "reset", "skip_first_n", "median")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     SYNCHRONIZE_CUDA_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIRST_N_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     enabled: bool
     synchronize_cuda: bool
     reset: bool
     skip_first_n: int
-    def __init__(self, session_id: _Optional[str] = ..., enabled: bool = ..., synchronize_cuda: bool = ..., reset: bool = ..., skip_first_n: _Optional[int] = ...) -> None: ...
+    median: str
+    def __init__(self, session_id: _Optional[str] = ..., enabled: bool = ..., synchronize_cuda: bool = ..., reset: bool = ..., skip_first_n: _Optional[int] = ..., median: _Optional[str] = ...) -> None: ...
 
 class SetProfilingResponse(_message.Message):
     __slots__ = ("profiling_enabled",)
@@ -51,18 +53,20 @@ class GetProfilingSummaryRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., stage: _Optional[_Union[ExecutionStage, str]] = ..., stage_name: _Optional[str] = ...) -> None: ...
 
 class GetProfilingSummaryResponse(_message.Message):
-    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors")
+    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors", "median")
     NODE_STATS_FIELD_NUMBER: _ClassVar[int]
     PROFILING_ENABLED_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIRST_N_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
     node_stats: _containers.RepeatedCompositeFieldContainer[NodeProfilingStats]
     profiling_enabled: bool
     skip_first_n: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     internal_errors: int
-    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...
+    median: str
+    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ..., median: _Optional[str] = ...) -> None: ...
 
 class NodeProfilingStats(_message.Message):
     __slots__ = ("node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms", "stage_name", "error_count", "cancelled_count", "skipped_count", "dropped_count", "p50_ms", "p99_ms")
@@ -145,15 +149,17 @@ class WatchProfilingRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., stage: _Optional[_Union[ExecutionStage, str]] = ..., stage_name: _Optional[str] = ..., interval_ms: _Optional[int] = ..., max_updates: _Optional[int] = ...) -> None: ...
 
 class WatchProfilingResponse(_message.Message):
-    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors")
+    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors", "median")
     NODE_STATS_FIELD_NUMBER: _ClassVar[int]
     PROFILING_ENABLED_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIRST_N_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_FIELD_NUMBER: _ClassVar[int]
     node_stats: _containers.RepeatedCompositeFieldContainer[NodeProfilingStats]
     profiling_enabled: bool
     skip_first_n: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     internal_errors: int
-    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ...) -> None: ...
+    median: str
+    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ..., median: _Optional[str] = ...) -> None: ...

@@ -20,6 +20,7 @@ from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.guard import send
 from cprofiling.monitoring.server.messages import Refusal, described, filled, stage_of, wire_text
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
+from cprofiling.nodes.stats import MEDIANS
 
 INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all
@@ -189,6 +190,14 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         """Switch a session on or off, with defaults for unset options."""
         session = self.sessions.get(request.session_id)
         _check_at_least("skip_first_n", request.skip_first_n, 0)
+        options = {}  # what targets of other packages need not know
+        if request.HasField("median"):
+            if request.median not in MEDIANS:
+                raise Refusal(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"median must be one of {', '.join(MEDIANS)}, got {shown_value(request.median)}",
+                )
+            options["median"] = request.median
         await self._call(
             session,
             lambda target: target.set_profiling(
@@ -196,6 +205,7 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
                 synchronize_cuda=request.synchronize_cuda,
                 reset=request.reset,
                 skip_first_n=request.skip_first_n,
+                **options,
             ),
         )
         return pb.SetProfilingResponse(profiling_enabled=request.enabled)
