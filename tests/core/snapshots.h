@@ -11,7 +11,7 @@
 enum {
     HEADER_BYTES = 80,
     SOURCE_BYTES = 24,
-    KEY_BYTES = 200,
+    KEY_BYTES = 240,
     FIRST_KEY = HEADER_BYTES + SOURCE_BYTES, /* in a snapshot without notes */
 };
 
@@ -31,11 +31,12 @@ enum {
     AT_LAST = 104,
     AT_FIRST = 112,
     AT_MEDIAN = 120,
-    AT_TOTAL = 128,
-    AT_SQUARES = 144,
-    AT_SQUARES_TOP = 160,
-    AT_NESTED = 168,
-    AT_SUSPENDED = 184,
+    AT_EXACT = 128,
+    AT_TOTAL = 168,
+    AT_SQUARES = 184,
+    AT_SQUARES_TOP = 200,
+    AT_NESTED = 208,
+    AT_SUSPENDED = 224,
     AT_NAMES = KEY_BYTES,
 };
 

@@ -261,9 +261,7 @@ static void expect_merged_like(const cprof_snapshot *merged, cprof_registry *who
     CHECK(memcmp(got.counts, expected.counts, sizeof got.counts) == 0);
     CHECK(relative_difference(cprof_moments_total_ms(a), cprof_moments_total_ms(b)) <= 0x1p-52);
     CHECK(relative_difference(cprof_moments_std_ms(a, count), cprof_moments_std_ms(b, count)) <= 0x1p-50);
-    double median_ms;
-    cprof_figures_quantiles_ms(&expected.figures, expected.counts, (const double[]){0.5}, 1, &median_ms);
-    CHECK(got.figures.median_ms == median_ms);
+    CHECK(got.figures.median_ms == expected.figures.median_ms);
 }
 
 TEST(merging_is_exact_in_any_order)
@@ -346,6 +344,43 @@ TEST(first_and_last_of_merged_keys)
     CHECK(see(alone, "a").figures.first_ms == 9.0 && see(two, "b").figures.first_ms == 5.0);
     CHECK(see(two, "a").figures.first_ms < 0.0 && see(three, "a").figures.first_ms < 0.0);
     (void)round_trip(three);
+}
+
+/* The median of up to five samples is exact, in however many parts they come, and in whatever order. */
+TEST(few_samples_keep_their_median)
+{
+    static const cprof_ns parts_ns[][2] = {{9 * MS, 1 * MS}, {3 * MS, 0}, {7 * MS, 5 * MS}};
+    cprof_snapshot *parts[COUNT_OF(parts_ns) + 1];
+    for (size_t i = 0; i < COUNT_OF(parts_ns); i++) {
+        cprof_registry *registry = registry_new(0);
+        for (size_t k = 0; k < 2 && parts_ns[i][k] != 0; k++) {
+            finish(registry, "a", CPROF_OUTCOME_SUCCESS, parts_ns[i][k]);
+        }
+        parts[i] = take(registry, 1);
+    }
+    cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts_ns));
+    CHECK(see(round_trip(merged), "a").figures.median_ms == 5.0);
+    parts[COUNT_OF(parts_ns)] = take_one((const char *const[]){"a"}, 1, 3 * MS, 1);
+    merged = merge_in_all_orders(parts, COUNT_OF(parts));
+    CHECK(see(round_trip(merged), "a").figures.median_ms == CPROF_FIGURES_NO_MEDIAN);
+}
+
+/* An estimate of P² is kept in a snapshot, and lost when it is merged. */
+TEST(estimates_do_not_merge)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_P2, 0, false);
+    for (int i = 1; i <= 7; i++) {
+        finish(registry, "a", CPROF_OUTCOME_SUCCESS, i * MS);
+    }
+    cprof_snapshot *alone = round_trip(take(registry, 1));
+    CHECK(alone->has_p2 && see(alone, "a").figures.median_ms == 3.0);
+    cprof_snapshot *merged = merge((const cprof_snapshot *const[]){alone}, 1);
+    CHECK(!merged->has_p2 && see(merged, "a").figures.median_ms == CPROF_FIGURES_NO_MEDIAN);
+    byte_string bytes = encode(alone);
+    expect_reason(&bytes, FIRST_KEY + AT_MEDIAN, 0, 8, "an impossible median");
+    expect_reason(&bytes, 12, 0, 4, "an impossible median");
+    expect_reason(&bytes, 12, 3, 4, "unknown flags");
 }
 
 TEST(keys_without_a_sample_merge)
@@ -533,8 +568,8 @@ TEST(reasons_of_a_key)
         {AT_PLACE, TWO_63, 8, "a count of 2^63 or more"},
         {AT_TAKEN, TWO_63, 8, "a count of 2^63 or more"},
         {AT_COUNT, TWO_63, 8, "a count of 2^63 or more"},
-        {AT_COUNT, 3, 8, "a histogram of another number of samples"},
-        {AT_COUNT, 1, 8, "a histogram of another number of samples"},
+        {AT_COUNT, 6, 8, "an impossible median"},
+        {AT_COUNT, 1, 8, "an impossible median"},
         {AT_ERRORS, UINT64_MAX, 8, "a count of 2^63 or more"},
         {AT_SELF_UNKNOWN, 3, 8, "more samples in part than in all"},
         {AT_SELF_UNKNOWN + 8, 3, 8, "more samples in part than in all"},
@@ -554,6 +589,9 @@ TEST(reasons_of_a_key)
         {AT_MEDIAN, MINUS_ONE, 8, "an impossible median"},
         {AT_MEDIAN, 0, 8, "an impossible median"},
         {AT_MEDIAN, NOT_A_NUMBER, 8, "an impossible median"},
+        {AT_EXACT, 0, 8, "an impossible median"},
+        {AT_EXACT + 8, NOT_A_NUMBER, 8, "an impossible median"},
+        {AT_EXACT + 16, 0x3ff0000000000000, 8, "an impossible median"},
         {AT_TOTAL + 8, 1, 8, "an impossible sum"},
         {AT_SQUARES_TOP, 1, 8, "an impossible sum"},
         {AT_NESTED + 8, 1, 8, "an impossible sum"},
@@ -567,7 +605,7 @@ TEST(reasons_of_a_key)
         {AT_FIRST, EIGHT_TIMES_TEN_TO_12, 8, "an impossible first duration"}, /* of a first call that is no sample */
         {AT_TOTAL, TWO_63 - 1, 8, "sums that no such samples have"},
         {AT_SQUARES + 8, 1, 8, "sums that no such samples have"},
-        {AT_MIN, 0x3ff0000000000000, 8, "a histogram of other samples"},
+        {AT_MIN, 0x3ff0000000000000, 8, "an impossible median"},
         {AT_NAMES + 6, 1, 2, "a histogram of other samples"},
         {AT_NAMES + 8, CPROF_HISTOGRAM_BUCKETS - 3, 2, "a histogram of other samples"},
     };
@@ -622,7 +660,7 @@ TEST(reasons_of_a_merged_snapshot)
     enum { KEY = FIRST_KEY + SOURCE_BYTES, NEXT = AT_NAMES + 6 + 10 };
     static const change changes[] = {
         {AT_MEDIAN, 0, 8, "an impossible median"},
-        {AT_COUNT, 1, 8, "an impossible first duration"},
+        {AT_COUNT, 1, 8, "an impossible median"},
         {NEXT + AT_NAMES + 5, 'a', 1, "the same key twice"},
         {NEXT + AT_NAMES, 'a', 1, "keys that do not ascend"},
         {NEXT + AT_FIRST, MINUS_TWO, 8, "an impossible first duration"},
@@ -743,7 +781,7 @@ TEST(allocations_that_fail)
     expect_no_leak(fail_visit, &m, 1);
 }
 
-/* Without memory a histogram counts nothing: then the median of a merged key is as low as it can be. */
+/* Without memory a histogram counts nothing; the first samples are kept nevertheless. */
 TEST(histogram_that_lost_all)
 {
     cprof_registry *registry = registry_new(0);
@@ -756,7 +794,7 @@ TEST(histogram_that_lost_all)
     cprof_snapshot *snapshot = take(registry, 1);
     cprof_snapshot *merged = merge((const cprof_snapshot *const[]){snapshot}, 1);
     seen key = see(round_trip(merged), "a");
-    CHECK(key.figures.histogram_lost == 2 && key.figures.rows == 0 && key.figures.median_ms == 3.0);
+    CHECK(key.figures.histogram_lost == 2 && key.figures.rows == 0 && key.figures.median_ms == 3.5);
     CHECK(see(snapshot, "a").figures.median_ms == 3.5);
 }
 

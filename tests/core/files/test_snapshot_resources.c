@@ -161,7 +161,7 @@ static void write_header_and_times(writer *w, uint64_t size)
 {
     memcpy(w->bytes, "CPROFSNP", 8);
     w->at = 8;
-    write_number(w, 4, 4);                                /* version */
+    write_number(w, 5, 4);                                /* version */
     write_number(w, 0, 4);                                /* flags */
     WRITE(w, size, 0, 0, 2, 0x3fe0000000000000, 1, 0, 1); /* skips, errors, cost, counts */
     for (uint64_t i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
@@ -174,6 +174,7 @@ static void write_header_and_times(writer *w, uint64_t size)
     write_number(w, 2, 2); /* flags: figures beyond times */
     WRITE(w, 0, 77, 1, 0, 0, 0, 0, 0, 0, 0);
     WRITE(w, THREE_MS, THREE_MS, THREE_MS, THREE_MS, THREE_MS);
+    WRITE(w, THREE_MS, 0, 0, 0, 0); /* the first samples */
     WRITE(w, 3000000, 0, 9000000000000, 0, 0, 1000000, 0, 500, 0);
     memcpy(w->bytes + w->at, "trainblur", 9);
     w->at += 9;

@@ -62,7 +62,7 @@ TEST(nothing)
 /* ---- Scenarios: calls as a text
  *
  * `3` is a call of 3 ms, `!3` one that raised, `~3` one that was cancelled, each with a < before it if it began before the last
- * reset; r3 records 3 ms; skip:3 configures; reset.
+ * reset; r3 records 3 ms; skip:3, p2 and histogram configure; reset.
  */
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* of the scenarios: 0 */
@@ -70,7 +70,7 @@ TEST(nothing)
 static const struct {
     const char *what, *words;
     uint64_t count;
-    double min_ms, max_ms, last_ms, median_ms; /* of a count that is not 0 */
+    double min_ms, max_ms, last_ms, median_ms; /* of a count that is not 0; median -1: the histogram's */
     double first_ms;                           /* negative: none */
     uint64_t errors, cancelled, skipped, dropped;
 } scenarios[] = {
@@ -85,6 +85,14 @@ static const struct {
     {"B3: what began before a reset is dropped, however it ends", "1 reset <1 <!1 <~1", .first_ms = -1, .dropped = 3},
     {"and is no first call", "1 reset <1 <!1 <~1 2 <1", 1, 2, 2, 2, 2, 2, .dropped = 4},
     {"recorded values after a reset", "r1 reset r2", 1, 2, 2, 2, 2, 2},
+    {"five samples have an exact median", "9 r1.5 8 3 r4", 5, 1.5, 9, 4, 4, 9},
+    {"of an even number it lies between two", "9 1 8 4", 4, 1, 9, 4, 6, 9},
+    {"skipped ones are not among them", "skip:2 1 1 9 8", 2, 8, 9, 8, 8.5, 1, .skipped = 2},
+    {"of more it is the histogram's", "1 2 3 4 5 6", 6, 1, 6, 6, -1, 1},
+    {"P2 estimates it, where it was chosen", "p2 1 2 3 4 5 6 7", 7, 1, 7, 7, 3, 1},
+    {"P2 discards what was gathered without it", "1 2 3 p2 4 5", 2, 4, 5, 5, 4.5, 4},
+    {"P2 that is chosen again does not", "p2 1 2 p2 3", 3, 1, 3, 3, 2, 1},
+    {"without P2 all is kept but its estimate", "p2 1 2 3 4 5 6 histogram 7", 7, 1, 7, 7, -1, 1},
 };
 
 static void play_word(const char *word)
@@ -99,6 +107,8 @@ static void play_word(const char *word)
         CHECK(!has_figures());
     } else if (strncmp(word, "skip:", 5) == 0) {
         skip_first(strtoull(word + 5, NULL, 10));
+    } else if (strcmp(word, "p2") == 0 || strcmp(word, "histogram") == 0) {
+        cprof_registry_configure(registry, CPROF_FLAG_STATS | (word[0] == 'p' ? (unsigned)CPROF_FLAG_P2 : 0U), 0, false);
     } else if (word[0] == 'r') {
         cprof_accum_record_ms(accum, strtod(word + 1, NULL));
     } else {
@@ -212,7 +222,7 @@ TEST(calls_of_no_duration)
     }
     cprof_figures figures = figures_now();
     CHECK_EQUAL(figures.count, ZEROS);
-    CHECK(figures.min_ms == 0.0 && figures.max_ms == 0.0 && figures.median_ms == 0.0 && figures.first_ms == 0.0);
+    CHECK(figures.min_ms == 0.0 && figures.max_ms == 0.0 && figures.first_ms == 0.0);
     CHECK(cprof_moments_mean_ms(&figures.moments, ZEROS) == 0.0);
     CHECK(cprof_moments_std_ms(&figures.moments, ZEROS) == 0.0);
     CHECK(quantile_ms(&figures, 0.5) == 0.0 && quantile_ms(&figures, 0.999) == 0.0);

@@ -145,7 +145,7 @@ TEST(configure)
         {0, 0, false, false, 5},
         {CPROF_FLAG_STATS, 5, false, false, 5},
         {0, 7, true, true, 7},
-        {CPROF_FLAG_ALL, 7, false, false, 7},
+        {CPROF_FLAG_ALL & ~CPROF_FLAG_P2, 7, false, false, 7},
         {CPROF_FLAG_STATS, INT64_MAX, true, true, INT64_MAX},
     };
     uint64_t generation = 1;
