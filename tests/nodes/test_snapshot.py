@@ -240,7 +240,7 @@ def test_golden_bytes() -> None:
         (golden()[:100], "^cut or extended: 100 bytes, where the length at byte 16 says 928$"),
         (golden() + b"\0", "cut or extended: 929 bytes"),
         (golden()[:90] + b"?" + golden()[91:], r"at byte \d+"),
-        (golden()[:8] + b"\5" + golden()[9:], r"^schema version 5 at byte 8, where this program reads version 4$"),
+        (golden()[:8] + b"\5" + golden()[9:], r"^schema version 5 at byte 8, where this program reads version 5$"),
         (sealed(golden()[:56] + struct.pack("<Q", 2**60) + golden()[64:-8]), "number of sources"),
     ],
     ids=range(6),
