@@ -14,6 +14,7 @@ import inspect
 import math
 import pydoc
 import re
+import statistics
 import textwrap
 import types
 import warnings
@@ -133,7 +134,7 @@ def test_the_signature_is_keyword_only(control: Any) -> None:
 def test_signatures_can_be_inspected() -> None:
     expected = (
         "(enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0, gpu_time=False, gpu_stream=None, "
-        "kernels=False, nvtx=False, memory=False, counters=(), live=None, by_shape=False)"
+        "kernels=False, nvtx=False, memory=False, counters=(), live=None, by_shape=False, median='histogram')"
     )
     for owner in (cp.Profiler(), Pipe(), cp):
         signature = inspect.signature(owner.set_profiling)
@@ -183,6 +184,44 @@ def test_switching_on_with_another_skip_than_the_statistics_have_discards_them(c
     call(control, 5)
     assert figures(control) == [(2, 3)]
     assert "skip_first_n=3)" in control.format_profiling_summary()
+
+
+def test_p2_estimates_medians_from_the_first_call_on(control: Any) -> None:
+    control.set_profiling(True)
+    call(control, 5)
+    with pytest.warns(
+        RuntimeWarning, match=r"^median changes from .histogram. to .p2.: the stat"
+    ):
+        control.set_profiling(True, median="p2")
+    assert control.get_profiling_summary() == []
+    call(control, 5)
+    control.set_profiling(True, median="p2")
+    control.set_profiling(False)
+    assert control.get_profiling_summary().median == "p2"
+    assert control.format_profiling_summary().startswith("Profiling Summary (median=p2)\n")
+    control.set_profiling(True)  # the other direction discards nothing
+    assert (figures(control), control.get_profiling_summary().median) == ([(5, 0)], "histogram")
+
+
+@pytest.mark.parametrize(("value", "error"), [("P2", ValueError), ("", ValueError), (None, TypeError), (2, TypeError)])
+def test_medians_of_another_kind_are_refused(control: Any, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r'^median must be "histogram" or "p2", '):
+        control.set_profiling(True, median=value)
+    assert control.profiling_enabled is False
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_the_median_is_exact_of_up_to_five_samples(count: int) -> None:
+    values = [9.0, 1.5, 7.25, 3.0, 4.5, 8.0, 2.0][:count]
+    profiler = profiler_on()
+    for value in values:
+        profiler.record("train", "n", value)
+    [row] = profiler.get_profiling_summary()
+    assert row.p50_ms == row.median_ms
+    if count <= 5:
+        assert row.median_ms == statistics.median(values)
+    else:
+        assert row.median_ms == pytest.approx(statistics.median_low(values), rel=0.01)
 
 
 def test_discarding_can_be_refused_by_making_its_warning_an_error(control: Any) -> None:
@@ -529,7 +568,7 @@ def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.Monke
         _refused_keys = 1
 
         def _rows(self, stage: Any, /) -> Any:
-            return [], 0, 3, 2, []
+            return [], 0, "histogram", 3, 2, []
 
     monkeypatch.setattr(_core, "clock", lambda: ("CLOCK_MONOTONIC", "the counter is not invariant"))
     monkeypatch.setattr(_core, "clock_backward", lambda: 4)

@@ -165,16 +165,17 @@ def test_there_is_no_average_when_the_first_row_has_no_sample() -> None:
 
 
 def test_which_median_the_column_has_is_told_where_there_is_another_one() -> None:
-    profiler = profiler_on()
+    profiler = profiler_on(median="p2")
     for time_ms in (10, 0.8, 0.8, 0.9, 17, 0.7, 0.8, 0.9, 1, 16):
         profiler.record("train", "n", time_ms)
         profiler.record("train", "even", 1.0)
     profiler.record("train", "exact", 1)
-    profiler.record("train", "exact", 9)  # of few samples the median is exact, and p50 one of them
+    profiler.record("train", "exact", 9)  # of few samples both are exact
     [line] = [line for line in profiler.format_profiling_summary().split("\n") if "Median(ms) is" in line]
     assert line == "Median(ms) is the P² estimate; p50_ms, within 1 %, is: n (train) 0.90 ms"
     row = profiler.get_profiling_summary().node("n")
     assert (round(row.median_ms, 3), round(row.p50_ms or 0, 3)) == (1.795, 0.897)
+    assert profiler.format_profiling_summary().startswith("Profiling Summary (median=p2)\n")
     names = ", ".join(f"n{number} (s) 2.00 ms" for number in range(4))
     rows = [node(f"n{number}", "s", 9, p50_ms=2.0) for number in range(6)]
     assert format_profiling_table(rows).endswith(
