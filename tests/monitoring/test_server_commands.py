@@ -94,7 +94,7 @@ def test_top_shows_the_table(server: Any, capsys: pytest.CaptureFixture[str]) ->
     assert first == f"session p at {server.address}, profiling on"
     assert headings.split()[:4] == ["Node", "Stage", "Calls", "Calls/s"]
     assert [row.split() for row in rows] == [
-        ["node", "train", "2", "-", "-", "2.00", "ms", "1.00", "ms", "3.00", "ms", "3.00", "ms", "4.00", "ms", "0"],
+        ["node", "train", "2", "-", "-", "2.00", "ms", "2.00", "ms", "3.00", "ms", "3.00", "ms", "4.00", "ms", "0"],
         ["other", "val", "1", "-", "-", *(["1.00", "ms"] * 5), "0"],
     ]
 

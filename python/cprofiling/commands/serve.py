@@ -53,7 +53,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=MODULE:ATTRIBUTE",
         help="a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated",
     )
-    add_nodes(parser, "functions that are to be nodes, in the session 'nodes', as for run; may be repeated")
+    add_nodes(parser, "functions to be nodes, as for run; may be repeated")
     add("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
     add("--median", choices=MEDIANS, default=MEDIANS[0], help="with --on: how medians are found (default: %(default)s)")
     add_token(parser, "that clients need")
