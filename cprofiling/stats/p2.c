@@ -16,29 +16,26 @@ static void sort(double *values, int64_t count)
     }
 }
 
-/* Moves marker i by d (1 or -1): by the parabola through it and its neighbours, or linearly where that would disorder them. */
-static void move_marker(cprof_p2 *e, int i, int d)
+/* Moves the marker at `q` by d (1 or -1), `left` and `right` of its neighbours: by the parabola through the three, or linearly
+ * where that would disorder them. */
+static void move_marker(double *q, double left, double right, int d)
 {
-    const double *q = e->height;
-    double left = (double)(e->position[i] - e->position[i - 1]);
-    double right = (double)(e->position[i + 1] - e->position[i]);
-    double moved =
-        q[i] + d / (left + right) * ((left + d) * (q[i + 1] - q[i]) / right + (right - d) * (q[i] - q[i - 1]) / left);
-    if (!(q[i - 1] < moved && moved < q[i + 1])) {
-        moved = q[i] + d * (q[i + d] - q[i]) / (double)(e->position[i + d] - e->position[i]);
+    double moved = q[0] + d / (left + right) * ((left + d) * (q[1] - q[0]) / right + (right - d) * (q[0] - q[-1]) / left);
+    if (!(q[-1] < moved && moved < q[1])) {
+        moved = q[0] + d * (q[d] - q[0]) / (d > 0 ? right : -left);
     }
-    e->height[i] = moved;
-    e->position[i] += d;
+    q[0] = moved;
 }
 
-/* `excess` is four times the distance to the desired position: an integer, so that nothing is lost to rounding. */
-static void adjust_marker(cprof_p2 *e, int i, int64_t excess)
+/* Adjusts the marker at `q`, of position `at` between those of its neighbours; returns its new position. `excess` is four times
+ * the distance to the desired one: an integer, so that nothing is lost to rounding. */
+static int64_t adjust_marker(double *q, int64_t before, int64_t at, int64_t behind, int64_t excess)
 {
-    if (excess >= 4 && e->position[i + 1] - e->position[i] > 1) {
-        move_marker(e, i, 1);
-    } else if (excess <= -4 && e->position[i - 1] - e->position[i] < -1) {
-        move_marker(e, i, -1);
+    int d = excess >= 4 && behind - at > 1 ? 1 : excess <= -4 && before - at < -1 ? -1 : 0;
+    if (d != 0) {
+        move_marker(q, (double)(at - before), (double)(behind - at), d);
     }
+    return at + d;
 }
 
 void cprof_p2_add(cprof_p2 *e, double sample)
@@ -59,14 +56,18 @@ void cprof_p2_add(cprof_p2 *e, double sample)
     } else if (sample > q[4]) {
         q[4] = sample;
     }
-    e->position[1] += sample < q[1];
-    e->position[2] += sample < q[2];
-    e->position[3] += sample < q[3];
-    e->position[4]++;
+    /* Scalars: vectors that GCC makes of the array are loaded across stores that are still on their way. */
+    int64_t first = e->position[1] + (sample < q[1]);
+    int64_t second = e->position[2] + (sample < q[2]);
+    int64_t third = e->position[3] + (sample < q[3]);
     int64_t last = e->count++;
-    for (int i = 1; i <= 3; i++) {
-        adjust_marker(e, i, 4 + i * last - 4 * e->position[i]);
-    }
+    first = adjust_marker(q + 1, e->position[0], first, second, 4 + last - 4 * first);
+    second = adjust_marker(q + 2, first, second, third, 4 + 2 * last - 4 * second);
+    third = adjust_marker(q + 3, second, third, last + 1, 4 + 3 * last - 4 * third);
+    e->position[1] = first;
+    e->position[2] = second;
+    e->position[3] = third;
+    e->position[4] = last + 1;
 }
 
 double cprof_p2_median(const cprof_p2 *e)
