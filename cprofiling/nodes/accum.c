@@ -14,37 +14,35 @@ static __attribute__((noinline)) void add_to_p2_lock_held(const cprof_accum *acc
     }
 }
 
-/* Min, max, last, median, histogram: what both kinds of samples share. `index` is the duration's bucket. */
-static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, unsigned index)
+static __attribute__((noinline)) void add_suspended_lock_held(cprof_figures *figures, cprof_ns suspended_ns)
 {
-    cprof_figures *figures = &accum->figures;
-    figures->count++;
-    figures->last_ms = elapsed_ms;
-    figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
-    figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
-    figures->rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
-    cprof_histogram_add(&accum->histogram, index, &figures->histogram_lost);
-    if (__builtin_expect(accum->p2 != NULL, 0)) {
-        add_to_p2_lock_held(accum, elapsed_ms);
+    if (suspended_ns < 0) {
+        figures->active_unknown++;
+    } else {
+        figures->suspended_ns += (uint64_t)suspended_ns;
     }
 }
 
 static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sample)
 {
-    cprof_figures *figures = &accum->figures;
     cprof_ns elapsed_ns = sample->elapsed_ns;
-    cprof_moments_add_ns(&figures->moments, elapsed_ns);
-    if (__builtin_expect(sample->nested_ns < 0, 0)) {
-        figures->self_unknown++;
-    } else {
-        figures->nested_ns += (uint64_t)sample->nested_ns;
+    if (sample->nested_ns > 0) {
+        accum->nested_ns += (uint64_t)sample->nested_ns;
+    } else if (__builtin_expect(sample->nested_ns < 0, 0)) {
+        accum->figures.self_unknown++;
     }
-    if (__builtin_expect(sample->suspended_ns < 0, 0)) {
-        figures->active_unknown++;
-    } else {
-        figures->suspended_ns += (uint64_t)sample->suspended_ns;
+    if (__builtin_expect(sample->suspended_ns != 0, 0)) {
+        add_suspended_lock_held(&accum->figures, sample->suspended_ns);
     }
-    add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, cprof_histogram_index_ns(elapsed_ns));
+    cprof_moments_add_ns(&accum->moments, elapsed_ns);
+    accum->count++;
+    accum->last_ns = elapsed_ns;
+    accum->least_ns = elapsed_ns < accum->least_ns ? elapsed_ns : accum->least_ns;
+    accum->most_ns = elapsed_ns > accum->most_ns ? elapsed_ns : accum->most_ns;
+    cprof_histogram_add(&accum->histogram, cprof_histogram_index_ns(elapsed_ns), &accum->figures.histogram_lost);
+    if (__builtin_expect(accum->p2 != NULL, 0)) {
+        add_to_p2_lock_held(accum, (double)elapsed_ns / NS_PER_MS);
+    }
 }
 
 /* The key's first call of a new generation discards older figures. */
@@ -52,6 +50,10 @@ static void begin_generation_lock_held(cprof_accum *accum, const cprof_generatio
 {
     cprof_histogram_clear(&accum->histogram);
     accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
+    accum->moments = (cprof_moments){0};
+    accum->nested_ns = accum->count = 0;
+    accum->least_ns = INT64_MAX;
+    accum->most_ns = accum->last_ns = -1;
     cprof_alloc_release(accum->p2);
     accum->p2 = now->has_p2 ? cprof_alloc_zeroed(sizeof *accum->p2) : NULL; /* without memory: the histogram's median */
     accum->ready = 0;
@@ -71,11 +73,10 @@ static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
         accum->figures.skipped_count++;
         return true;
     }
-    cprof_figures *figures = &accum->figures;
-    if (figures->count < CPROF_FIGURES_EXACT) {
-        figures->exact_ms[figures->count] = elapsed_ms;
+    if (accum->count < CPROF_FIGURES_EXACT) {
+        accum->figures.exact_ms[accum->count] = elapsed_ms;
     }
-    if (figures->count + 1 >= CPROF_FIGURES_EXACT) {
+    if (accum->count + 1 >= CPROF_FIGURES_EXACT) {
         accum->ready = accum->generation;
     }
     return false;
@@ -102,16 +103,20 @@ static __attribute__((noinline)) bool finish_slow_lock_held(cprof_accum *accum, 
     return false;
 }
 
-bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+static inline bool finish_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
 {
     uint64_t present = cprof_epoch_state(accum->epoch) >> CPROF_STATE_GENERATION_SHIFT;
-    bool is_sample = true;
-    cprof_lock_acquire(&accum->lock);
     if (__builtin_expect(outcome == CPROF_OUTCOME_SUCCESS && accum->ready == generation && present == generation, 1)) {
         add_span_lock_held(accum, sample);
-    } else {
-        is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+        return true;
     }
+    return finish_slow_lock_held(accum, generation, outcome, sample);
+}
+
+bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool is_sample = finish_lock_held(accum, generation, outcome, sample);
     cprof_lock_release(&accum->lock);
     return is_sample;
 }
@@ -132,7 +137,7 @@ bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_ou
                                cprof_name signature)
 {
     cprof_lock_acquire(&accum->lock);
-    bool is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+    bool is_sample = finish_lock_held(accum, generation, outcome, sample);
     bool counts = is_sample || (outcome != CPROF_OUTCOME_SUCCESS && accum->generation == generation);
     cprof_shape *shape = counts ? shape_lock_held(accum, signature) : NULL;
     if (shape != NULL && is_sample) {
@@ -221,10 +226,19 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
         begin_generation_lock_held(accum, &now);
     }
     if (!skip_lock_held(accum, elapsed_ms)) {
-        cprof_moments_add_ms(&accum->figures.moments, elapsed_ms);
-        accum->figures.self_unknown++;
-        accum->figures.active_unknown++;
-        add_common_lock_held(accum, elapsed_ms, cprof_histogram_index_ms(elapsed_ms));
+        cprof_figures *figures = &accum->figures;
+        cprof_moments_add_ms(&accum->moments, elapsed_ms);
+        figures->self_unknown++;
+        figures->active_unknown++;
+        accum->count++;
+        accum->last_ns = -1;
+        figures->last_ms = elapsed_ms;
+        figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
+        figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
+        cprof_histogram_add(&accum->histogram, cprof_histogram_index_ms(elapsed_ms), &figures->histogram_lost);
+        if (accum->p2 != NULL) {
+            add_to_p2_lock_held(accum, elapsed_ms);
+        }
     }
     cprof_lock_release(&accum->lock);
 }
@@ -236,7 +250,7 @@ static const cprof_resources_copy *copy_extra_lock_held(const cprof_resources *e
         return NULL;
     }
     copy->figures = extra->figures;
-    cprof_histogram_copy(&extra->gpu_histogram, extra->figures.gpu_rows, copy->gpu_counts);
+    copy->figures.gpu_rows = cprof_histogram_copy(&extra->gpu_histogram, copy->gpu_counts);
     return copy;
 }
 
@@ -250,6 +264,22 @@ static const cprof_shapes_view *copy_shapes_lock_held(const cprof_shapes *shapes
     return &copy->shapes->view;
 }
 
+/* The figures of times, with spans in ms. */
+static void copy_figures_lock_held(const cprof_accum *accum, cprof_figures *figures)
+{
+    *figures = accum->figures;
+    figures->count = accum->count;
+    figures->moments = accum->moments;
+    figures->nested_ns = accum->nested_ns;
+    if (accum->most_ns >= 0) {
+        figures->min_ms = fmin(figures->min_ms, (double)accum->least_ns / NS_PER_MS);
+        figures->max_ms = fmax(figures->max_ms, (double)accum->most_ns / NS_PER_MS);
+    }
+    if (accum->last_ns >= 0) {
+        figures->last_ms = (double)accum->last_ns / NS_PER_MS;
+    }
+}
+
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra)
 {
@@ -258,7 +288,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
     }
     bool present = accum->generation == generation;
     if (present) {
-        *figures = accum->figures;
+        copy_figures_lock_held(accum, figures);
         *order = accum->order;
         cprof_figures_set_exact(figures);
         if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN && accum->p2 != NULL && atomic_load(&accum->epoch->has_p2)) {
@@ -266,7 +296,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
         }
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
         figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
-        cprof_histogram_copy(&accum->histogram, figures->rows, counts);
+        figures->rows = cprof_histogram_copy(&accum->histogram, counts);
     }
     cprof_lock_release(&accum->lock);
     return present ? CPROF_OK : CPROF_ABSENT;

@@ -30,25 +30,34 @@ typedef struct {
     cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns; negative: not known */
 } cprof_sample;
 
-/* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. */
+/* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. The usual call touches the
+ * first two cache lines alone, and one of the histogram's rows. */
 typedef struct cprof_accum {
+    cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_lock lock;
-    uint32_t index;           /* of its key in the registry */
-    uint64_t ready;           /* the generation in which samples may be added without a further look; 0: none */
-    cprof_registry *registry; /* borrowed; outlives the accumulator, as does its epoch: */
-    cprof_epoch *epoch;
-    uint64_t generation; /* of the figures; 0: none */
+    uint32_t index;     /* of its key in the registry */
+    uint64_t ready;     /* the generation in which samples may be added without a further look; 0: none */
+    cprof_epoch *epoch; /* of its registry */
+    cprof_histogram histogram;
+    uint64_t count;      /* samples */
+    cprof_ns least_ns;   /* of the spans among them: INT64_MAX without any, */
+    cprof_ns most_ns;    /* and here -1 */
+    cprof_ns last_ns;    /* negative: the last sample is figures.last_ms */
+    struct cprof_p2 *p2; /* owned; NULL unless the median is to be estimated */
+    cprof_moments moments;
+    cprof_registry *registry; /* borrowed; outlives the accumulator */
+    uint64_t generation;      /* of the figures; 0: none */
     uint64_t skips_left;
     uint64_t order;          /* place in the summary */
     _Atomic uint64_t label;  /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
     _Atomic(void *) range;   /* the key's name as a registered string of NVTX; NULL: not yet */
     _Atomic uint64_t ranges; /* that were opened */
-    cprof_histogram histogram;
-    cprof_figures figures;  /* without median_ms, extra and shapes */
-    struct cprof_p2 *p2;    /* owned; NULL unless the median is to be estimated */
-    cprof_resources *extra; /* owned; NULL until something is asked for beyond times */
-    cprof_shapes *shapes;   /* owned; NULL until calls are told apart by their signatures */
+    cprof_figures figures;   /* what a copy adds is missing: all above, the median, what follows, and ends of spans */
+    cprof_resources *extra;  /* owned; NULL until something is asked for beyond times */
+    cprof_shapes *shapes;    /* owned; NULL until calls are told apart by their signatures */
 } cprof_accum;
+
+_Static_assert(offsetof(cprof_accum, moments.squares_top) == 128, "the usual call touches two cache lines");
 
 /* Counts a finished call of `generation` (the registry's when the call started): as a sample (then true), as a skip, as an
  * error or cancellation, or as dropped when the statistics were discarded meanwhile. */
@@ -71,11 +80,11 @@ void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof
 /* Counts one successful call of `elapsed_ms`, 0 to 1e12, known from elsewhere; the value is taken unchanged. */
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
-/* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
- * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary, *extra (NULL: not wanted) what
- * is known beyond times: figures->extra points to it then, and
- * figures->shapes to its room for shapes, if it has one, and calls were told apart. CPROF_ABSENT: the key has no figures of
- * that generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
+/* Copies the figures of `generation` out, and the histogram's rows into `counts` (a dense table of
+ * CPROF_HISTOGRAM_BUCKETS; see cprof_histogram_copy()). *order receives the key's place in the summary, *extra (NULL: not
+ * wanted) what is known beyond times: figures->extra points to it then, and figures->shapes to its room for shapes, if it has
+ * one, and calls were told apart. CPROF_ABSENT: the key has no figures of that generation. CPROF_BUSY: the lock was not to be
+ * had before CLOCK_MONOTONIC had passed `deadline_ns`. */
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra);
 

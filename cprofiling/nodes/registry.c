@@ -4,9 +4,9 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
 
-enum { SHARE = 16, PAGE = 4096 };
+enum { SHARE = 14, PAGE = 4096 };
 
-/* Sixteen accumulators that never move, each with cache lines of its own. */
+/* Accumulators that never move, each with cache lines of its own: as many as two pages hold. */
 struct cprof_slab {
     struct {
         _Alignas(64) cprof_accum accum;

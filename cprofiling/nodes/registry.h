@@ -30,7 +30,7 @@ struct cprof_registry {
     cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
     cprof_lock table_lock;         /* guards names, slabs, */
     cprof_names_table names;
-    struct cprof_slab **slabs; /* sixteen accumulators each, never moved */
+    struct cprof_slab **slabs; /* fourteen accumulators each, never moved */
     size_t slab_count;
     size_t slab_capacity;
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */

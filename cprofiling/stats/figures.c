@@ -6,8 +6,9 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
                                 double *quantiles_ms)
 {
     cprof_histogram_dense dense = {counts, figures->rows};
-    cprof_histogram_quantiles_ms(dense, figures->count - figures->histogram_lost, figures->min_ms, figures->max_ms, 0.0,
-                                 fractions, count, quantiles_ms);
+    double without_counts_ms = figures->count > 0 ? figures->min_ms : 0.0;
+    cprof_histogram_quantiles_ms(dense, figures->count - figures->histogram_lost, figures->min_ms, figures->max_ms,
+                                 without_counts_ms, fractions, count, quantiles_ms);
 }
 
 void cprof_figures_set_exact(cprof_figures *figures)

@@ -17,6 +17,7 @@ static cprof_histogram_rows *wider_rows(const cprof_histogram_rows *old, unsigne
     rows->first = first;
     rows->count = count;
     if (old != NULL) {
+        rows->high = old->high;
         memcpy(rows->buckets + (size_t)(old->first - first) * ROW, old->buckets,
                (size_t)old->count * ROW * sizeof old->buckets[0]);
     }
@@ -28,6 +29,13 @@ static bool has_row(const cprof_histogram_rows *rows, unsigned row)
     return rows != NULL && row >= rows->first && row - rows->first < rows->count;
 }
 
+static void set_rows(cprof_histogram *histogram, cprof_histogram_rows *rows)
+{
+    histogram->rows = rows;
+    histogram->lowest = rows->first * ROW;
+    histogram->width = rows->count * ROW;
+}
+
 static bool add_row(cprof_histogram *histogram, unsigned row)
 {
     cprof_histogram_rows *old = histogram->rows;
@@ -37,21 +45,21 @@ static bool add_row(cprof_histogram *histogram, unsigned row)
     if (rows == NULL) {
         return false;
     }
-    histogram->rows = rows;
+    set_rows(histogram, rows);
     cprof_alloc_release(old);
     return true;
 }
 
 /* The bucket starts again at zero, 2^32 higher. */
-static bool carry(cprof_histogram *histogram, unsigned index, uint32_t *bucket)
+static bool carry(cprof_histogram_rows *rows, unsigned index, uint32_t *bucket)
 {
-    if (histogram->high == NULL) {
-        histogram->high = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *histogram->high);
+    if (rows->high == NULL) {
+        rows->high = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *rows->high);
     }
-    if (histogram->high == NULL) {
+    if (rows->high == NULL) {
         return false;
     }
-    histogram->high[index]++;
+    rows->high[index]++;
     *bucket = 0;
     return true;
 }
@@ -62,10 +70,10 @@ void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64
         ++*lost;
         return;
     }
-    uint32_t *bucket = &histogram->rows->buckets[index - histogram->rows->first * ROW];
+    uint32_t *bucket = &histogram->rows->buckets[index - histogram->lowest];
     if (*bucket != UINT32_MAX) {
         ++*bucket;
-    } else if (!carry(histogram, index, bucket)) {
+    } else if (!carry(histogram->rows, index, bucket)) {
         ++*lost;
     }
 }
@@ -74,40 +82,38 @@ void cprof_histogram_clear(cprof_histogram *histogram)
 {
     cprof_histogram_rows *rows = histogram->rows;
     if (rows != NULL) {
+        set_rows(histogram, rows);
         memset(rows->buckets, 0, (size_t)rows->count * ROW * sizeof rows->buckets[0]);
+        uint32_t *high = rows->high;
+        rows->high = NULL; /* first: a child forked meanwhile must not see freed memory */
+        cprof_alloc_release(high);
     }
-    uint32_t *high = histogram->high;
-    histogram->high = NULL; /* first: a child forked meanwhile must not see freed memory */
-    cprof_alloc_release(high);
 }
 
 /* The count of a bucket of a row that exists. */
 static uint64_t count_at(const cprof_histogram *histogram, unsigned index)
 {
-    uint64_t high = histogram->high != NULL ? histogram->high[index] : 0;
-    return high << 32 | histogram->rows->buckets[index - histogram->rows->first * ROW];
+    uint64_t high = histogram->rows->high != NULL ? histogram->rows->high[index] : 0;
+    return high << 32 | histogram->rows->buckets[index - histogram->lowest];
 }
 
-void cprof_histogram_copy(const cprof_histogram *histogram, uint64_t rows, uint64_t *counts)
+uint64_t cprof_histogram_copy(const cprof_histogram *histogram, uint64_t *counts)
 {
-    for (unsigned row = cprof_histogram_begin_of(rows) / ROW; row < cprof_histogram_end_of(rows) / ROW; row++) {
-        if (has_row(histogram->rows, row)) {
-            for (unsigned column = 0; column < ROW; column++) {
-                counts[row * ROW + column] = count_at(histogram, row * ROW + column);
-            }
-        } else {
-            memset(counts + (size_t)row * ROW, 0, ROW * sizeof *counts);
+    uint64_t rows = 0;
+    for (unsigned first = histogram->lowest; first < histogram->lowest + histogram->width; first += ROW) {
+        uint64_t any = 0;
+        for (unsigned index = first; index < first + ROW; index++) {
+            any |= counts[index] = count_at(histogram, index);
         }
+        rows |= (uint64_t)(any != 0) << (first / ROW);
     }
+    return rows;
 }
 
 size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts)
 {
-    const cprof_histogram_rows *rows = histogram->rows;
-    unsigned index = rows != NULL ? rows->first * ROW : 0;
-    unsigned end = rows != NULL ? index + rows->count * ROW : 0;
     size_t filled = 0;
-    for (; index < end; index++) {
+    for (unsigned index = histogram->lowest; index < histogram->lowest + histogram->width; index++) {
         uint64_t count = count_at(histogram, index);
         if (count != 0) {
             indices[filled] = (uint16_t)index;
@@ -119,9 +125,11 @@ size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices,
 
 void cprof_histogram_dispose(cprof_histogram *histogram)
 {
+    if (histogram->rows != NULL) {
+        cprof_alloc_release(histogram->rows->high);
+    }
     cprof_alloc_release(histogram->rows);
-    cprof_alloc_release(histogram->high);
-    *histogram = (cprof_histogram){NULL, NULL};
+    *histogram = (cprof_histogram){0};
 }
 
 double cprof_histogram_edge_ns(unsigned index)

@@ -24,15 +24,17 @@ enum {
 
 /* Some consecutive rows. Replaced as a whole when more are needed, so that a forked child never sees half of a change. */
 typedef struct {
+    uint32_t *high; /* BUCKETS high halves; NULL until one is needed; owned */
     uint32_t first;
     uint32_t count;
     uint32_t buckets[]; /* count * ROW */
 } cprof_histogram_rows;
 
-/* All zero: an empty histogram. */
+/* All zero: an empty histogram. A child that was forked while it changed must clear it first. */
 typedef struct {
     cprof_histogram_rows *rows; /* NULL until the first value; owned */
-    uint32_t *high;             /* BUCKETS high halves; NULL until one is needed; owned */
+    uint32_t lowest;            /* the number of its first bucket, */
+    uint32_t width;             /* and how many it has: here, too, as each cache line counts */
 } cprof_histogram;
 
 /* The bucket number (row * ROW + column) of a value in 1/64 ns. */
@@ -50,8 +52,11 @@ static inline unsigned cprof_histogram_index(uint64_t value)
 static inline unsigned cprof_histogram_index_ns(cprof_ns elapsed_ns)
 {
     uint64_t ns = (uint64_t)elapsed_ns;
-    return cprof_histogram_index(ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW ? ns * CPROF_HISTOGRAM_ROW
-                                                                                  : CPROF_HISTOGRAM_LIMIT);
+    if (__builtin_expect(ns - 1 >= CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW - 1, 0)) {
+        return ns == 0 ? 0 : CPROF_HISTOGRAM_BUCKETS - 1;
+    }
+    unsigned shift = 63 - (unsigned)__builtin_clzll(ns);
+    return shift * CPROF_HISTOGRAM_ROW + (unsigned)(ns * CPROF_HISTOGRAM_ROW >> shift);
 }
 
 /* The same of fractional milliseconds, 0 or more. */
@@ -68,15 +73,12 @@ void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64
 /* Counts one value in bucket `index`. *lost is raised when it could not be counted. */
 static inline void cprof_histogram_add(cprof_histogram *histogram, unsigned index, uint64_t *lost)
 {
-    cprof_histogram_rows *rows = histogram->rows;
-    if (__builtin_expect(rows != NULL, 1)) {
-        unsigned place = index - rows->first * CPROF_HISTOGRAM_ROW;
-        if (__builtin_expect(place < rows->count * CPROF_HISTOGRAM_ROW && rows->buckets[place] != UINT32_MAX, 1)) {
-            rows->buckets[place]++;
-            return;
-        }
+    unsigned place = index - histogram->lowest;
+    if (__builtin_expect(place < histogram->width && histogram->rows->buckets[place] != UINT32_MAX, 1)) {
+        histogram->rows->buckets[place]++;
+    } else {
+        cprof_histogram_add_slow(histogram, index, lost);
     }
-    cprof_histogram_add_slow(histogram, index, lost);
 }
 
 /* Sets all counts to zero. The rows stay, the high halves go. */
@@ -100,8 +102,9 @@ static inline unsigned cprof_histogram_end_of(uint64_t rows)
     return rows != 0 ? (64U - (unsigned)__builtin_clzll(rows)) * CPROF_HISTOGRAM_ROW : 0;
 }
 
-/* Copies the rows named in `rows`, and those between them, into a dense table; the other rows are not written. */
-void cprof_histogram_copy(const cprof_histogram *histogram, uint64_t rows, uint64_t *counts);
+/* Copies the rows that exist into a dense table; the others are not written. Returns those that hold something, as a
+ * cprof_histogram_dense has them. */
+uint64_t cprof_histogram_copy(const cprof_histogram *histogram, uint64_t *counts);
 
 /* Writes the numbers of the buckets that hold something, ascending, and their counts; both tables have room for BUCKETS.
  * Returns how many these are. */

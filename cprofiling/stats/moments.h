@@ -32,7 +32,9 @@ static inline void cprof_moments_add_ns(cprof_moments *moments, cprof_ns elapsed
     cprof_u128 square = (cprof_u128)(uint64_t)elapsed_ns * (uint64_t)elapsed_ns;
     moments->total_ns += (uint64_t)elapsed_ns;
     moments->squares_ns2 += square;
-    moments->squares_top += moments->squares_ns2 < square;
+    if (__builtin_expect(moments->squares_ns2 < square, 0)) {
+        moments->squares_top++;
+    }
 }
 
 /* Adds one sample of 0 to 1e12 ms. */

@@ -26,9 +26,7 @@ void cprof_resources_add_gpu(cprof_resources *extra, cprof_ns gpu_ns, cprof_ns q
         figures->queue_count++;
         figures->queue_ns += (uint64_t)queue_ns;
     }
-    unsigned index = cprof_histogram_index_ns(gpu_ns);
-    figures->gpu_rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
-    cprof_histogram_add(&extra->gpu_histogram, index, &figures->gpu_lost);
+    cprof_histogram_add(&extra->gpu_histogram, cprof_histogram_index_ns(gpu_ns), &figures->gpu_lost);
 }
 
 static void add_below_end(uint64_t *sum, uint64_t more)

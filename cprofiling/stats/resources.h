@@ -76,7 +76,7 @@ typedef struct {
     uint64_t gpu_min_ns;
     uint64_t gpu_max_ns;
     uint64_t gpu_lost;    /* not in the histogram, for want of memory */
-    uint64_t gpu_rows;    /* bit r: row r of the histogram holds something */
+    uint64_t gpu_rows;    /* of a copy: bit r: row r of the histogram holds something */
     uint64_t queue_count; /* with a known delay in the queue: */
     cprof_u128 queue_ns;
     uint64_t multi_stream;             /* that began on one stream and ended on another */

@@ -439,7 +439,7 @@ TEST(fork_while_a_histogram_is_cleared)
     cprof_histogram_rows *rows = accums[0]->histogram.rows;
     rows->buckets[cprof_histogram_index((uint64_t)ELAPSED_NS * CPROF_HISTOGRAM_ROW) % CPROF_HISTOGRAM_ROW] = UINT32_MAX;
     finish(accums[0]);
-    CHECK(accums[0]->histogram.high != NULL);
+    CHECK(accums[0]->histogram.rows->high != NULL);
     cprof_registry_reset(registry);
     atomic_store(&gate, 1);
     pthread_t thread = check_thread(finish_one, NULL);

@@ -898,11 +898,11 @@ static bool is_harmless(const char *function, int code)
 static void fail_once(const char *function, int code, uint64_t nth)
 {
     reset_fake();
-    uint64_t samples = node_of("node").accum->figures.count;
+    uint64_t samples = node_of("node").accum->count;
     fake.fail_(function, code, nth);
     (void)live();
     bool has_failed = fake.calls_(function) >= nth;
-    CHECK_EQUAL(node_of("node").accum->figures.count, samples + 1);
+    CHECK_EQUAL(node_of("node").accum->count, samples + 1);
     CHECK_EQUAL(fake.violations_(), 0);
     CHECK_EQUAL(fake.open_buffers_(), 0);
     if (has_failed && !is_harmless(function, code)) {
@@ -964,7 +964,7 @@ TEST(any_allocation_may_fail)
     for (; failed; nth++) {
         reset_fake();
         cprof_cupti_reset_for_test();
-        samples = node_of("node").accum->figures.count;
+        samples = node_of("node").accum->count;
         fake_alloc_fail(nth);
         bool is_on = cprof_cupti_start(CPROF_CUPTI_COUNTS);
         bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_TRACE);
@@ -986,7 +986,7 @@ TEST(any_allocation_may_fail)
         CHECK(is_on == is_traced);
     }
     CHECK(nth > 5);
-    CHECK_EQUAL(node_of("node").accum->figures.count, samples);
+    CHECK_EQUAL(node_of("node").accum->count, samples);
 }
 
 static void *refuse_buffers(void)

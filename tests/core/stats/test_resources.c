@@ -28,7 +28,7 @@ TEST(nothing)
 {
     const cprof_resources_figures *figures = &extra.figures;
     CHECK_EQUAL(extra.generation, 1);
-    CHECK(figures->asked == 0 && figures->gpu_count == 0 && figures->gpu_rows == 0);
+    CHECK(figures->asked == 0 && figures->gpu_count == 0);
     CHECK(figures->gpu_min_ns == UINT64_MAX && figures->gpu_max_ns == 0);
     CHECK(figures->device_memory.peak < 0 && figures->host_memory.peak < 0);
     cprof_resources_destroy(NULL);
@@ -50,10 +50,10 @@ TEST(gpu_times)
     CHECK_EQUAL(figures->multi_stream, 1);
     CHECK_EQUAL(figures->gpu_lost, 0);
     cprof_resources_begin(&extra, 2);
-    CHECK(extra.generation == 2 && extra.figures.gpu_count == 0 && extra.figures.gpu_rows == 0);
+    CHECK(extra.generation == 2 && extra.figures.gpu_count == 0);
     cprof_resources_add_gpu(&extra, 0, -1, false);
-    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_histogram_copy(&extra.gpu_histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
+    uint64_t counts[CPROF_HISTOGRAM_BUCKETS] = {0};
+    CHECK_EQUAL(cprof_histogram_copy(&extra.gpu_histogram, counts), 1);
     for (unsigned i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
         CHECK_EQUAL(counts[i], i == 0);
     }
@@ -66,13 +66,15 @@ TEST(longest_gpu_times_add_up)
     }
     CHECK(extra.figures.gpu_ns == (cprof_u128)LONGEST * 4 && extra.figures.queue_ns == extra.figures.gpu_ns);
     CHECK_EQUAL(extra.figures.gpu_min_ns, LONGEST);
-    CHECK_EQUAL(extra.figures.gpu_rows, UINT64_C(1) << (CPROF_HISTOGRAM_ROWS - 1));
+    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    CHECK_EQUAL(cprof_histogram_copy(&extra.gpu_histogram, counts), UINT64_C(1) << (CPROF_HISTOGRAM_ROWS - 1));
 }
 
 static cprof_resources_copy copy_of(uint64_t *counts)
 {
-    cprof_histogram_copy(&extra.gpu_histogram, (UINT64_C(1) << CPROF_HISTOGRAM_ROWS) - 1, counts);
-    return (cprof_resources_copy){.figures = extra.figures, .gpu_counts = counts};
+    cprof_resources_copy copy = {.figures = extra.figures, .gpu_counts = counts};
+    copy.figures.gpu_rows = cprof_histogram_copy(&extra.gpu_histogram, counts);
+    return copy;
 }
 
 TEST(quantiles)
@@ -274,6 +276,8 @@ static cprof_resources_figures distinct(uint64_t number)
         extra.figures.missed[i] = number * i;
     }
     extra.figures.launched = one_of_each;
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    extra.figures.gpu_rows = cprof_histogram_copy(&extra.gpu_histogram, counts);
     return extra.figures;
 }
 

@@ -255,7 +255,7 @@ TEST(probes_carry_signatures)
     cprof_call_close(thread, &chain, label, CPROF_OUTCOME_SUCCESS, false);
     cprof_shapes *shapes = accum->shapes;
     CHECK(shapes->count == 4 && shapes->rest.figures.count == 1 && shapes->kept[1]->signature.length == 4096);
-    CHECK(accum->figures.count == 5);
+    CHECK(accum->count == 5);
 }
 
 static void *record_many(void *argument)
