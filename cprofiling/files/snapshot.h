@@ -15,8 +15,8 @@
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
  * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned; text is UTF-8):
- *   head: "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged, 2: medians by P²), u64 length of everything, u64
- *      least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys
+ *   head: "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged, 2: medians by P²), u64 length of
+ *      everything, u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys
  *   each source, ascending: 16 bytes of id, u64 generation
  *   each note, ascending: u16 length, text
  *   each key, ascending by stage, then node:

@@ -285,7 +285,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     cprof_snapshot fields = *snapshot;
     header head = {
         .version = CPROF_SNAPSHOT_VERSION,
-        .flags = snapshot->is_merged ? FLAG_MERGED : snapshot->has_p2 ? FLAG_P2 : 0,
+        .flags = (snapshot->is_merged ? FLAG_MERGED : 0U) | (snapshot->has_p2 ? FLAG_P2 : 0U),
         .length = cprof_snapshot_size(snapshot),
         .source_count = snapshot->source_count,
         .note_count = snapshot->note_count,

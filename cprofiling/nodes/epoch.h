@@ -47,7 +47,7 @@ typedef struct {
 typedef struct {
     uint64_t generation;
     uint64_t skip_first_n;
-    bool has_p2; /* medians are estimated by P² */
+    bool has_p2;     /* medians are estimated by P² */
     uint64_t unread; /* keys that a visit had to leave out, as a thread has stopped in the middle of an update; or more */
 } cprof_generation;
 

@@ -78,8 +78,8 @@ static inline void close_call(PyThreadState *tstate, ext_view *view, cprof_span 
 }
 
 /* Calls the function without a span, as none could be had, and lets go of the Profiler. */
-static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, ext_profiler *profiler,
-                                                              PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, ext_profiler *profiler, PyObject *const *args,
+                                                              size_t nargsf, PyObject *kwnames)
 {
     profiler->internal_errors++;
     Py_DECREF(profiler);
@@ -88,7 +88,7 @@ static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self
 
 /* The target's reference to the Profiler goes with the span, here as in all functions below. */
 static PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
-                                      size_t nargsf, PyObject *kwnames)
+                               size_t nargsf, PyObject *kwnames)
 {
     PyThreadState *tstate = PyThreadState_Get();
     cprof_span *span = ext_node_open_span(view, target, self);

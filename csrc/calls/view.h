@@ -60,18 +60,20 @@ static inline ext_view *ext_view_get_in(PyThreadState *tstate, ext_state *state,
     return ext_view_refresh(state, thread);
 }
 
+/* As ext_view_get_in(), of the thread state that runs. */
 static inline ext_view *ext_view_get(ext_state *state, cprof_thread *thread)
 {
     return ext_view_get_in(PyThreadState_Get(), state, thread);
 }
 
-/* Brings a view up to date after user code ran: it may have switched tasks and come back. False, without an exception, when
- * that cannot be done. */
+/* Brings a view up to date after user code ran: it may have switched tasks and come back; `tstate` as above. False, without an
+ * exception, when that cannot be done. */
 static inline bool ext_view_renew_in(PyThreadState *tstate, ext_view *view)
 {
     return __builtin_expect(ext_view_is_current(view, tstate), 1) || ext_view_refresh(view->state, view->thread) != NULL;
 }
 
+/* As ext_view_renew_in(), of the thread state that runs. */
 static inline bool ext_view_renew(ext_view *view)
 {
     return ext_view_renew_in(PyThreadState_Get(), view);

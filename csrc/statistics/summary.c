@@ -387,10 +387,10 @@ static PyObject *rows_of(const ext_state *state, cprof_registry *registry, const
         (void)ext_convert_status(status, "reading the statistics");
     } else {
         PyObject *list = row_list(state, &all, &lost);
-        PyObject *values =
-            list != NULL ? Py_BuildValue("(NKsKKN)", list, (unsigned long long)epoch.skip_first_n, ext_summary_median(epoch.has_p2),
-                                         (unsigned long long)lost, (unsigned long long)epoch.unread, shape_list(state, &all))
-                         : NULL;
+        PyObject *values = list != NULL ? Py_BuildValue("(NKsKKN)", list, (unsigned long long)epoch.skip_first_n,
+                                                        ext_summary_median(epoch.has_p2), (unsigned long long)lost,
+                                                        (unsigned long long)epoch.unread, shape_list(state, &all))
+                                        : NULL;
         result = ext_summary_row_of(state->summary_row, values);
     }
     for (size_t i = 0; i < all.count; i++) {

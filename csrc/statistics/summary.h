@@ -21,8 +21,8 @@ PyObject *ext_summary_row_of(PyTypeObject *type, PyObject *values);
 
 /* A summary row of a registry, or of a snapshot where that is not NULL: a list with a node row for each key of `stage` (None:
  * of all stages), in the order in which their first calls finished; the (largest) skip_first_n that they were gathered with;
- * how medians are found; how many histogram counts were lost, and how many keys could not be read; a list with a shape row for each signature of each
- * key. The GIL is released meanwhile. NULL with an exception. */
+ * how medians are found; how many histogram counts were lost, and how many keys could not be read; a list with a shape row for
+ * each signature of each key. The GIL is released meanwhile. NULL with an exception. */
 PyObject *ext_summary_rows(ext_state *state, cprof_registry *registry, const cprof_snapshot *snapshot, PyObject *stage);
 
 #endif

@@ -189,9 +189,7 @@ def test_switching_on_with_another_skip_than_the_statistics_have_discards_them(c
 def test_p2_estimates_medians_from_the_first_call_on(control: Any) -> None:
     control.set_profiling(True)
     call(control, 5)
-    with pytest.warns(
-        RuntimeWarning, match=r"^median changes from .histogram. to .p2.: the stat"
-    ):
+    with pytest.warns(RuntimeWarning, match=r"^median changes from .histogram. to .p2.: the stat"):
         control.set_profiling(True, median="p2")
     assert control.get_profiling_summary() == []
     call(control, 5)

@@ -32,8 +32,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [-h] [OPTION]... [--] (-m MODULE | SCRIPT) [ARGUMENT]..."
     parser.description = (
         "Run a program as Python does, with a gRPC server beside it, by which others switch profiling on and off and "
-        "read the statistics. The session 'default' is the default Profiler, 'nodes' what -n names. The address goes to "
-        "stderr."
+        "read the statistics. The session 'default' is the default Profiler, 'nodes' what -n names. The address goes "
+        "to stderr."
     )
     parser.epilog = "example: cprofiling serve -s main=__main__:pipeline -n 'mypkg:*.forward' app.py"
     parser.allow_abbrev = False

@@ -214,8 +214,9 @@ static void check_consistent(const cprof_figures *figures, const uint64_t *count
         CHECK((double)count * figures->min_ms <= total_ms * (1.0 + 1e-12));
         CHECK((double)count * figures->max_ms >= total_ms * (1.0 - 1e-12));
         CHECK(figures->min_ms <= figures->last_ms && figures->last_ms <= figures->max_ms);
-        CHECK(figures->count > CPROF_FIGURES_EXACT ? figures->median_ms == CPROF_FIGURES_NO_MEDIAN
-                                                   : figures->min_ms <= figures->median_ms && figures->median_ms <= figures->max_ms);
+        CHECK(figures->count > CPROF_FIGURES_EXACT
+                  ? figures->median_ms == CPROF_FIGURES_NO_MEDIAN
+                  : figures->min_ms <= figures->median_ms && figures->median_ms <= figures->max_ms);
     }
 }
 
