@@ -528,7 +528,7 @@ TEST(reasons_of_the_header)
         {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
         {8, 3, 4, "schema version 3 at byte 8, where this program reads version 5"},
         {8, 6, 4, "schema version 6 at byte 8, where this program reads version 5"},
-        {12, 2, 4, "unknown flags"},
+        {12, 3, 4, "unknown flags"},
         {16, 1, 8, "cut or extended"},
         {24, 5, 8, "an impossible skip_first_n"},
         {24, 0, 8, "an impossible skip_first_n"},
