@@ -25,6 +25,7 @@ CLOCK_TWICE = "time.perf_counter_ns twice"
 DISABLED = "cprofiling decorator, disabled"
 DISABLED_BESIDE = "cprofiling decorator, disabled while another Profiler is on"
 ENABLED = "cprofiling decorator, enabled"
+ENABLED_P2 = "cprofiling decorator, enabled with median=p2"
 ENABLED_BOUND = "cprofiling decorator of one Profiler, enabled"
 DISABLED_METHOD = "cprofiling method of a PipelineProfiling, disabled"
 ENABLED_METHOD = "cprofiling method of a PipelineProfiling, enabled"
@@ -134,9 +135,9 @@ def cprofiling() -> Any:
 
 
 @contextlib.contextmanager
-def switched_on(owner: Any) -> Iterator[None]:
+def switched_on(owner: Any, **options: object) -> Iterator[None]:
     """Have a Profiler, a pipeline or the module's default Profiler switched on; all are off for other candidates."""
-    owner.set_profiling(True)
+    owner.set_profiling(True, **options)
     try:
         yield
     finally:
@@ -189,6 +190,13 @@ def disabled_beside_decorator() -> Workload:
 def enabled_decorator() -> Workload:
     """A decorated function, recorded by the default Profiler, which is found at each call."""
     return Workload("f()", {"f": cprofiling().profile_node(new_function())}, default_profiler_on)
+
+
+@own.add(ENABLED_P2, baseline=BARE)
+def enabled_p2_decorator() -> Workload:
+    """The same, with medians estimated by P²."""
+    node = cprofiling().profile_node(new_function())
+    return Workload("f()", {"f": node}, lambda: switched_on(cprofiling(), median="p2"))
 
 
 @own.add(ENABLED_BOUND, baseline=BARE)

@@ -42,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--calls", type=positive, help=f"inner calls of a candidate in a round (default: {CALLS})")
     how.add_argument("--runs", type=positive, default=1, help="runs, each in its own process (a miss takes 3)")
     how.add_argument("--quick", action="store_true", help="few rounds of few calls: a look, no verdicts")
-    how.add_argument("--only", choices=("budgets", "costs"), help="what the budgets need, or the costs per call")
+    how.add_argument(
+        "--only", metavar="WHAT", help="costs (per call), budgets, or the budgets with this text in their names"
+    )
     how.add_argument(
         "--soak", nargs="?", type=float, const=1.0, metavar="SHARE", help="only the thread soak, or a share"
     )
@@ -56,13 +58,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def chosen(only: str | None) -> list[Candidate]:
-    """Return the candidates to measure: all, or those that the budgets need, with their baselines."""
+def with_baselines(needed: set[str] | None) -> list[Candidate]:
+    """Return the candidates to measure: all, or those that are needed, with their baselines."""
     everything = [*candidates.plain.candidates, *candidates.own.candidates, *peers.peers.candidates]
-    if only != "budgets":
+    if needed is None:
         return everything
-    needed = budgets.needed_candidates()
-    needed |= {candidate.baseline for candidate in everything if candidate.name in needed | {candidates.BARE}}
+    needed = needed | {candidate.baseline for candidate in everything if candidate.name in needed | {candidates.BARE}}
     return [candidate for candidate in everything if candidate.name in needed]
 
 
@@ -75,7 +76,9 @@ def show_progress(number: int, rounds: int) -> None:
 
 def run_here(rounds: int, calls: int, only: str | None) -> Run:
     """Measure once in this process."""
-    selected = chosen(only)
+    judged = budgets.named(only)
+    needed = None if only in (None, "costs") else budgets.needed(judged)
+    selected = with_baselines(needed)
     result = measure(selected, rounds=rounds, calls=calls, floor=floor.floor_ns, progress=show_progress)
     run = Run(
         python=python_version(),
@@ -86,9 +89,9 @@ def run_here(rounds: int, calls: int, only: str | None) -> Run:
         costs=costs_of(selected, result),
         absent=result.absent,
     )
-    if only != "costs":
-        run.extras = measure_extras(rounds, run.absent)
-        run.outcomes = budgets.judge(run)
+    if judged:
+        run.extras = measure_extras(rounds, run.absent, needed)
+        run.outcomes = budgets.judge(run, judged)
     return run
 
 
@@ -138,7 +141,10 @@ def soaked(share: float) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    options = parser().parse_args(arguments)
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.only != "costs" and not budgets.named(options.only):
+        made.error(f"--only {options.only}: no budget has this in its name")
     if options.soak is not None:
         return soaked(options.soak)
     runs = all_runs(options)

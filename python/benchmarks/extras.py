@@ -121,10 +121,12 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
 }
 
 
-def measure_extras(rounds: int, absent: dict[str, str]) -> dict[str, float]:
-    """Return all figures by name; for those that fail, add the reason to ``absent``."""
+def measure_extras(rounds: int, absent: dict[str, str], wanted: set[str] | None = None) -> dict[str, float]:
+    """Return figures by name, all unless some are wanted; for those that fail, add the reason to ``absent``."""
     figures: dict[str, float] = {}
     for measure, names in MEASURES.items():
+        if wanted is not None and wanted.isdisjoint(names):
+            continue
         try:
             figures.update(measure(rounds))
         except Exception as error:

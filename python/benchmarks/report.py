@@ -55,7 +55,9 @@ def cost_lines(runs: Sequence[Run]) -> Iterator[str]:
     costs = medians(runs)
     enabled = costs.get(ENABLED)
     groups = {cost.name: cost.group for run in runs for cost in run.costs}
-    width = max(map(len, groups), default=0) + 2
+    if not groups:
+        return
+    width = max(map(len, groups)) + 2
     yield f"{'':<{width}} {'ns':>10} {'quartiles of the rounds':>24} {'x enabled':>10}"
     previous = ""
     for name, group in groups.items():
