@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import candidates as c
+from . import cold, cuvis, live, peers
 from . import counters as k
-from . import cuvis, live, peers
 from . import device as d
 from . import extras as x
 from . import shapes as a
@@ -168,6 +168,13 @@ BUDGETS = (
         lambda f: (f.extra(live.LIVE) - f.extra(live.BARE)) / (f.extra(live.NOT_LIVE) - f.extra(live.BARE)),
         "<=",
         lambda f: 1.1,
+    ),
+    Budget(
+        "cold call, opened and closed in C, by that of commit 1b25453",
+        "x",
+        lambda f: f.extra(cold.COLD) / f.extra(cold.COLD_BEFORE),
+        "<=",
+        lambda f: 0.8,
     ),
     Budget(
         "enabled method of a PipelineProfiling over the enabled decorator",

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import mmap
-import os
 import resource
-import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +17,6 @@ from . import floor
 from .candidates import BARE, cprofiling, new_function, own
 from .harness import Workload
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("_readings.c")
 UNITS = ("base/alloc", "devices/counters")
 
@@ -75,28 +71,13 @@ for kind, names in KINDS.items():
     own.add(COUNTED.format(kind), baseline=BARE)(functools.partial(counted_decorator, names))
 
 
-def readings_program() -> Path:
-    """Compile ``_readings.c`` with the core's units unless it was built before, and return the program's path."""
-    sources = [SOURCE, *(ROOT / "cprofiling" / f"{unit}.c" for unit in UNITS)]
-    headers = sorted((ROOT / "cprofiling").rglob("*.h"))
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, "-std=c11", "-O3", "-pthread", f"-I{ROOT}", *map(str, sources)]
-    recipe = " ".join(command).encode() + b"".join(path.read_bytes() for path in [*sources, *headers])
-    program = floor.CACHE / hashlib.sha256(recipe).hexdigest()[:16] / "readings"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        fresh = program.with_suffix(f".{os.getpid()}")
-        done = subprocess.run([*command, "-o", str(fresh)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{SOURCE.name} does not compile: {done.stderr.strip()}")
-        fresh.replace(program)
-    return program
-
-
 @functools.cache
 def readings() -> dict[str, str]:
     """Return what the program says of each kind of counter."""
-    done = subprocess.run([str(readings_program())], capture_output=True, text=True, check=True)
+    sources = [SOURCE, *(floor.ROOT / "cprofiling" / f"{unit}.c" for unit in UNITS)]
+    headers = sorted((floor.ROOT / "cprofiling").rglob("*.h"))
+    program = floor.compiled("readings", ["-O3", "-pthread", f"-I{floor.ROOT}"], sources, headers)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
     return dict(line.split("\t", 1) for line in done.stdout.splitlines())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import counters, cuvis, device, live
+from . import cold, counters, cuvis, device, live
 from .candidates import cprofiling
 from .harness import collector_off, explain
 
@@ -114,6 +114,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     memory_per_key: (MAPPED_BYTES, RESIDENT_BYTES),
     import_cost: (IMPORT_MS,),
     trace_files: (EXPORTED, VIZTRACER_EXPORTED, LOADED, LOADED_BY_HAND),
+    **cold.MEASURES,
     **counters.MEASURES,
     **cuvis.MEASURES,
     **device.MEASURES,

@@ -9,14 +9,15 @@ import os
 import shlex
 import statistics
 import subprocess
-import sys
 import sysconfig
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 SOURCE = Path(__file__).with_name("_floor.c")
-CACHE = Path(__file__).resolve().parents[2] / "build" / "benchmarks"
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / "build" / "benchmarks"
 PAIRS = 1_000
 
 
@@ -24,36 +25,32 @@ def _setting(name: str) -> list[str]:
     return shlex.split(str(sysconfig.get_config_var(name) or ""))
 
 
-def _compile_command(target: Path) -> list[str]:
-    """Return the command that setuptools would use for an extension without options of its own, plus C11."""
+def compiled(name: str, options: Iterable[str], sources: Iterable[Path], headers: Iterable[Path] = ()) -> Path:
+    """Compile C sources into ``build/benchmarks``, unless that was done before, and return the file's path.
+
+    Raises RuntimeError when they do not compile, OSError when there is no compiler.
+    """
     compiler = shlex.split(os.environ.get("CC", "")) or _setting("CC") or ["cc"]
-    flags = [*_setting("CFLAGS"), *shlex.split(os.environ.get("CFLAGS", "")), *_setting("CCSHARED")]
-    ours = ["-std=c11", "-ffp-contract=off", "-shared", "-I" + sysconfig.get_path("include")]
-    return [*compiler, *flags, *ours, str(SOURCE), "-o", str(target)]
-
-
-def _build() -> Path:
-    """Compile ``_floor.c`` unless it was built before for this interpreter, and return the path of the module."""
-    recipe = " ".join([sys.version, *_compile_command(Path("_floor"))]).encode() + SOURCE.read_bytes()
-    folder = CACHE / hashlib.sha256(recipe).hexdigest()[:16]
-    module = folder / f"_floor{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not module.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = module.with_suffix(f".{os.getpid()}")
-        done = subprocess.run(_compile_command(fresh), capture_output=True, text=True, check=False)
+    command = [*compiler, "-std=c11", "-ffp-contract=off", *options, *map(str, sources), "-lm", "-ldl"]
+    recipe = " ".join(command).encode() + b"".join(path.read_bytes() for path in [*sources, *headers])
+    target = CACHE / hashlib.sha256(recipe).hexdigest()[:16] / name
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_suffix(f".{os.getpid()}")
+        done = subprocess.run([*command, "-o", str(fresh)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"{SOURCE.name} does not compile: {done.stderr.strip()}")
-        fresh.replace(module)
-    return module
+            raise RuntimeError(f"{name} does not compile: {done.stderr.strip()}")
+        fresh.replace(target)
+    return target
 
 
 @functools.cache
 def load() -> ModuleType:
-    """Return the extension module, built on demand into ``build/benchmarks``.
-
-    Raises RuntimeError when it does not compile, OSError when there is no compiler.
-    """
-    spec = importlib.util.spec_from_file_location("_floor", _build())
+    """Return the extension module, compiled with the flags that setuptools would use. Raises as ``compiled``."""
+    flags = [*_setting("CFLAGS"), *shlex.split(os.environ.get("CFLAGS", "")), *_setting("CCSHARED")]
+    options = [*flags, "-shared", "-I" + sysconfig.get_path("include")]
+    path = compiled(f"_floor{sysconfig.get_config_var('EXT_SUFFIX')}", options, [SOURCE])
+    spec = importlib.util.spec_from_file_location("_floor", path)
     if spec is None or spec.loader is None:
         raise RuntimeError(f"{SOURCE.name} was built under a name that cannot be imported")
     module = importlib.util.module_from_spec(spec)

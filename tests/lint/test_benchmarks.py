@@ -20,9 +20,12 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("build", ["counters.readings_program()", "floor.load()"])
+@pytest.mark.parametrize(
+    "build",
+    ["counters.readings()", "floor.load()", "floor.compiled('cold.o', ['-c', f'-I{floor.ROOT}'], [cold.SOURCE])"],
+)
 def test_their_c_builds(build: str) -> None:
-    run("-c", f"from python.benchmarks import counters, floor; {build}")
+    run("-c", f"from python.benchmarks import cold, counters, floor; {build}")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
