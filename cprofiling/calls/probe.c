@@ -15,10 +15,17 @@ cprof_probe_state cprof_probes;
 
 enum { REST_NS = 100 * 1000 * 1000, SIGNATURE_STEP = 64 };
 
+/* Mostly the one that the thread has given back last: that takes no lock. */
 static cprof_probe *take_spare(void)
 {
+    cprof_thread *thread = cprof_thread_self;
+    cprof_probe *probe = thread != NULL ? thread->spare_probe : NULL;
+    if (probe != NULL) {
+        thread->spare_probe = NULL;
+        return probe;
+    }
     cprof_lock_acquire(&cprof_probes.lock);
-    cprof_probe *probe = cprof_probes.spare;
+    probe = cprof_probes.spare;
     if (probe != NULL) {
         cprof_probes.spare = probe->next;
     }
@@ -28,6 +35,11 @@ static cprof_probe *take_spare(void)
 
 static void give_back(cprof_probe *probe)
 {
+    cprof_thread *thread = cprof_thread_self;
+    if (thread != NULL && thread->spare_probe == NULL) {
+        thread->spare_probe = probe;
+        return;
+    }
     cprof_lock_acquire(&cprof_probes.lock);
     probe->next = cprof_probes.spare;
     cprof_probes.spare = probe;
@@ -73,7 +85,8 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         return NULL;
     }
     unsigned wanted = (state & CPROF_FLAG_STATS) != 0 ? asked_of(flags & CPROF_FLAG_COUNTERS, options) : 0;
-    if ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation)) {
+    bool measures = (flags & CPROF_FLAG_FIGURES & ~CPROF_FLAG_SHAPES) != 0; /* else there is nothing to leave out */
+    if (measures && ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation))) {
         flags &= ~(unsigned)CPROF_FLAG_FIGURES;
     }
     *probe = (cprof_probe){

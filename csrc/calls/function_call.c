@@ -74,7 +74,6 @@ static inline void close_call(PyThreadState *tstate, ext_view *view, cprof_span 
         ext_view_forget_idle(view, chain);
     }
     Py_DECREF(owner);
-    cprof_probe_settle();
 }
 
 /* Calls the function without a span, as none could be had, and lets go of the Profiler. */
@@ -120,6 +119,7 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     PyObject *result = forward(self, args, nargsf, kwnames);
     ext_probing_end(state, span, result != NULL ? device : EXT_SYNC_NONE);
     close_call(PyThreadState_Get(), view, span, result);
+    cprof_probe_settle();
     return result;
 }
 

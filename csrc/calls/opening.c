@@ -204,7 +204,8 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
 
 static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
 {
-    if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
+    bool is_probed = (span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
+    if (__builtin_expect(is_probed, 0)) {
         uint64_t serial = span->serial;
         if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else only its time is known */
             bool waits = (span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS;
@@ -225,7 +226,9 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
     Py_XDECREF(generator);
     Py_XDECREF(owner);
-    cprof_probe_settle();
+    if (__builtin_expect(is_probed, 0)) {
+        cprof_probe_settle();
+    }
 }
 
 /* The span that an exit in this place closes; NULL: it leaves an entry without a span, or there is nothing to leave any more.

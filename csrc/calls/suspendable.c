@@ -199,8 +199,8 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     if (now->view == NULL) {
         return;
     }
-    /* The user's code may run here: to it the call is still running. */
-    if ((self->call.span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
+    bool is_probed = (self->call.span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
+    if (is_probed) { /* the user's code may run here: to it the call is still running */
         int device = outcome == CPROF_OUTCOME_SUCCESS ? self->device : EXT_SYNC_NONE;
         ext_probing_end(self->function->node.state, self->call.span, device);
     }
@@ -208,7 +208,9 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     leave(self, now);
     cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
     Py_DECREF(self->profiler);
-    cprof_probe_settle();
+    if (is_probed) {
+        cprof_probe_settle();
+    }
 }
 
 bool ext_suspendable_is_finished(const ext_suspendable *self)
