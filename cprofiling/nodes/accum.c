@@ -7,10 +7,14 @@
 
 #define NS_PER_MS 1e6
 
-static __attribute__((noinline)) void add_to_p2_lock_held(const cprof_accum *accum, double elapsed_ms)
+/* Adds to the markers, or gives them back: once they lack a sample they are of no use. */
+static __attribute__((noinline)) void add_to_p2_lock_held(cprof_accum *accum, double elapsed_ms)
 {
     if (atomic_load_explicit(&accum->epoch->has_p2, memory_order_relaxed)) {
         cprof_p2_add(accum->p2, elapsed_ms);
+    } else {
+        cprof_alloc_release(accum->p2);
+        accum->p2 = NULL;
     }
 }
 
@@ -280,9 +284,10 @@ static void copy_figures_lock_held(const cprof_accum *accum, cprof_figures *figu
     }
 }
 
-cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra)
 {
+    uint64_t generation = of->generation;
     if (!cprof_lock_acquire_before(&accum->lock, deadline_ns)) {
         return CPROF_BUSY;
     }
@@ -291,7 +296,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
         copy_figures_lock_held(accum, figures);
         *order = accum->order;
         cprof_figures_set_exact(figures);
-        if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN && accum->p2 != NULL && atomic_load(&accum->epoch->has_p2)) {
+        if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN && accum->p2 != NULL && of->has_p2) {
             figures->median_ms = cprof_p2_median(accum->p2);
         }
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);

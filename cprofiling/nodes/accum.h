@@ -43,7 +43,7 @@ typedef struct cprof_accum {
     cprof_ns least_ns;   /* of the spans among them: INT64_MAX without any, */
     cprof_ns most_ns;    /* and here -1 */
     cprof_ns last_ns;    /* negative: the last sample is figures.last_ms */
-    struct cprof_p2 *p2; /* owned; NULL unless the median is to be estimated */
+    struct cprof_p2 *p2; /* owned; NULL unless the median is to be estimated, of all samples */
     cprof_moments moments;
     cprof_registry *registry; /* borrowed; outlives the accumulator */
     uint64_t generation;      /* of the figures; 0: none */
@@ -80,12 +80,12 @@ void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof
 /* Counts one successful call of `elapsed_ms`, 0 to 1e12, known from elsewhere; the value is taken unchanged. */
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
-/* Copies the figures of `generation` out, and the histogram's rows into `counts` (a dense table of
- * CPROF_HISTOGRAM_BUCKETS; see cprof_histogram_copy()). *order receives the key's place in the summary, *extra (NULL: not
- * wanted) what is known beyond times: figures->extra points to it then, and figures->shapes to its room for shapes, if it has
- * one, and calls were told apart. CPROF_ABSENT: the key has no figures of that generation. CPROF_BUSY: the lock was not to be
- * had before CLOCK_MONOTONIC had passed `deadline_ns`. */
-cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+/* Copies the figures of a generation out, and the histogram's rows into `counts` (a dense table of
+ * CPROF_HISTOGRAM_BUCKETS; see cprof_histogram_copy()); medians of P² only where the generation has them. *order receives the
+ * key's place in the summary, *extra (NULL: not wanted) what is known beyond times: figures->extra points to it then, and
+ * figures->shapes to its room for shapes, if it has one, and calls were told apart. CPROF_ABSENT: the key has no figures of
+ * that generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
+cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra);
 
 /* Gives back what the accumulator owns, not the accumulator itself. */

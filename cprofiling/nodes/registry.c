@@ -226,8 +226,7 @@ static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor
         cprof_figures figures;
         uint64_t order;
         cprof_status copied =
-            found == CPROF_OK ? cprof_accum_copy(accum, generation->generation, deadline_ns, &figures, counts, &order, extra)
-                              : found;
+            found == CPROF_OK ? cprof_accum_copy(accum, generation, deadline_ns, &figures, counts, &order, extra) : found;
         if (copied == CPROF_OK) {
             status = visitor(context, names, order, &figures, counts);
         }

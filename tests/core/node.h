@@ -42,7 +42,8 @@ static inline cprof_figures figures_now(void)
     cprof_figures figures;
     uint64_t order;
     memset(all_counts, 0, sizeof all_counts);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK);
+    cprof_generation now = cprof_epoch_present(&registry->epoch);
+    CHECK(cprof_accum_copy(accum, &now, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK);
     return figures;
 }
 

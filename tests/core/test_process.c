@@ -70,8 +70,8 @@ static cprof_figures figures_of(cprof_accum *accum)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_epoch_present(&registry->epoch).generation, INT64_MAX, &figures, counts, &order,
-                           NULL) == CPROF_OK);
+    cprof_generation now = cprof_epoch_present(&registry->epoch);
+    CHECK(cprof_accum_copy(accum, &now, INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
     return figures;
 }
 

@@ -77,8 +77,8 @@ static cprof_figures figures_of(int node)
 {
     cprof_figures figures = {.count = 0};
     uint64_t order;
-    (void)cprof_accum_copy(nodes[node], cprof_epoch_present(&registry->epoch).generation, INT64_MAX, &figures, counts, &order,
-                           NULL);
+    cprof_generation of = cprof_epoch_present(&registry->epoch);
+    (void)cprof_accum_copy(nodes[node], &of, INT64_MAX, &figures, counts, &order, NULL);
     return figures;
 }
 

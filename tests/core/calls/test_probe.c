@@ -287,8 +287,8 @@ static cprof_figures figures_of(int node, cprof_resources_figures *extra)
     cprof_figures figures = {.count = 0};
     cprof_resources_copy copy = {.gpu_counts = gpu_counts};
     uint64_t order;
-    uint64_t generation = cprof_epoch_present(&registry->epoch).generation;
-    (void)cprof_accum_copy(nodes[node], generation, INT64_MAX, &figures, counts, &order, &copy);
+    cprof_generation generation = cprof_epoch_present(&registry->epoch);
+    (void)cprof_accum_copy(nodes[node], &generation, INT64_MAX, &figures, counts, &order, &copy);
     *extra = figures.extra != NULL ? figures.extra->figures : (cprof_resources_figures){.asked = 0};
     return figures;
 }

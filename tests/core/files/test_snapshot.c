@@ -526,7 +526,7 @@ TEST(reasons_of_the_header)
 {
     static const change changes[] = {
         {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
-        {8, 3, 4, "schema version 3 at byte 8, where this program reads version 5"},
+        {8, 4, 4, "schema version 4 at byte 8, where this program reads version 5"},
         {8, 6, 4, "schema version 6 at byte 8, where this program reads version 5"},
         {12, 3, 4, "unknown flags"},
         {16, 1, 8, "cut or extended"},

@@ -13,7 +13,8 @@ static bool has_figures(void)
 {
     cprof_figures figures;
     uint64_t order;
-    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK;
+    cprof_generation now = cprof_epoch_present(&registry->epoch);
+    return cprof_accum_copy(accum, &now, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK;
 }
 
 static void finish(cprof_outcome outcome, cprof_ns elapsed_ns)
@@ -95,6 +96,11 @@ static const struct {
     {"without P2 all is kept but its estimate", "p2 1 2 3 4 5 6 histogram 7", 7, 1, 7, 7, -1, 1},
 };
 
+static void estimate(bool by_p2)
+{
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | (by_p2 ? (unsigned)CPROF_FLAG_P2 : 0U), 0, false);
+}
+
 static void play_word(const char *word)
 {
     uint64_t began = generation() - (word[0] == '<');
@@ -108,7 +114,7 @@ static void play_word(const char *word)
     } else if (strncmp(word, "skip:", 5) == 0) {
         skip_first(strtoull(word + 5, NULL, 10));
     } else if (strcmp(word, "p2") == 0 || strcmp(word, "histogram") == 0) {
-        cprof_registry_configure(registry, CPROF_FLAG_STATS | (word[0] == 'p' ? (unsigned)CPROF_FLAG_P2 : 0U), 0, false);
+        estimate(word[0] == 'p');
     } else if (word[0] == 'r') {
         cprof_accum_record_ms(accum, strtod(word + 1, NULL));
     } else {
@@ -209,9 +215,50 @@ TEST(other_generations_have_no_figures)
     cprof_figures figures;
     uint64_t order;
     succeed(MS);
-    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
-    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
+    cprof_generation other = {.generation = generation() - 1};
+    CHECK(cprof_accum_copy(accum, &other, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
+    other.generation += 2;
+    CHECK(cprof_accum_copy(accum, &other, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
     CHECK(has_figures());
+}
+
+/* Only registries with P² have markers, and their readers get estimates only of a generation that has them. */
+TEST(markers_are_kept_for_p2_alone)
+{
+    for (int i = 1; i <= 7; i++) {
+        succeed(i * MS);
+    }
+    uint64_t live = fake_alloc_live();
+    estimate(true);
+    for (int i = 1; i <= 7; i++) {
+        succeed(i * MS);
+    }
+    CHECK_EQUAL(fake_alloc_live(), live + 1);
+    CHECK(figures_now().median_ms == 3.0);
+    estimate(false);
+    cprof_generation without = cprof_epoch_present(&registry->epoch);
+    estimate(true); /* as another thread may, before the figures without are read */
+    cprof_figures figures;
+    uint64_t order;
+    CHECK(cprof_accum_copy(accum, &without, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_OK);
+    CHECK(figures.count == 7 && figures.median_ms == CPROF_FIGURES_NO_MEDIAN);
+    succeed(1 * MS);
+    CHECK_EQUAL(fake_alloc_live(), live + 1);
+    estimate(false);
+    succeed(2 * MS);
+    CHECK_EQUAL(fake_alloc_live(), live);
+    CHECK(figures_now().count == 2 && figures_now().median_ms == 1.5);
+}
+
+TEST(p2_without_memory)
+{
+    estimate(true);
+    fake_alloc_fail(1);
+    for (int i = 1; i <= 7; i++) {
+        succeed(i * MS);
+    }
+    CHECK(fake_alloc_has_failed());
+    CHECK(figures_now().median_ms == CPROF_FIGURES_NO_MEDIAN && figures_now().histogram_lost == 0);
 }
 
 /* E4 */
@@ -348,8 +395,9 @@ TEST(order_of_first_calls)
     cprof_accum_record_ms(other, 1.0);
     succeed(MS);
     cprof_accum_record_ms(other, 1.0);
-    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, all_counts, &first, NULL) == CPROF_OK);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, all_counts, &second, NULL) == CPROF_OK);
+    cprof_generation now = cprof_epoch_present(&registry->epoch);
+    CHECK(cprof_accum_copy(other, &now, INT64_MAX, &figures, all_counts, &first, NULL) == CPROF_OK);
+    CHECK(cprof_accum_copy(accum, &now, INT64_MAX, &figures, all_counts, &second, NULL) == CPROF_OK);
     CHECK(first < second);
 }
 

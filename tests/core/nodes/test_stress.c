@@ -396,7 +396,8 @@ static cprof_figures figures_of(int key)
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures figures;
     uint64_t order;
-    CHECK(cprof_accum_copy(accums[key], generation_now(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
+    cprof_generation of = cprof_epoch_present(&registry->epoch);
+    CHECK(cprof_accum_copy(accums[key], &of, INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
     return figures;
 }
 

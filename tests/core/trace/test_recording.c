@@ -402,7 +402,8 @@ TEST(statistics_are_the_same_beside_a_recording)
             play(orders[i].words, recorded, NULL);
             for (int node = 0; node < NODES; node++) {
                 cprof_figures *found = &figures[recorded][node];
-                (void)cprof_accum_copy(nodes[node], 1, INT64_MAX, found, counts, &order, NULL);
+                (void)cprof_accum_copy(nodes[node], &(cprof_generation){.generation = 1}, INT64_MAX, found, counts, &order,
+                                       NULL);
                 CHECK_EQUAL(found->count, node == 1 ? 5 : node < 3 || i == 4);
                 CHECK_EQUAL(found->nested_ns, figures[0][node].nested_ns);
                 CHECK_EQUAL(found->self_unknown, figures[0][node].self_unknown);
