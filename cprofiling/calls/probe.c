@@ -85,7 +85,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         return NULL;
     }
     unsigned wanted = (state & CPROF_FLAG_STATS) != 0 ? asked_of(flags & CPROF_FLAG_COUNTERS, options) : 0;
-    bool measures = (flags & CPROF_FLAG_FIGURES & ~CPROF_FLAG_SHAPES) != 0; /* else there is nothing to leave out */
+    bool measures = (flags & CPROF_FLAG_FIGURES & ~(unsigned)CPROF_FLAG_SHAPES) != 0; /* else there is nothing to leave out */
     if (measures && ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation))) {
         flags &= ~(unsigned)CPROF_FLAG_FIGURES;
     }

@@ -333,9 +333,10 @@ static void check_work(int node, uint64_t samples, uint64_t work)
     CHECK_EQUAL(extra.counters[CPROF_COUNTER_CONTEXT_SWITCHES], 2 * work);
 }
 
+/* This thread's, and those of all. */
 static size_t spare_probes(void)
 {
-    size_t count = 0;
+    size_t count = thread->spare_probe != NULL;
     for (const cprof_probe *probe = cprof_probes.spare; probe != NULL; probe = probe->next) {
         count++;
     }
@@ -1078,12 +1079,13 @@ TEST(probes_are_used_again)
     set_up(FLAG(STATS) | CPROF_FLAG_PROBED, CPROF_REGISTRY_RESETS_PEAK, 0);
     fake.is_quiet = true;
     close_using(open_using(0, 1, 1, 1), 1, 1, 1);
-    cprof_probe *spare = cprof_probes.spare;
+    cprof_probe *spare = thread->spare_probe;
+    CHECK(spare != NULL);
     uint64_t made = fake_alloc_made();
     for (int i = 0; i < CALLS; i++) {
         close_using(open_using(0, 1, 1, 1), 1, 1, 1);
     }
-    CHECK(cprof_probes.spare == spare);
+    CHECK(thread->spare_probe == spare);
     CHECK_EQUAL(fake_alloc_made(), made);
     cprof_probe *probe = new_probe(0);
     CHECK(probe == spare && !probe->stopped && !probe->running && !probe->has_paused && probe->events == NULL);
@@ -1104,10 +1106,10 @@ TEST(fork)
     check_notes("begin 0.0 register a push0 ");
     IN_CHILD
     {
-        CHECK(cprof_probes.spare == NULL && cprof_probes.open == NULL);
+        CHECK(spare_probes() == 0 && cprof_probes.open == NULL);
         close_using(span, 1, 20, 99);
         check_notes("pop ");
-        CHECK(cprof_probes.spare == NULL);
+        CHECK_EQUAL(spare_probes(), 0);
         CHECK_EQUAL(extra_of(0).asked, 0);
         span = open_using(0, 1, 10, 10);
         worked += 5;
