@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOTE_BYTES = 2 }; /* and its text */
+enum {
+    NOTE_BYTES = 2, /* and its text */
+    CACHE_LINE = 64,
+};
 
 static void release_keys(cprof_snapshot *snapshot)
 {
@@ -234,19 +237,60 @@ static cprof_status merge_sources(cprof_snapshot *merged, const cprof_snapshot *
     return status;
 }
 
-/* `parts` is sorted by names. */
-static cprof_status merge_runs(cprof_snapshot *merged, cprof_snapshot_key *const *parts, size_t count)
+/* Keys that ascend by names, at least one. */
+typedef struct {
+    cprof_snapshot_key *const *next;
+    cprof_snapshot_key *const *end;
+} queue;
+
+static int by_next(const void *left, const void *right)
+{
+    return by_names(((const queue *)left)->next, ((const queue *)right)->next);
+}
+
+/* Makes a heap again of queues, by their next keys, after the first of them has changed. */
+static void sink(queue *heap, size_t count)
+{
+    queue first = heap[0];
+    size_t place = 0;
+    for (size_t child = 1; child < count; child = 2 * place + 1) {
+        child += child + 1 < count && by_next(&heap[child + 1], &heap[child]) < 0;
+        if (by_next(&first, &heap[child]) <= 0) {
+            break;
+        }
+        heap[place] = heap[child];
+        place = child;
+    }
+    heap[place] = first;
+}
+
+/* Has the processor fetch a key that is wanted soon: there may be more keys than caches hold. */
+static void fetch(const cprof_snapshot_key *key)
+{
+    for (size_t at = 0; at < sizeof *key + 2 * CACHE_LINE; at += CACHE_LINE) { /* a few buckets are behind it */
+        __builtin_prefetch((const char *)key + at);
+    }
+}
+
+/* Merges keys of the same names in queues; `run` has room for all that have the same. */
+static cprof_status merge_queues(cprof_snapshot *merged, queue *queues, size_t count, cprof_snapshot_key **run)
 {
     uint64_t *counts = cprof_snapshot_key_table((size_t)2 * CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
     cprof_status status = counts != NULL ? CPROF_OK : CPROF_NO_MEMORY;
-    size_t end;
-    for (size_t begin = 0; status == CPROF_OK && begin < count; begin = end) {
-        end = begin + 1;
-        while (end < count && cprof_names_compare(parts[begin]->names, parts[end]->names) == 0) {
-            end++;
-        }
+    sort(queues, count, sizeof *queues, by_next); /* what is sorted is a heap */
+    while (status == CPROF_OK && count > 0) {
+        size_t length = 0;
+        do {
+            run[length++] = *queues[0].next++;
+            if (queues[0].end - queues[0].next > 1) {
+                fetch(queues[0].next[1]);
+            } else if (queues[0].next == queues[0].end) {
+                queues[0] = queues[--count];
+            }
+            sink(queues, count);
+        } while (count > 0 && by_names(run, queues[0].next) == 0);
         cprof_snapshot_key *key;
-        status = cprof_snapshot_key_merge(parts + begin, end - begin, counts, &key);
+        status = cprof_snapshot_key_merge(run, length, counts, &key);
         if (status == CPROF_OK) {
             merged->keys[merged->key_count++] = key;
         }
@@ -257,24 +301,21 @@ static cprof_status merge_runs(cprof_snapshot *merged, cprof_snapshot_key *const
 
 static cprof_status merge_keys(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
 {
+    queue *queues = cprof_snapshot_key_table(count, sizeof *queues);
+    cprof_snapshot_key **run = cprof_snapshot_key_table(count, sizeof *run);
+    size_t filled = 0;
     size_t total = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; queues != NULL && i < count; i++) {
+        cprof_snapshot_key **keys = snapshots[i]->keys;
+        queues[filled] = (queue){keys, keys + snapshots[i]->key_count};
+        filled += snapshots[i]->key_count > 0;
         total += snapshots[i]->key_count;
     }
-    cprof_snapshot_key **parts = cprof_snapshot_key_table(total, sizeof *parts);
     merged->keys = cprof_snapshot_key_table(total, sizeof *merged->keys);
-    cprof_status status = CPROF_NO_MEMORY;
-    if (parts != NULL && merged->keys != NULL) {
-        size_t at = 0;
-        for (size_t i = 0; i < count; i++) {
-            for (size_t k = 0; k < snapshots[i]->key_count; k++) {
-                parts[at++] = snapshots[i]->keys[k];
-            }
-        }
-        sort(parts, total, sizeof *parts, by_names);
-        status = merge_runs(merged, parts, total);
-    }
-    cprof_alloc_release(parts);
+    bool has_memory = queues != NULL && run != NULL && merged->keys != NULL;
+    cprof_status status = has_memory ? merge_queues(merged, queues, filled, run) : CPROF_NO_MEMORY;
+    cprof_alloc_release(queues);
+    cprof_alloc_release(run);
     return status == CPROF_OK ? cprof_snapshot_put_in_order(merged) : status;
 }
 
@@ -381,7 +422,8 @@ static cprof_status fold(cprof_snapshot *snapshot, size_t most, bool keeps_stage
             }
         }
         sort(parts, count, sizeof *parts, by_names);
-        status = merge_runs(&folded, parts, count);
+        queue all = {parts, parts + count};
+        status = merge_queues(&folded, &all, 1, parts); /* a run takes the place of keys that were taken */
         status = status == CPROF_OK ? cprof_snapshot_put_in_order(&folded) : status;
     }
     cprof_alloc_release(copies);
