@@ -59,4 +59,7 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args);
 /* _arrow_stream(*, spans, execution_index, operator_index): a capsule. */
 PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs);
 
+/* _own_times(parents): bytes of one uint64 for each row, in ns. */
+PyObject *ext_recording_own_times(PyObject *object, PyObject *parents);
+
 #endif

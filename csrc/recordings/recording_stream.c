@@ -5,6 +5,7 @@
 #include "cprofiling/files/arrow_table.h"
 #include "cprofiling/files/chrome_write.h"
 #include "cprofiling/files/chrome_read.h"
+#include "cprofiling/trace/own_times.h"
 
 #include <string.h>
 
@@ -206,4 +207,29 @@ PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs
     PyBuffer_Release(&executions);
     PyBuffer_Release(&operators);
     return capsule;
+}
+
+PyObject *ext_recording_own_times(PyObject *object, PyObject *parents_value)
+{
+    const ext_recording *self = (ext_recording *)object;
+    Py_buffer parents;
+    if (parents_value == Py_None) {
+        ext_convert_refuse_type("parents", "a buffer", parents_value);
+        return NULL;
+    }
+    if (!ext_recording_can_read(self) || !numbers_of(self, parents_value, "parents", sizeof(int32_t), &parents)) {
+        return NULL;
+    }
+    PyObject *times = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->table->count * sizeof(uint64_t)));
+    cprof_status status = CPROF_NO_MEMORY;
+    if (times != NULL) {
+        uint64_t *own_ns = (uint64_t *)(void *)PyBytes_AS_STRING(times);
+        EXT_WITHOUT_GIL(status = cprof_own_times(self->table, parents.buf, own_ns));
+    }
+    PyBuffer_Release(&parents);
+    if (status != CPROF_OK) {
+        Py_CLEAR(times);
+        return PyErr_NoMemory();
+    }
+    return times;
 }

@@ -332,6 +332,8 @@ static PyMethodDef recording_methods[] = {
     {"_write_events", ext_recording_write_events, METH_VARARGS, PyDoc_STR("Writes only the events of a Chrome trace.")},
     {"_arrow_stream", EXT_METHOD(ext_recording_arrow), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("The rows but counters as Arrow record batches, with more of each row in buffers: a capsule.")},
+    {"_own_times", ext_recording_own_times, METH_O,
+     PyDoc_STR("The time of each row as the innermost of its track; by parents, where -2 leaves a row out.")},
     {"_add", EXT_METHOD(ext_recording_add), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
     {"_set_fact", ext_recording_set_fact, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
     {"_name_process", ext_recording_name_process, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},

@@ -291,6 +291,7 @@ def test_a_recording_is_read_when_it_is_finished() -> None:
         lambda: recording.args(0),
         lambda: recording.write_chrome(print),
         recording._arrow_stream,
+        lambda: recording._own_times(array("i", [-1])),
     ]
     for read in readings:
         with pytest.raises(RuntimeError, match="the recording is not finished"):
@@ -646,3 +647,27 @@ def test_events_of_several_recordings_in_one_file() -> None:
         assert recording._chrome_base == 0
     events = json.loads(b"".join([*pieces, b"]}"]))["traceEvents"]
     assert [(each["pid"], each["ts"], each["args"]["correlation"]) for each in events] == [(7, 1.5, 3), (8, 1.5, 13)]
+
+
+# ---- own times
+
+
+def test_own_times() -> None:
+    recording = made(("a", 0, 10), ("b", 2, 5), ("c", 3, 4), ("d", -(2**63), 2**63 - 1, {"tid": 3}))
+    times = memoryview(recording._own_times(array("i", [-1, -1, 1, 2]))).cast("Q")
+    assert times.tolist() == [2**64 - 1, 7, 2, 1]
+    assert memoryview(recording._own_times(array("i", [-2, -1, -2, -1]))).cast("Q").tolist() == [0, 9, 0, 1]
+    assert made()._own_times(array("i")) == b""
+
+
+@pytest.mark.parametrize(
+    ("parents", "error", "message"),
+    [
+        (None, TypeError, "parents must be a buffer, got None"),
+        ([-1], TypeError, "bytes-like"),
+        (array("i", [-1, -1]), ValueError, "parents must be 1 integers of 4 bytes"),
+    ],
+)
+def test_parents_that_are_refused(parents: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        made(("a", 0, 1))._own_times(parents)

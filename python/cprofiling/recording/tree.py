@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -172,34 +173,12 @@ def self_times(recording: Recording, tree: HostTree) -> list[int]:
     time, without nodes inside. Of overlapping rows, the one that began last counts. For generators and coroutines,
     which take turns, it is the time not suspended, less that of children on the thread. 0 for rows of no tree.
     """
+    times = memoryview(recording._own_times(array("i", tree.parents))).cast("Q").tolist()  # noqa: SLF001
     tracks, flags = column(recording, "track"), column(recording, "flags")
+    if not any(flag & SUSPENDABLE for flag in set(flags)):
+        return times
     taking_turns = {track for track, flag in zip(tracks, flags, strict=True) if flag & SUSPENDABLE}
     starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
-    times = [0] * len(starts)
-    threads: dict[int, tuple[list[int], list[int]]] = {}  # the open rows of each track, and up to when it is done
-
-    def finish(row: int, done: list[int]) -> None:
-        """Give a row the time up to its end that no other row has got."""
-        if ends[row] > done[0]:
-            times[row] += ends[row] - done[0]
-            done[0] = ends[row]
-
-    for row, parent in enumerate(tree.parents):
-        if parent == -2 or tracks[row] in taking_turns:
-            continue
-        start = starts[row]
-        rows, done = threads.setdefault(tracks[row], ([], [start]))
-        while rows and ends[rows[-1]] <= start:
-            finish(rows.pop(), done)
-        if rows and done[0] < start:
-            times[rows[-1]] += start - done[0]
-        done[0] = max(done[0], start)
-        rows.append(row)
-    for rows, done in threads.values():
-        while rows:
-            finish(rows.pop(), done)
-    if not taking_turns:
-        return times
     suspended = column(recording, "suspended_ns")
     for row, parent in enumerate(tree.parents):
         if parent != -2 and tracks[row] in taking_turns:
