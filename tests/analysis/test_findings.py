@@ -506,7 +506,7 @@ def test_slower_than_before() -> None:
 
 def test_what_became_slower_is_named() -> None:
     now = stages(3000)
-    (finding,) = findings(made(now), baseline=made(stages(1000)))
+    (finding,) = findings(Evidence(made(now)), baseline=Evidence(made(stages(1000))))
     assert finding.kind == "slower_calls"
     assert finding.title == "stage takes 3.00 ms a call against 1.00 ms in the baseline"
     assert finding.text == (
@@ -673,7 +673,7 @@ def test_what_just_did_not_change_is_no_finding(rule: RuleOfTwo, now: list[Row],
 
 
 def test_findings_are_sorted_and_print_themselves() -> None:
-    listed = findings(made([node("a\nx", 0, 4000), node("b", 7000, 10_000), node("c", 10_000, 10_100)]))
+    listed = findings(Evidence(made([node("a\nx", 0, 4000), node("b", 7000, 10_000), node("c", 10_000, 10_100)])))
     assert [finding.kind for finding in listed] == ["dominant_operator", "outside_nodes"]
     lines = str(listed).splitlines()
     assert lines[:2] == ["Findings", "1. a\\nx takes 56 % of the time on the host"]
@@ -693,16 +693,16 @@ def test_a_finding_prints_some_of_its_rows() -> None:
 
 
 def test_findings_are_short_in_a_shell_and_a_list_in_a_notebook() -> None:
-    listed = findings(made([node("a<b>", 0, 4000), node("c", 9000, 10_000)]))
+    listed = findings(Evidence(made([node("a<b>", 0, 4000), node("c", 9000, 10_000)])))
     assert repr(listed) == "<Findings: 1 finding>"
     html = listed._repr_html_()
     assert html.count("<li>") == 1
     assert "&#x27;a&lt;b&gt;&#x27; and &#x27;c&#x27;" in html
-    nothing = findings(made([], dropping=True), made([], dropping=True))
+    nothing = findings(Evidence(made([], dropping=True)), Evidence(made([], dropping=True)))
     assert str(nothing) == (
         f"Findings\nNothing found: no rule's limit is reached.\n{DROPPED}\nOf the baseline: {DROPPED}"
     )
-    nothing = findings(made([], dropping=True))
+    nothing = findings(Evidence(made([], dropping=True)))
     assert repr(nothing) == "<Findings, empty>"
     assert nothing._repr_html_() == (
         f"<p><b>Findings</b></p>\n<p>Nothing found: no rule&#x27;s limit is reached.</p>\n<p>{DROPPED}</p>"
@@ -732,7 +732,7 @@ def test_the_rows_of_a_finding_are_found_by_their_numbers() -> None:
 
 def test_findings_as_a_dataframe() -> None:
     pytest.importorskip("pandas")
-    listed = findings(made([node("a", 0, 4000), node("b", 9000, 10_000)]))
+    listed = findings(Evidence(made([node("a", 0, 4000), node("b", 9000, 10_000)])))
     frame = listed.to_pandas()
     assert list(frame.columns) == ["kind", "title", "share", "text", "advice", "rows"]
     assert list(frame["kind"]) == ["outside_nodes"]
@@ -742,7 +742,7 @@ def test_findings_as_a_dataframe() -> None:
 @pytest.mark.slow
 def test_what_is_copied_more_often_in_a_real_trace_is_named() -> None:
     control, test = trace("control"), trace("test")
-    listed = findings(test, baseline=control)
+    listed = findings(Evidence(test), baseline=Evidence(control))
     (finding,) = [finding for finding in listed if finding.kind == "more_copies"]
     assert finding.title == "21.3 times as many device copies as in the baseline"
     assert "4,856 copies against 228" in finding.text
@@ -755,7 +755,7 @@ def test_what_is_copied_more_often_in_a_real_trace_is_named() -> None:
     assert {(kinds[row], test.strings[cats[row]]) for row in finding.rows} == {(4, "gpu_memcpy")}
     assert {finding.kind for finding in listed} >= {"copies", "slower", "more_calls"}
     assert "DtoD copies take 10 % of the device's time" in {finding.title for finding in listed}
-    turned = findings(control, baseline=test)
+    turned = findings(Evidence(control), baseline=Evidence(test))
     assert not {finding.kind for finding in turned} & {"more_copies", "slower"}
     assert not any("DtoD" in finding.title for finding in turned)
 

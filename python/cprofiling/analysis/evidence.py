@@ -19,7 +19,7 @@ from cprofiling.recording.columns import (
     texts_of,
 )
 from cprofiling.recording.intervals import Interval
-from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
+from cprofiling.recording.tree import HostTree, device_owners, host_tree, nodes_around, self_times
 
 NS_PER_MS = 1e6
 
@@ -37,12 +37,9 @@ class Evidence:
         """Look at a finished recording."""
         self.recording = recording
         self.strings = recording.strings
-        self.starts = column(recording, "start_ns")
-        self.ends = column(recording, "end_ns")
-        self.tracks = column(recording, "track")
-        self.names = column(recording, "name")
-        self.cats = column(recording, "cat")
-        self.kinds = column(recording, "kind")
+        self.starts, self.ends, self.tracks, self.names, self.cats, self.kinds = (
+            column(recording, name).tolist() for name in ("start_ns", "end_ns", "track", "name", "cat", "kind")
+        )
 
     def name(self, row: int) -> str:
         """Return a row's name."""
@@ -54,7 +51,7 @@ class Evidence:
 
     def times_of(self, rows: list[int]) -> list[Interval]:
         """Return the time in which any of the rows was open."""
-        return intervals.union((self.starts[row], self.ends[row]) for row in rows)
+        return intervals.union([(self.starts[row], self.ends[row]) for row in rows])
 
     @cached_property
     def tree(self) -> HostTree:
@@ -77,6 +74,11 @@ class Evidence:
         return [row for row, parent in enumerate(self.tree.parents) if parent != -2]
 
     @cached_property
+    def nodes_around(self) -> list[int]:
+        """For each row on the host the innermost call of a node, maybe itself, or -1."""
+        return nodes_around(self.recording, self.tree, {})
+
+    @cached_property
     def nodes(self) -> list[int]:
         """The calls of nodes."""
         return [row for row, kind in enumerate(self.kinds) if kind == NODE]
@@ -96,7 +98,8 @@ class Evidence:
     def spans(self) -> set[int]:
         """The rows of the user's code, steps and Python frames included."""
         code = texts_of(self.recording, *ANNOTATIONS, "python_function")
-        return {row for row in self.host_rows if self.kinds[row] in (NODE, RECORD, STEP) or self.cats[row] in code}
+        kinds, cats = self.kinds, self.cats
+        return {row for row in self.host_rows if kinds[row] in (NODE, RECORD, STEP) or cats[row] in code}
 
     @cached_property
     def runtime(self) -> set[int]:
@@ -135,13 +138,14 @@ class Evidence:
     @cached_property
     def steps(self) -> list[int]:
         """The steps."""
-        return [row for row in self.host_rows if self.kinds[row] == STEP or self.name(row).startswith(STEP_PREFIX)]
+        names = {number for number, text in enumerate(self.strings) if text.startswith(STEP_PREFIX)}
+        return [row for row in self.host_rows if self.kinds[row] == STEP or self.names[row] in names]
 
     @cached_property
     def window(self) -> Interval:
         """First begin and last end in ns, (0, 0) if nothing ran."""
         rows = [*self.host_rows, *self.work]
-        return min((self.starts[row] for row in rows), default=0), max((self.ends[row] for row in rows), default=0)
+        return min(map(self.starts.__getitem__, rows), default=0), max(map(self.ends.__getitem__, rows), default=0)
 
     @property
     def wall(self) -> int:
@@ -151,23 +155,23 @@ class Evidence:
     @cached_property
     def work_time(self) -> int:
         """The time of all work of devices, added up."""
-        return sum(self.duration(row) for row in self.work)
+        return sum(map(self.duration, self.work))
 
     def within(self, rows: list[int]) -> bytearray:
         """Tell for each row of the host whether it is one of the rows, or in one."""
         found = bytearray(len(self.kinds))
         for row in rows:
             found[row] = 1
-        for row in self.host_rows:
-            parent = self.tree.parents[row]
+        for row, parent in enumerate(self.tree.parents) if rows else ():
             if parent >= 0 and found[parent]:
                 found[row] = 1
         return found
 
     def around(self, rows: Iterable[int]) -> set[int]:
         """Return the rows around any of the rows."""
-        found = {self.tree.parents[row] for row in rows}
-        for row in reversed(self.host_rows):
+        parents = self.tree.parents
+        found = {parents[row] for row in rows}
+        for row in reversed(self.host_rows) if found else ():
             if row in found:
-                found.add(self.tree.parents[row])
+                found.add(parents[row])
         return found

@@ -203,7 +203,7 @@ class RecordedFrames:
         A call on another thread is in the frame during which it begins, if no two frames overlap.
         """
         evidence, of_row = self.evidence, {row: place for place, row in enumerate(self.rows)}
-        around = evidence.tree.nearest(of_row.__contains__)
+        around = evidence.tree.nearest(of_row)
         places = {row: of_row[around[row]] for row in evidence.nodes if around[row] >= 0}
         spans = self.spans
         if all(end <= start for (_, end), (start, _) in pairwise(spans)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from cprofiling._internal.arguments import checked_count
@@ -15,7 +16,6 @@ from cprofiling.analysis.frames import RecordedFrames
 from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import column, grouped
-from cprofiling.recording.tree import nodes_around
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     """Return the gaps in frames that are longer than ``least_ns``."""
     least = checked_count("least_ns", least_ns)
     whole, known = _recorded_gaps(found)
-    by_pair = grouped((gap for gap in known if gap.end - gap.start > least), lambda gap: (gap.previous, gap.next))
+    by_pair = grouped((gap for gap in known if gap.end - gap.start > least), attrgetter("previous", "next"))
     evidence = found.evidence
     on_tracks = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
     tracks = {*on_tracks, *(evidence.tracks[row] for row in found.rows)}
@@ -78,9 +78,9 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
         busy[track] = evidence.times_of([row for other, some in on_tracks.items() if other != track for row in some])
     figures = []
     for some in by_pair.values():
-        longest = max(some, key=lambda gap: gap.end - gap.start)
-        times = sorted(gap.end - gap.start for gap in some)
-        on_threads = grouped(some, lambda gap: gap.track)
+        durations = [gap.end - gap.start for gap in some]
+        longest, times = some[durations.index(max(durations))], sorted(durations)
+        on_threads = grouped(some, attrgetter("track"))
         elsewhere = sum(
             intervals.length(intervals.common(intervals.union((gap.start, gap.end) for gap in of), busy[track]))
             for track, of in on_threads.items()
@@ -105,7 +105,7 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
             f"In {share:.1%} of the {in_ms} between the first and the last node of each thread no node ran.",
             f"What is between frames is in it, as frames are not known: {found.basis}.",
         ]
-    if share is not None and any(flag & SUSPENDABLE for flag in column(evidence.recording, "flags")):
+    if share is not None and any(flag & SUSPENDABLE for flag in set(column(evidence.recording, "flags"))):
         notes.append("Coroutines and generators count as running while they are suspended.")
     return Gaps(figures, [*notes, *found.notes()], share)
 
@@ -123,11 +123,12 @@ def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
         return whole, listed
     inside: list[list[int]] = [[] for _ in found.rows]
     frames = set(found.rows)
-    around = nodes_around(evidence.recording, evidence.tree, {})
-    for row, place in found.places.items():
-        frame, parent = found.rows[place], evidence.tree.parents[row]
+    around = evidence.nodes_around
+    places, parents = found.places, evidence.tree.parents
+    for row, place in places.items():
+        frame, parent = found.rows[place], parents[row]
         node = around[parent] if parent >= 0 else -1
-        is_outermost = node < 0 or node == frame or found.places.get(node) != place
+        is_outermost = node < 0 or node == frame or places.get(node) != place
         if row not in frames and is_outermost and tracks[row] == tracks[frame]:
             inside[place].append(row)
     for frame, rows in zip(found.rows, inside, strict=True):
@@ -139,12 +140,13 @@ def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
 def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame: int) -> Iterator[_Gap]:
     """Yield the gaps from a start to an end, between sorted nodes."""
     evidence = found.evidence
+    starts, ends = evidence.starts, evidence.ends
     previous, done, last = None, start, frame
     for row in rows:
         name = evidence.name(row)
-        if evidence.starts[row] > done:
-            yield _Gap(previous, name, done, evidence.starts[row], evidence.tracks[row], last)
-        if evidence.ends[row] >= done:
-            previous, done, last = name, evidence.ends[row], row
+        if starts[row] > done:
+            yield _Gap(previous, name, done, starts[row], evidence.tracks[row], last)
+        if ends[row] >= done:
+            previous, done, last = name, ends[row], row
     if end > done:
         yield _Gap(previous, None, done, end, evidence.tracks[frame], last)

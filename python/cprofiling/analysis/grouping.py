@@ -78,7 +78,7 @@ class _Memory:
             if not has(recording, name):
                 continue
             changes = column(recording, name)
-            around = tree.nearest(lambda row, changes=changes: changes[row] != UNKNOWN)  # type: ignore[misc]
+            around = tree.nearest(row for row, change in enumerate(changes) if change != UNKNOWN)
             for row, change in enumerate(changes):  # less those of measured rows inside
                 if change != UNKNOWN:
                     sums[row] = own[row] = change

@@ -16,6 +16,7 @@ from cprofiling._internal.row_kinds import COUNTER, CUT, DEVICE, HOST, NODE, REC
 from cprofiling._internal.tables import ROW_LIMIT, Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, work_rows
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.recording.columns import (
@@ -222,5 +223,5 @@ def overview(
             f"Copies\n{copy_breakdown(recording)}",
             f"Idle time of streams\n{idle_times(recording)}",
         ]
-    parts.append(str(findings(recording, baseline)))
+    parts.append(str(findings(Evidence(recording), None if baseline is None else Evidence(baseline))))
     return "\n\n".join(parts) + "\n"

@@ -24,7 +24,6 @@ from cprofiling.nodes.graph import Graph, checked_edges
 from cprofiling.nodes.summary_table import by_stage, calls_of, frames_of_stage, own_ms
 from cprofiling.recording.columns import grouped
 from cprofiling.recording.intervals import Interval, common, length, union
-from cprofiling.recording.tree import nodes_around
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import ProfilingSummary
@@ -100,15 +99,15 @@ class _Frame:
         """Return the nodes with a known gain."""
         return set(self.own if self.graph is None else chain.from_iterable(self.inside.values()))
 
-    def after(self, factors: Mapping[str, float]) -> float:
-        """Return how long it takes if nodes are so many times as fast."""
+    def after(self, saved: Mapping[str, float]) -> float:
+        """Return how long it takes if nodes save such parts of their own time."""
 
-        def saved(own: Mapping[str, float]) -> float:
-            return sum([own[node] * (1 - 1 / factor) for node, factor in factors.items() if node in own])
+        def less(own: Mapping[str, float]) -> float:
+            return sum([own[node] * part for node, part in saved.items() if node in own])
 
         if self.graph is None:
-            return self.time - saved(self.own)
-        times = {node: time - saved(self.inside.get(node, {})) for node, time in self.branches.items()}
+            return self.time - less(self.own)
+        times = {node: time - less(self.inside.get(node, {})) for node, time in self.branches.items()}
         return self.time + self.graph.length(times)
 
 
@@ -177,15 +176,16 @@ class _Stage:
         return [self._figures(choice, slacks) for choice in choices], notes
 
     def _figures(self, factors: Mapping[str, float], slacks: Sequence[Mapping[str, float]]) -> WhatIfFigures:
-        before, own, (mean, p99) = self.before, self._own(factors), self._after(factors)
-        least, _ = self._after(dict.fromkeys(factors, math.inf))
+        before, own = self.before, self._own(factors)
+        changed = self._after(factors)
+        mean, least = self._mean(changed), self._mean(self._after(dict.fromkeys(factors, math.inf)))
         first, *others = factors
         slack = [of[first] for of in slacks if not others and first in of]
         slack = [each if each > _ROUNDING * before else 0.0 for each in slack]
         return WhatIfFigures(
             " + ".join(factors), self._name, self._per, None if others else factors[first],
             sum(self._calls.get(node, 0.0) for node in factors), own, own / before if before else 0.0, mean,
-            before - mean, _ratio(before, mean), _ratio(before, least), p99,
+            before - mean, _ratio(before, mean), _ratio(before, least), self._p99(changed),
             slack.count(0.0) / len(slack) if slack else None, fmean(slack) if slack else None,
         )  # fmt: skip
 
@@ -194,19 +194,30 @@ class _Stage:
         own = [self._frames[place].own[node] for node in nodes for place in self._places.get(node, ())]
         return math.fsum(own) / len(self._frames)
 
-    def _after(self, factors: Mapping[str, float]) -> tuple[float, float | None]:
-        """Return mean and 99th percentile (None for one frame) with faster nodes."""
-        count = len(self._frames)
+    def _after(self, factors: Mapping[str, float]) -> dict[int, float]:
+        """Return the times of the frames that have a node, by place, if it is faster."""
+        saved = {node: 1 - 1 / factor for node, factor in factors.items()}
         places = {place for node in factors for place in self._places.get(node, ())}
-        changed = {place: self._frames[place].after(factors) for place in places}
-        mean = (self._whole - math.fsum(self._times[place] - time for place, time in changed.items())) / count
+        if len(saved) > 1 or self._frames[0].graph is not None:
+            return {place: self._frames[place].after(saved) for place in places}
+        [(node, part)] = saved.items()
+        return {place: self._times[place] - self._frames[place].own[node] * part for place in places}
+
+    def _mean(self, changed: Mapping[int, float]) -> float:
+        """Return the mean of all frames if some have other times."""
+        less = [self._times[place] - time for place, time in changed.items()]
+        return (self._whole - math.fsum(less)) / len(self._frames)
+
+    def _p99(self, changed: Mapping[int, float]) -> float | None:
+        """Return their 99th percentile; None for one frame."""
+        count = len(self._frames)
         if count < 2:
-            return mean, None
+            return None
         above = count - (count - 1) * 990 // 1000  # at or above the 99th percentile
         # The longest unchanged calls, enough even if all changed ones were among the longest.
         kept = [self._times[place] for place in self._ranked[-(above + len(changed)) :] if place not in changed]
-        ordered = sorted(round(time * NS_PER_MS) for time in (*kept, *changed.values()))[-above:]
-        return mean, (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / NS_PER_MS
+        ordered = [round(time * NS_PER_MS) for time in sorted((*kept, *changed.values()))[-above:][:2]]
+        return (percentile(ordered, (count - 1) * 990 % 1000) or 0) / NS_PER_MS
 
 
 def _ratio(before: float, after: float) -> float:
@@ -311,11 +322,13 @@ def of_frames(
     notes: list[str] = []
     means: dict[str, float] = {}
     counts: dict[str, int | None] = {}
-    calls_by_stage: dict[str, Counter[str]] = {}
-    for row, place in place_of.items():
-        calls_by_stage.setdefault(stages[place], Counter())[evidence.name(row)] += 1
+    calls_by_stage: dict[str, dict[str, int]] = {}
+    for (stage_name, node_name), count in Counter(
+        (stages[place], evidence.name(row)) for row, place in place_of.items()
+    ).items():
+        calls_by_stage.setdefault(stage_name, {})[node_name] = count
     for name, places in grouped(range(len(stages)), stages.__getitem__).items():
-        calls = {each: count / len(places) for each, count in calls_by_stage.get(name, Counter()).items()}
+        calls = {each: count / len(places) for each, count in calls_by_stage.get(name, {}).items()}
         stage = _Stage(name, _FRAME if found.rows else _RUN, [frames[place] for place in places], calls)
         figures_of, left_out = stage.worth(factors, factor, most)
         figures += figures_of
@@ -350,16 +363,16 @@ def _recorded_frames(
     evidence = found.evidence
     lengths = [evidence.duration(row) / NS_PER_MS for row in found.rows] or [0.0] * count
     frames = [_Frame(graph, length_ms) for length_ms in lengths]
-    around = nodes_around(evidence.recording, evidence.tree, {})
-    frame_rows = set(found.rows)
+    around = evidence.nodes_around
+    frame_rows, own_times, tracks = set(found.rows), evidence.node_self_times, evidence.tracks
     outermost: dict[int, int] = {}  # of the graph's nodes, around each row
     elsewhere: dict[str, None] = {}
     spans: list[list[Interval]] = [[] for _ in frames]
     for row, place in place_of.items():
         frame, name = frames[place], evidence.name(row)
-        own = evidence.node_self_times[row] / NS_PER_MS
+        own = own_times[row] / NS_PER_MS
         if graph is None:
-            if found.rows and evidence.tracks[row] != evidence.tracks[found.rows[place]]:
+            if found.rows and tracks[row] != tracks[found.rows[place]]:
                 elsewhere[name] = None
                 continue
             if not found.rows:

@@ -307,9 +307,11 @@ class RecordingExports(Viewable):
 
         baseline: another recording of the same program, to find what changed. Raises TypeError for anything else.
         """
-        from cprofiling.analysis import findings
+        from cprofiling.analysis.evidence import Evidence
+        from cprofiling.analysis.findings import findings
 
-        return findings.findings(self._finished(), _baseline(baseline))
+        other = _baseline(baseline)
+        return findings(Evidence(self._finished()), None if other is None else Evidence(other))
 
     def plot(self, ax: Axes | None = None, *, top: int = 10) -> Axes:
         """Draw the timeline, with a lane per thread and device stream.

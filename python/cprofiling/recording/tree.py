@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -58,17 +58,22 @@ class HostTree:
             yield row
             row = self.parents[row]
 
-    def nearest(self, wanted: Callable[[int], bool]) -> list[int]:
-        """Return each row's innermost wanted row, itself included, or -1."""
+    def nearest(self, rows: Iterable[int]) -> list[int]:
+        """Return each row's innermost one of some rows, itself included, or -1."""
         found = [-1] * len(self.parents)
+        for row in rows:
+            found[row] = row
         for row, parent in enumerate(self.parents):
-            if parent != -2:
-                found[row] = row if wanted(row) else found[parent] if parent >= 0 else -1
+            if parent < 0:
+                if parent == -2:
+                    found[row] = -1
+            elif found[row] < 0:
+                found[row] = found[parent]
         return found
 
     def only(self, rows: Collection[int]) -> HostTree:
         """Return the tree of some rows alone, each in the nearest around it."""
-        around = self.nearest(set(rows).__contains__)
+        around = self.nearest(rows)
         parents = [
             -2 if around[row] != row else around[parent] if parent >= 0 else -1
             for row, parent in enumerate(self.parents)
@@ -77,9 +82,8 @@ class HostTree:
 
     def outermost(self, rows: Collection[int]) -> list[int]:
         """Return the rows that are in no other of them, in order."""
-        wanted = set(rows)
-        around = self.nearest(wanted.__contains__)
-        return [row for row in rows if self.parents[row] < 0 or around[self.parents[row]] < 0]
+        around, parents = self.nearest(rows), self.parents
+        return [row for row in rows if parents[row] < 0 or around[parents[row]] < 0]
 
 
 def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
@@ -202,7 +206,7 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
     )
     runtime, no_work = texts_of(recording, *RUNTIME), texts_of(recording, *NO_WORK)
     passed = runtime | texts_of(recording, "python_function")
-    callers = tree.nearest(lambda row: cats[row] not in passed)
+    callers = tree.nearest(row for row, cat in enumerate(cats) if cat not in passed)
     launches: dict[int, int] = {}  # runtime calls by correlation
     operators: dict[int, int] = {}  # by external id
     are_distinct = False  # whether external ids say more than correlations
@@ -383,7 +387,9 @@ def executions(recording: Recording) -> list[Execution]:
     )
     annotations = texts_of(recording, *ANNOTATIONS)
     spans = tree.nearest(  # each host row's innermost span, else its outermost row
-        lambda row: tree.parents[row] < 0 or kinds[row] in (NODE, RECORD, STEP) or cats[row] in annotations
+        row
+        for row, parent in enumerate(tree.parents)
+        if parent < 0 or kinds[row] in (NODE, RECORD, STEP) or cats[row] in annotations
     )
     memory = texts_of(recording, *COPIES, *SETS)
     found: dict[tuple[int, int], Execution] = {}

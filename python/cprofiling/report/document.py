@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Section
@@ -83,8 +83,7 @@ class Node:
     unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(NamedTuple):
     """A thread of a process, or a stream of a device."""
 
     process: str  # its name, or number
@@ -96,8 +95,7 @@ class Track:
     stream: int | None = None
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A span of time on a track, or several finer than a pixel.
 
     Of several, the name is that with the longest time, and the duration reaches from the first to the last one's end.
@@ -125,8 +123,7 @@ class Timeline:
     aggregated_below_ns: int = 0  # shorter spans may be one with their neighbours
 
 
-@dataclass(frozen=True)
-class IcicleNode:
+class IcicleNode(NamedTuple):
     """All calls of a name below the same callers."""
 
     name: str
@@ -190,6 +187,9 @@ class Document:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
+_ROWS = (Track, Span, IcicleNode)
+
+
 def _plain(value: Any) -> Any:
     """Return a value as plain JSON types."""
     if value is None or isinstance(value, (int, float)):
@@ -198,6 +198,8 @@ def _plain(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, _ROWS):
+        return {name: _plain(item) for name, item in value._asdict().items()}
     if is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     return [_plain(item) for item in value]

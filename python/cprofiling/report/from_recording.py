@@ -46,7 +46,8 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
     Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
     """
     recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
-    nodes, open_spans = nodes_of(recording)
+    evidence = Evidence(recording)
+    nodes, open_spans = nodes_of(evidence)
     known: dict[str, Any] = {}
     for key, text in recording.facts.items():
         with suppress(ValueError):  # what a file of somebody else's says of itself
@@ -66,10 +67,9 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         reasons = (f"{open_spans} spans were cut off by a pause or the end of the recording, and are no samples",)
     found = tuple(
         Finding(each.kind, each.title, each.text, each.advice, each.share, dict(each.figures))
-        for each in findings(recording)
+        for each in findings(evidence)
     )
     sections = {"averages": _averages(recording)}
-    evidence = Evidence(recording)
     if evidence.nodes:
         by_frame = frames.RecordedFrames(evidence)
         sections |= sections_of(
@@ -100,16 +100,17 @@ def with_pictures(document: Document, reports: Reports) -> Document:
     return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 
-def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:
+def nodes_of(evidence: Evidence, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:
     """Return the nodes by their first end, and the count of open spans.
 
     skip_first_n: how many successful calls of each are left out, the first.
     """
-    names, stages, starts, ends, outcomes, flags, suspended = (
-        column(recording, name) for name in ("name", "stage", "start_ns", "end_ns", "outcome", "flags", "suspended_ns")
+    recording, names, starts, ends = evidence.recording, evidence.names, evidence.starts, evidence.ends
+    stages, outcomes, flags, suspended = (
+        column(recording, name).tolist() for name in ("stage", "outcome", "flags", "suspended_ns")
     )
-    rows = [row for row, kind in enumerate(column(recording, "kind")) if kind <= RECORD]
-    own = self_times(recording, host_tree(recording, merging=False).only(rows)) if rows else []
+    rows = [row for row, kind in enumerate(evidence.kinds) if kind <= RECORD]
+    own = self_times(recording, evidence.tree.only(rows)) if rows else []
     rows_by_node = grouped(sorted(rows, key=ends.__getitem__), lambda row: (stages[row], names[row]))
     nodes = []
     open_spans = 0

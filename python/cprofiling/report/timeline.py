@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNFINISHED
 from cprofiling.recording.columns import Recording, column, texts_of, thread_number
@@ -29,34 +30,37 @@ class _Rows:
 
     def __init__(self, recording: Recording, most_depth: int) -> None:
         self.most_depth = most_depth
-        self.starts, self.ends = column(recording, "start_ns"), column(recording, "end_ns")
-        self.tracks, self.names = column(recording, "track"), column(recording, "name")
-        self.flags, self.outcomes = column(recording, "flags"), column(recording, "outcome")
-        self.kinds, cats = column(recording, "kind"), column(recording, "cat")
+        self.starts, self.ends, self.tracks, self.names, self.flags, self.outcomes, self.kinds, cats, parents = (
+            column(recording, name).tolist()
+            for name in ("start_ns", "end_ns", "track", "name", "flags", "outcome", "kind", "cat", "parent")
+        )
         no_spans = texts_of(recording, _WHOLE_RUN)
         rows = zip(self.kinds, cats, strict=True)
         self.spans = [row for row, (kind, cat) in enumerate(rows) if kind != COUNTER and cat not in no_spans]
         self.busy: Counter[int] = Counter()  # of each track, the time in which anything ran
         self.depths = [-1] * len(recording)  # -1: not drawn
-        self._place(column(recording, "parent"))
+        self._place(parents)
 
     def _place(self, parents: Sequence[int]) -> None:
         """Give each row a depth below the row around it."""
+        tracks, starts, depths = self.tracks, self.starts, self.depths
         done: dict[int, int] = {}
         taken: dict[int, list[int]] = {}  # of each track, up to when its depths are
         for row in self.spans:
-            track, start, end, parent = self.tracks[row], self.starts[row], self.ends[row], parents[row]
-            before = done.get(track, start)
-            self.busy[track] += max(end - max(start, before), 0)
-            done[track] = max(end, before)
+            track, start, end, parent = tracks[row], starts[row], self.ends[row], parents[row]
+            before = done.setdefault(track, start)
+            if end >= before:
+                self.busy[track] += end - (max(start, before))
+                done[track] = end
             ends = taken.setdefault(track, [])
-            depth = self.depths[parent] + 1 if 0 <= parent < row and self.tracks[parent] == track else 0
+            depth = depths[parent] + 1 if 0 <= parent < row and tracks[parent] == track else 0
             while depth < len(ends) and ends[depth] > start:
                 depth += 1
             if depth < self.most_depth:
-                ends += [start] * (depth + 1 - len(ends))
+                if depth >= len(ends):
+                    ends += [start] * (depth + 1 - len(ends))
                 ends[depth] = end
-                self.depths[row] = depth
+                depths[row] = depth
 
     def cells(self, drawn: Sequence[int], step_ns: int) -> Iterator[tuple[int, int, int]]:
         """Yield each row, its lane, and its cell in a grid, or -1 if separate."""
@@ -103,7 +107,7 @@ def timeline(
     step_ns = _step(rows, drawn, duration_ns, most) if columns is None else max(duration_ns // columns, 1)
     groups: list[list[int]] = []  # the rows that become one span each
     latest: dict[int, tuple[int, list[int]]] = {}
-    for row, lane, cell in rows.cells(drawn, step_ns):
+    for row, lane, cell in rows.cells(drawn, step_ns) if step_ns else ():
         before, group = latest.get(lane, (-1, []))
         if cell < 0 or before != cell:
             group = []
@@ -111,8 +115,8 @@ def timeline(
             latest[lane] = cell, group
         group.append(row)
     strings = recording.strings
-    spans = [_span(rows, group, places, start_ns, strings) for group in groups]
-    spans.sort(key=lambda span: (span.track, span.start_ns, span.depth))
+    spans = [_span(rows, group, places, start_ns, strings) for group in groups or zip(drawn)]
+    spans.sort(key=attrgetter("track", "start_ns", "depth"))
     devices = {rows.tracks[row]: row for row in drawn if rows.kinds[row] == DEVICE}
     rank = _rank(recording)
     tracks = tuple(_track(recording, track, devices.get(track), rank) for track in shown)
@@ -136,26 +140,26 @@ def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int
     return max(duration_ns >> _COARSEST, 1)
 
 
-def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:
+def _span(rows: _Rows, group: Sequence[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:
     """Return one span for some rows, named after where most time went."""
-    first = group[0]
-    most = first
-    if len(group) > 1:
+    most = failed = first = group[0]
+    last, flags, start = group[-1], rows.flags[first], rows.starts[first]
+    if last != first:
         times: Counter[int] = Counter()
         for row in group:
             times[rows.names[row]] += rows.ends[row] - rows.starts[row]
+            flags |= rows.flags[row]
         name = times.most_common(1)[0][0]
         most = next(row for row in group if rows.names[row] == name)
-    failed = next((row for row in group if rows.outcomes[row]), first)
-    unfinished = any(rows.flags[row] & UNFINISHED for row in group)
+        failed = next((row for row in group if rows.outcomes[row]), first)
     return Span(
         places[rows.tracks[first]],
         strings[rows.names[most]],
-        rows.starts[first] - start_ns,
-        rows.ends[group[-1]] - rows.starts[first],
+        start - start_ns,
+        rows.ends[last] - start,
         rows.depths[first],
         KINDS[rows.kinds[most]],
-        "unfinished" if unfinished else OUTCOMES[rows.outcomes[failed]],
+        "unfinished" if flags & UNFINISHED else OUTCOMES[rows.outcomes[failed]],
         len(group),
     )
 

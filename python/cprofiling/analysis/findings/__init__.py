@@ -17,7 +17,7 @@ from cprofiling.analysis.findings.host import (
     outside_nodes,
     python_overhead,
 )
-from cprofiling.recording.columns import Recording, drop_notes
+from cprofiling.recording.columns import drop_notes
 
 _RULES = (
     outside_nodes,
@@ -34,19 +34,17 @@ _RULES = (
 _CHANGE_RULES = (more_copies, more_calls, slower_calls, slower)
 
 
-def findings(recording: Recording, baseline: Recording | None = None) -> Findings:
+def findings(evidence: Evidence, baseline: Evidence | None = None) -> Findings:
     """Find where the time of a recording goes, the largest share first.
 
     Args:
-        recording: A finished recording.
+        evidence: A finished recording.
         baseline: Another recording of the same program: then what became slower, or happens more often, is found, too.
     """
-    evidence = Evidence(recording)
     found = [finding for rule in _RULES for finding in rule(evidence)]
     if baseline is not None:
-        other = Evidence(baseline)
-        found += [finding for rule in _CHANGE_RULES for finding in rule(evidence, other)]
-    notes = drop_notes(recording)
+        found += [finding for rule in _CHANGE_RULES for finding in rule(evidence, baseline)]
+    notes = drop_notes(evidence.recording)
     if baseline is not None:
-        notes += [f"Of the baseline: {note}" for note in drop_notes(baseline)]
+        notes += [f"Of the baseline: {note}" for note in drop_notes(baseline.recording)]
     return Findings(found, notes=notes)

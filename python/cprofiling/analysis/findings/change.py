@@ -184,7 +184,7 @@ def _own_times(evidence: Evidence) -> dict[str, dict[str, dict[int, int]]]:
     """Return the own times of rows, by name, for code, operators and devices."""
     times = evidence.host_self_times
     of_code = dict.fromkeys(sorted(evidence.code), 0)
-    around = evidence.tree.nearest(of_code.__contains__)
+    around = evidence.tree.nearest(of_code)
     for row in evidence.host_rows:
         if around[row] >= 0:
             of_code[around[row]] += times[row]

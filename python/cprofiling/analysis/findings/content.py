@@ -129,7 +129,7 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
         known[pair] = float32 > 0, sum(kind in _FLOAT64 for kind in kinds) >= max(float32, 1)
     singles = sum(known[pairs[row]][0] for row in evidence.host_rows)
     doubles = [row for row in evidence.host_rows if known[pairs[row]][1]]
-    typed = tree.nearest(lambda row: pairs[row][0] > 0)
+    typed = tree.nearest(row for row, (types, _) in enumerate(pairs) if types > 0)
     found = []
     for row in tree.outermost(doubles):
         around = typed[tree.parents[row]] if tree.parents[row] >= 0 else -1

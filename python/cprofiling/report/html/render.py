@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cache
+from operator import add, attrgetter, sub
 from typing import Any
 
 import cprofiling
@@ -18,7 +19,7 @@ from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import grouped
-from cprofiling.report.document import Document, IcicleNode, Timeline
+from cprofiling.report.document import Document, IcicleNode, Span, Timeline
 from cprofiling.report.html import figures
 from cprofiling.report.html.figures import Heading, Table
 from cprofiling.report.tables import facts, measurement_facts
@@ -189,10 +190,11 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     ]
     table = Table(name, "Threads and streams", headings)
     tracks = []
-    spans_by_track = grouped(timeline.spans, lambda span: span.track)
+    spans_by_track = grouped(timeline.spans, attrgetter("track"))
     for place, track in enumerate(timeline.tracks):
-        spans = sorted(spans_by_track.get(place, ()), key=lambda span: span.start_ns)
-        starts = [span.start_ns for span in spans]
+        spans = sorted(spans_by_track.get(place, ()), key=attrgetter("start_ns"))
+        columns = zip(*spans, strict=True) if spans else [()] * len(Span._fields)
+        _, texts, starts, times, depths, kinds, outcomes, counts = columns
         process, thread = shown_text("process", track.process), shown_text("thread", track.thread)
         if track.rank is not None and not process.startswith(f"rank {track.rank}:"):
             process = f"rank {track.rank}: {process}"
@@ -202,18 +204,17 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
         tracks.append({
             "process": process,
             "thread": thread,
-            "start": [after - before for before, after in zip([0, *starts], starts, strict=False)],
-            "time": [span.duration_ns for span in spans],
-            "depth": _short([span.depth for span in spans]),
-            "name": _short([names.setdefault(span.name, len(names)) for span in spans]),
-            "kind": _short([KINDS.index(span.kind) for span in spans]),
-            "outcome": _short([_SPAN_OUTCOMES.index(span.outcome) for span in spans]),
-            "count": _short([span.count for span in spans]),
+            "start": list(map(sub, starts, (0, *starts))),
+            "time": times,
+            "depth": _short(depths),
+            "name": _short([names.setdefault(text, len(names)) for text in texts]),
+            "kind": _short(list(map(KINDS.index, kinds))),
+            "outcome": _short(list(map(_SPAN_OUTCOMES.index, outcomes))),
+            "count": _short(counts),
         })  # fmt: skip
-        busy = intervals.union((span.start_ns, span.start_ns + span.duration_ns) for span in spans)
-        busy_ns = sum(end - start for start, end in busy)
+        busy_ns = intervals.length(intervals.union(zip(starts, map(add, starts, times), strict=True)))
         share = busy_ns / timeline.duration_ns if timeline.duration_ns else None
-        table.add([process, thread, sum(span.count for span in spans), busy_ns / 1e6, share])
+        table.add([process, thread, sum(counts), busy_ns / 1e6, share])
     shown = sum(span.count for span in timeline.spans)
     places = counted(len(tracks), "thread or stream", "threads and streams")
     notes = [f"{counted(shown, 'span')} on {places} in {format_time(timeline.duration_ns / 1e6)}."]
@@ -230,8 +231,8 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     return {"time": timeline.duration_ns, "tracks": tracks}, table, notes
 
 
-def _short(values: list[int]) -> list[int] | int:
-    """Return a list, or, where all are the same, that one."""
+def _short(values: Sequence[int]) -> Sequence[int] | int:
+    """Return the values, or, where all are the same, that one."""
     return values[0] if values and values.count(values[0]) == len(values) else values
 
 

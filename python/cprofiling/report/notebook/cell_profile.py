@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from cprofiling._internal.text import counted, format_time, shown_text
+from cprofiling.analysis.evidence import Evidence
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table
 from cprofiling.recording.activities import ProfilerActivity
@@ -47,7 +48,7 @@ class CellProfile:
         self, recording: Recording, elapsed_ms: float, *, failed: bool, skip_first_n: int, notes: Iterable[str]
     ) -> None:
         """Sum the recording up."""
-        nodes, open_spans = nodes_of(recording, skip_first_n)
+        nodes, open_spans = nodes_of(Evidence(recording), skip_first_n)
         self.recording = recording
         histograms = {}
         rows = []
