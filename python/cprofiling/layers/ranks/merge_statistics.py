@@ -73,8 +73,8 @@ def part_of_snapshot(
     """Return statistics to be merged, in memory unless ``load`` is given."""
     snapshot = taken.snapshot
     calls = sum(
-        stats.count + stats.error_count + stats.cancelled_count + stats.skipped_count + stats.dropped_count
-        for stats in snapshot.stats()
+        row.count + row.error_count + row.cancelled_count + row.skipped_count + row.dropped_count
+        for row in snapshot._rows(None).rows
     )
     digest = digest or hashlib.sha256(snapshot.to_bytes()).digest()
     load = load or (lambda: snapshot)
@@ -177,9 +177,8 @@ def merge_parts(parts: Iterable[Part]) -> Merged:
                     batch.remove(each)
         for part, snapshot in batch:
             kept.append(part)
-            skew.add(
-                part.label, [(str(row.stage), row.node_name, row.total_ms) for row in snapshot.stats() if row.count]
-            )
+            rows = snapshot._rows(None).rows
+            skew.add(part.label, [(row.stage, row.node_name, row.total_ms) for row in rows if row.count])
     notes = tuple(note for part in kept for note in part.notes)
     return merged_of(kept, skew, refused, snapshot=merged[0] if merged else None, notes=notes)
 
