@@ -17,11 +17,13 @@ from . import counters as k
 from . import device as d
 from . import extras as x
 from . import shapes as a
+from . import sizes as z
 from . import stages as s
 from .results import Outcome, Run
 
 ROUNDS = 15
 MISSES = 3
+LINEAR = 2.5  # at most this for twice as much: caches hold less of it
 
 
 class UnmeasuredError(Exception):
@@ -345,6 +347,16 @@ BUDGETS = (
         lambda f: f.extra(x.RESIDENT_BYTES) / 1024,
         "<=",
         lambda f: 2,
+    ),
+    *(
+        Budget(
+            f"{form.format(size).removesuffix(' (ms)')}, by {form.format(size // 2).removesuffix(' (ms)')}",
+            "x",
+            lambda f, form=form, size=size: f.extra(form.format(size)) / f.extra(form.format(size // 2)),
+            "<=",
+            lambda f: LINEAR,
+        )
+        for form, size in z.SIZES.items()
     ),
     Budget(
         "import cprofiling, beyond dataclasses, enum and contextvars",

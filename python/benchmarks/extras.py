@@ -8,14 +8,13 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import cold, counters, cuvis, device, live
+from . import cold, counters, cuvis, device, live, sizes
 from .candidates import cprofiling
-from .harness import collector_off, explain
+from .harness import collector_off, elapsed_ns, explain
 
 SUMMARY_NS = "summary of 1,000 keys (ns)"
 DATACLASSES_NS = "making 1,000 frozen dataclasses of 22 fields (ns)"
@@ -34,15 +33,6 @@ SUMMARY_KEYS = 1_000
 SUMMARY_SAMPLES = 20
 MEMORY_KEYS = 4_000
 FIELDS = 22
-
-
-def elapsed_ns(function: Callable[[], object]) -> int:
-    """Return the CPU time of one call; what it returns is freed outside of it."""
-    start = time.thread_time_ns()
-    result = function()
-    elapsed = time.thread_time_ns() - start
-    del result
-    return elapsed
 
 
 def filled_profiler() -> Any:
@@ -119,6 +109,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     **cuvis.MEASURES,
     **device.MEASURES,
     **live.MEASURES,
+    **sizes.MEASURES,
 }
 
 

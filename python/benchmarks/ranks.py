@@ -70,7 +70,9 @@ def child(rank: int, options: argparse.Namespace, folder: Path) -> None:
     recorded(profiler, [rank], options.nodes, options.samples)
     if rank == options.kill:
         os.kill(os.getpid(), signal.SIGKILL)
-    if options.kill is not None:
+    if options.kill is None:
+        dist.barrier()  # so that nobody waits for others' samples
+    else:
         time.sleep(0.5)  # until it is dead
     begin = time.monotonic()
     got = gather(profiler, dst=options.dst, timeout=options.timeout)
