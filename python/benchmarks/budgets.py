@@ -118,6 +118,13 @@ def stage_cost(figures: Figures) -> float:
     return max(figures.over(name) for name in (s.STAGE_WITH, s.STAGE_WITH_NEW, s.STAGE_DECORATOR))
 
 
+def twice_as_much(form: str, size: int) -> Budget:
+    """Return the budget of what takes time in proportion to its size."""
+    whole, half = form.format(size), form.format(size // 2)
+    name = f"{whole}, by {half}".replace(" (ms)", "")
+    return Budget(name, "x", lambda f: f.extra(whole) / f.extra(half), "<=", lambda f: LINEAR)
+
+
 BUDGETS = (
     Budget(
         "enabled decorator over the C forwarder",
@@ -348,16 +355,7 @@ BUDGETS = (
         "<=",
         lambda f: 2,
     ),
-    *(
-        Budget(
-            f"{form.format(size).removesuffix(' (ms)')}, by {form.format(size // 2).removesuffix(' (ms)')}",
-            "x",
-            lambda f, form=form, size=size: f.extra(form.format(size)) / f.extra(form.format(size // 2)),
-            "<=",
-            lambda f: LINEAR,
-        )
-        for form, size in z.SIZES.items()
-    ),
+    *(twice_as_much(form, size) for form, size in z.SIZES.items()),
     Budget(
         "import cprofiling, beyond dataclasses, enum and contextvars",
         "ms",

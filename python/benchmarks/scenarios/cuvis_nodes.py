@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from python.benchmarks import cuvis
-
+from .. import cuvis
 from .pairs import BARE, Variant
 
 CALLS = 200

@@ -12,7 +12,7 @@ import cprofiling as cp
 
 from .pairs import BARE, Variant
 
-WORKERS, SAMPLES, BATCH, SIDE = 4, 256, 16, 160
+WORKERS, SAMPLES, BATCH, SIDE = 4, 1024, 32, 64
 
 
 def read(number: int) -> torch.Tensor:
@@ -51,7 +51,7 @@ class Images(Dataset[torch.Tensor]):
         image = self.steps[0](number)
         for step in self.steps[1:]:
             image = step(image)
-        return image
+        return image  # type: ignore[no-any-return]
 
 
 def profile_worker(_: int) -> None:

@@ -5,9 +5,8 @@ The network is that of He et al., Deep Residual Learning for Image Recognition (
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -15,9 +14,8 @@ from torch import nn
 import cprofiling as cp
 from cprofiling.integrations.torch import profile_modules
 
+from ..peers import torch_session
 from .pairs import BARE, Variant
-
-IMAGES = 2
 
 
 class Block(nn.Module):
@@ -52,20 +50,13 @@ def resnet18() -> nn.Sequential:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)).eval()
 
 
-@contextlib.contextmanager
-def torch_profiler() -> Iterator[None]:
-    """Keep the operators and a range for each module, as torch.profiler does by itself."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        yield
-
-
 def with_ranges(model: nn.Module) -> nn.Module:
     """Have each module in a range of torch.profiler, by hooks."""
     open_ranges: list[torch.profiler.record_function] = []
 
     def enter(module: nn.Module, _: object) -> None:
         open_ranges.append(torch.profiler.record_function(type(module).__name__))
-        open_ranges[-1].__enter__()
+        open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
 
     def leave(*_: object) -> None:
         open_ranges.pop().__exit__(None, None, None)
@@ -85,25 +76,48 @@ def with_lightning(model: nn.Module) -> nn.Module:
     return model
 
 
-def variants() -> dict[str, Variant]:
-    """Return the ways to run it; all have the same weights."""
-    torch.set_num_threads(1)
-    images = torch.rand(IMAGES, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+def with_hooks(model: nn.Module) -> nn.Module:
+    """Have each module counted by our hooks."""
+    profile_modules(model, names=[name for name, _ in model.named_modules()], profiler=enabled_profiler())
+    return model
 
-    def forward(model: nn.Module) -> Variant:
+
+def with_methods(model: nn.Module) -> nn.Module:
+    """Have each module counted by its method ``forward``."""
+    profiler = enabled_profiler()
+    for name, module in model.named_modules():
+        profiler.instrument(module, "forward", name=name or "model")
+    return model
+
+
+def enabled_profiler() -> cp.Profiler:
+    """Return a Profiler that is switched on."""
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    return profiler
+
+
+def variants() -> dict[str, Variant]:
+    """Return the ways to run it; all have the very same weights, so that none finds more of them in caches."""
+    torch.set_num_threads(1)
+    image = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    weights = resnet18().state_dict()
+
+    def forward(change: Callable[[nn.Module], nn.Module]) -> Variant:
+        model = resnet18()
+        model.load_state_dict(weights, assign=True)
+        change(model)
+
         def work() -> None:
             with torch.no_grad():
-                model(images)
+                model(image)
 
         return Variant(work)
 
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    ours = resnet18()
-    profile_modules(ours, names=[name for name, _ in ours.named_modules()], profiler=profiler)
     return {
-        BARE: forward(resnet18()),
-        "cprofiling": forward(ours),
-        "torch.profiler": forward(with_ranges(resnet18()))._replace(session=torch_profiler),
-        "Lightning's SimpleProfiler": forward(with_lightning(resnet18())),
+        BARE: forward(lambda model: model),
+        "cprofiling": forward(with_methods),
+        "cprofiling's profile_modules(), by hooks": forward(with_hooks),
+        "torch.profiler": forward(with_ranges)._replace(session=torch_session),
+        "Lightning's SimpleProfiler": forward(with_lightning),
     }
