@@ -16,11 +16,11 @@ static PyObject *shown(PyObject *value)
     return ascii;
 }
 
-static void refuse(PyObject *exception, const char *format, const char *parameter, PyObject *value)
+void ext_convert_refuse_value(const char *format, const char *parameter, PyObject *value)
 {
     PyObject *text = shown(value);
     if (text != NULL) {
-        PyErr_Format(exception, format, parameter, text);
+        PyErr_Format(PyExc_ValueError, format, parameter, text);
         Py_DECREF(text);
     }
 }
@@ -113,7 +113,7 @@ static PyObject *legal_name(PyObject *value, const char *parameter)
     if (is_legal) {
         ext_compat_intern(&name);
     } else if (has_nul) {
-        refuse(PyExc_ValueError, "%s must not contain NUL, got %U", parameter, name);
+        ext_convert_refuse_value("%s must not contain NUL, got %U", parameter, name);
     } else if (owner != NULL) {
         PyObject *text = shown(name);
         if (text != NULL) {
@@ -175,9 +175,9 @@ bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count)
     long long result = PyLong_AsLongLongAndOverflow(number, &overflow);
     bool fits = overflow == 0 && result >= 0;
     if (overflow > 0) {
-        refuse(PyExc_ValueError, "%s must be <= 9223372036854775807, got %U", parameter, number);
+        ext_convert_refuse_value("%s must be <= 9223372036854775807, got %U", parameter, number);
     } else if (!fits) {
-        refuse(PyExc_ValueError, "%s must be >= 0, got %U", parameter, number);
+        ext_convert_refuse_value("%s must be >= 0, got %U", parameter, number);
     }
     Py_DECREF(number);
     *count = (uint64_t)result;
@@ -191,7 +191,7 @@ static void refuse_huge(const char *parameter, PyObject *value)
     int negative = zero != NULL ? PyObject_RichCompareBool(value, zero, Py_LT) : -1;
     Py_XDECREF(zero);
     if (negative >= 0) {
-        refuse(PyExc_ValueError, negative ? "%s must be >= 0 ms, got %U" : "%s must be <= 1e12 ms, got %U", parameter, value);
+        ext_convert_refuse_value(negative ? "%s must be >= 0 ms, got %U" : "%s must be <= 1e12 ms, got %U", parameter, value);
     }
 }
 
@@ -215,7 +215,7 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
                         : result > EXT_MAX_MS ? "%s must be <= 1e12 ms, got %U"
                                               : NULL;
     if (wrong != NULL) {
-        refuse(PyExc_ValueError, wrong, parameter, value);
+        ext_convert_refuse_value(wrong, parameter, value);
         return false;
     }
     *milliseconds = result + 0.0; /* -0.0 becomes 0.0 */

@@ -40,6 +40,9 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
 /* Whether the value is a Profiler. False with TypeError, which says that it must be `expected`. */
 bool ext_convert_is_profiler(const ext_state *state, PyObject *value, const char *expected);
 
+/* Sets ValueError; `format` has a %s for the parameter and a %U for the value. */
+void ext_convert_refuse_value(const char *format, const char *parameter, PyObject *value);
+
 /* Sets TypeError: `parameter` must be `expected`, got the value. */
 void ext_convert_refuse_type(const char *parameter, const char *expected, PyObject *value);
 

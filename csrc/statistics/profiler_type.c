@@ -89,7 +89,7 @@ static bool choose_median(PyObject *median, unsigned *flags)
     }
     bool is_p2 = PyUnicode_CompareWithASCIIString(median, ext_summary_median(true)) == 0;
     if (!is_p2 && PyUnicode_CompareWithASCIIString(median, ext_summary_median(false)) != 0) {
-        PyErr_Format(PyExc_ValueError, "median must be \"histogram\" or \"p2\", not %R", median);
+        ext_convert_refuse_value("%s must be \"histogram\" or \"p2\", got %U", "median", median);
         return false;
     }
     *flags |= is_p2 ? CPROF_FLAG_P2 : 0U;
