@@ -193,6 +193,8 @@ def test_top_asks_the_server_and_no_proxy(
         (["top", "a:1", "--updates", "0"], "from 1 to 2147483647, got '0'"),
         (["serve"], "a program is required"),
         (["serve", "--on"], "a program is required"),
+        (["serve", "--median", "p2", "app.py"], "--median needs --on"),
+        (["serve", "--on", "--median", "mean", "app.py"], "argument --median: invalid choice: 'mean'"),
         (["serve", "-s", "x", "app.py"], "expected NAME=MODULE:ATTRIBUTE, got 'x'"),
         (["serve", "-s", "x=y", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
         (["serve", "-s", "=m:a", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
@@ -326,7 +328,8 @@ def counts(stub: Any, session: str) -> dict[str, int]:
 
 
 def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
-    options = ("--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
+    options = ("--on", "--median", "p2", "-n", "__main__:work", "-s", "main=__main__:pipeline")
+    options += ("-s", "no=__main__:nothing.at_all")
     with Served(tmp_path, *options) as served, stub_of(served) as stub:
         assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
         assert [(each.session_id, each.profiling_enabled) for each in sessions_of(stub)] == [
@@ -335,6 +338,9 @@ def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
         assert counts(stub, "nodes") == {"work": 6}
         assert counts(stub, "default") == {"declared": 1}
         assert counts(stub, "main") == {"inside": 1}
+        request = pb.GetProfilingSummaryRequest
+        medians = [stub.GetProfilingSummary(request(session_id=name)).median for name in ("nodes", "default", "main")]
+        assert medians == ["p2", "p2", "histogram"]
         stub.ResetProfiling(pb.ResetProfilingRequest(session_id="main"))
         stub.SetProfiling(pb.SetProfilingRequest(session_id="main", enabled=False))
         assert counts(stub, "main") == {}
@@ -400,7 +406,10 @@ def test_control_switches_and_resets(capsys: pytest.CaptureFixture[str]) -> None
         assert len(profiler.get_profiling_summary()) == 3
         assert controlled([made.address, "reset"], capsys) == f"{prefix}: statistics discarded\n"
         assert not profiler.get_profiling_summary()
+        controlled([made.address, "on", "--median", "p2"], capsys)
+        assert profiler.get_profiling_summary().median == "p2"
         controlled([made.address, "on"], capsys)
+        assert profiler.get_profiling_summary().median == "histogram"
         profiler.record("train", "node", 1.0)
         controlled([made.address, "off", "--reset"], capsys)
         assert not profiler.get_profiling_summary()
@@ -432,6 +441,8 @@ def test_control_takes_the_session_and_the_token_that_are_meant(
         (["h:1", "pause"], "invalid choice: 'pause'"),
         (["h:1", "stages", "--reset"], "--reset does not go with stages"),
         (["h:1", "off", "--skip-first-n", "3"], "--skip-first-n does not go with off"),
+        (["h:1", "off", "--median", "p2"], "--median does not go with off"),
+        (["h:1", "on", "--median", "P2"], "argument --median: invalid choice: 'P2'"),
         (["h:1", "reset", "--synchronize-cuda"], "--synchronize-cuda does not go with reset"),
     ],
 )

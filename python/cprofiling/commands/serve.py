@@ -76,6 +76,8 @@ def run(options: argparse.Namespace) -> NoReturn:
         options.refuse("a program is required: SCRIPT or -m MODULE")
     if (options.tls_cert is None) != (options.tls_key is None):
         options.refuse("--tls-cert and --tls-key belong together")
+    if options.median != MEDIANS[0] and not options.on:
+        options.refuse("--median needs --on")
     if options.no_token and options.token_file is not None:
         options.refuse("--no-token and --token-file exclude each other")
     if not options.no_token and options.token_file is None and environment.is_set_in_vain(TOKEN_VARIABLE):
