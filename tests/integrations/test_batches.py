@@ -67,6 +67,22 @@ def test_statistics_of_batches_begin_anew_with_those_of_nodes() -> None:
     assert counts(copy.copy(pipeline)) == {}
 
 
+def test_batches_have_the_medians_of_nodes() -> None:
+    pipeline = Loader()
+    pipeline.set_profiling(True)
+    passed(pipeline, 3)
+    pipeline.set_profiling(True, median="p2")
+    assert counts(pipeline) == {}
+    passed(pipeline, 3)
+    assert pipeline.get_data_profiling_summary().median == "p2"
+    pipeline.set_profiling(False)
+    pipeline.set_profiling(True, median="p2")
+    assert counts(pipeline) == {"data_load": 2, "batch_loop": 2}
+    pipeline.set_profiling(True)  # the other direction discards nothing
+    assert counts(pipeline) == {"data_load": 2, "batch_loop": 2}
+    assert pipeline.get_data_profiling_summary().median == "histogram"
+
+
 def test_a_loop_that_is_left_makes_no_sample() -> None:
     pipeline = Loader()
     pipeline.set_profiling(True)

@@ -340,8 +340,14 @@ class _Batches:
     def configure(self, options: dict[str, Any], *, enabled: bool, reset: bool, synchronizes: bool) -> None:
         """Follow a configuration of the nodes' Profiler."""
         self._synchronizes = synchronizes
-        if reset or (enabled and options != self._options):
+        if self.profiler is None:
+            return
+        lacks_p2 = options["median"] == "p2" != self._options["median"]
+        if reset or (enabled and (lacks_p2 or options["skip_first_n"] != self._options["skip_first_n"])):
             self.profiler = None
+        elif enabled:
+            self._options = options
+            self.profiler.set_profiling(True, **options)
 
     def synchronize(self, batch: Any) -> None:
         """Wait for the device of a batch's first CUDA tensor, if requested."""
