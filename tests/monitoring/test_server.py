@@ -29,7 +29,7 @@ pytest.importorskip("grpc_reflection")
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
-from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
+from cprofiling.monitoring.server import guard, messages, service, serving  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 from grpc_clients import sessions_of, stub_of, watch  # noqa: E402
@@ -137,6 +137,22 @@ def test_profiling_is_switched_on_and_off(server: Any, profiler: cp.Profiler) ->
     assert profiler.get_profiling_summary().skip_first_n == 0
     call_with(server, "ResetProfiling", session_id="p")
     assert (profiler.get_profiling_summary(), profiler.profiling_enabled) == ([], True)
+
+
+def test_the_median_is_chosen_and_told(server: Any, profiler: cp.Profiler) -> None:
+    call_with(server, "SetProfiling", session_id="p", enabled=True, median="p2")
+    for value in (1.0, 100.0) * 50:
+        profiler.record("train", "node", value)
+    [row] = profiler.get_profiling_summary()
+    answers = call_with(server, "WatchProfiling", session_id="p", max_updates=1)
+    for answer in (call_with(server, "GetProfilingSummary", session_id="p"), *answers):
+        assert (answer.median, answer.node_stats[0].median_ms) == ("p2", row.median_ms)
+        summary = messages.summary_from(answer)
+        assert (summary.median, summary[0].median_ms, summary[0].p50_ms) == ("p2", row.median_ms, row.p50_ms)
+        assert str(summary).startswith("Profiling Summary (median=p2)\n")
+    call_with(server, "SetProfiling", session_id="p", enabled=True)
+    answer = call_with(server, "GetProfilingSummary", session_id="p")
+    assert (answer.median, answer.node_stats[0].median_ms) == ("histogram", row.p50_ms)
 
 
 def test_the_summary_has_the_figures(server: Any, profiler: cp.Profiler) -> None:
@@ -352,6 +368,8 @@ def test_an_unknown_session(server: Any) -> None:
     ("name", "fields", "complaint"),
     [
         ("SetProfiling", {"skip_first_n": -1}, "skip_first_n must be >= 0, got -1"),
+        ("SetProfiling", {"median": ""}, "median must be one of histogram, p2, got ''"),
+        ("SetProfiling", {"median": "P2"}, "median must be one of histogram, p2, got 'P2'"),
         ("GetProfilingSummary", {"stage": 5}, "stage must be an ExecutionStage, got 5"),
         ("GetProfilingSummary", {"stage": 1, "stage_name": "val"}, "must be the same stage, got 'train' and 'val'"),
         ("GetProfilingSummary", {"stage_name": "a\0b"}, "stage_name must have no NUL and at most 4096 bytes"),

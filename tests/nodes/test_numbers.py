@@ -269,7 +269,7 @@ def cuvis() -> Any:
     return pytest.importorskip("cuvis_ai_core.pipeline.profiling")
 
 
-TEN = ("node_name", "stage", "count", "min_ms", "max_ms", "last_ms")
+TEN = ("node_name", "stage", "count", "min_ms", "max_ms", "last_ms", "median_ms")
 
 
 @pytest.mark.parametrize(("n", "skip_first_n"), SIZES_AND_SKIPS)
@@ -283,6 +283,5 @@ def test_streams_give_what_cuvis_gives(cuvis: Any, n: int, skip_first_n: int) ->
         [getattr(stats, field) for field in TEN] for stats in theirs
     ]
     for our, their in zip(ours, theirs, strict=True):
-        assert our.median_ms == pytest.approx(their.median_ms, rel=1e-12, abs=1e-12)
         for field in ("mean_ms", "std_ms", "total_ms"):
             assert getattr(our, field) == pytest.approx(getattr(their, field), rel=AGAINST_CUVIS, abs=AGAINST_CUVIS)

@@ -8,6 +8,7 @@ import copy
 import os
 import pickle
 import random
+import statistics
 import struct
 import subprocess
 import sys
@@ -241,10 +242,11 @@ def test_golden_bytes() -> None:
         (golden()[:100], "^cut or extended: 100 bytes, where the length at byte 16 says 1008$"),
         (golden() + b"\0", "cut or extended: 1009 bytes"),
         (golden()[:90] + b"?" + golden()[91:], r"at byte \d+"),
+        (golden()[:8] + b"\4" + golden()[9:], r"^schema version 4 at byte 8, where this program reads version 5$"),
         (golden()[:8] + b"\6" + golden()[9:], r"^schema version 6 at byte 8, where this program reads version 5$"),
         (sealed(golden()[:56] + struct.pack("<Q", 2**60) + golden()[64:-8]), "number of sources"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_bytes_that_are_no_snapshot(data: bytes, message: str) -> None:
     with pytest.raises(cp.FormatError, match=message):
@@ -343,6 +345,38 @@ def test_merged_statistics() -> None:
     assert merged.stats().reasons[-1] == MERGED_REASON
     assert MERGED_REASON not in a.stats().reasons
     assert a.stats()[0].median_ms == left.get_profiling_summary()[0].median_ms == a.stats()[0].p50_ms
+
+
+@given(st.lists(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=4), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_the_median_of_parts_is_that_of_all_samples(parts: list[list[float]]) -> None:
+    snapshots = [recorded([("a", value) for value in values]) for values in parts]
+    merged = pickle.loads(pickle.dumps(cp.Snapshot.merge(snapshots)))
+    for snapshot, values in [
+        *zip(snapshots, parts, strict=True),
+        (merged, [value for values in parts for value in values]),
+    ]:
+        [row] = snapshot.stats()
+        assert row.median_ms == row.p50_ms
+        if len(values) <= 5:
+            assert row.median_ms == statistics.median(values)
+        else:
+            assert row.median_ms == pytest.approx(statistics.median_low(values), rel=0.01)
+
+
+def test_estimates_are_kept_and_not_merged() -> None:
+    profiler = profiler_on(median="p2")
+    for elapsed_ms in (1.0, 100.0) * 50:
+        profiler.record("train", "a", elapsed_ms)
+    snapshot = profiler.snapshot()
+    for same in (snapshot, cp.Snapshot.from_bytes(snapshot.to_bytes()), pickle.loads(pickle.dumps(snapshot))):
+        assert same.stats() == profiler.get_profiling_summary()
+        assert same.stats().median == "p2"
+        assert same.stats()[0].median_ms != same.stats()[0].p50_ms
+        assert str(same.stats()).startswith("Profiling Summary (median=p2)\n")
+    merged = cp.Snapshot.merge([snapshot]).stats()
+    assert (merged.median, merged[0].median_ms) == ("histogram", merged[0].p50_ms)
+    assert str(merged).startswith("Profiling Summary\n")
 
 
 def test_merging_one() -> None:
