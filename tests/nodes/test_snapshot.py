@@ -352,16 +352,14 @@ def test_merged_statistics() -> None:
 def test_the_median_of_parts_is_that_of_all_samples(parts: list[list[float]]) -> None:
     snapshots = [recorded([("a", value) for value in values]) for values in parts]
     merged = pickle.loads(pickle.dumps(cp.Snapshot.merge(snapshots)))
-    for snapshot, values in [
-        *zip(snapshots, parts, strict=True),
-        (merged, [value for values in parts for value in values]),
-    ]:
+    whole = [value for values in parts for value in values]
+    for snapshot, samples in [*zip(snapshots, parts, strict=True), (merged, whole)]:
         [row] = snapshot.stats()
         assert row.median_ms == row.p50_ms
-        if len(values) <= 5:
-            assert row.median_ms == statistics.median(values)
+        if len(samples) <= 5:
+            assert row.median_ms == statistics.median(samples)
         else:
-            assert row.median_ms == pytest.approx(statistics.median_low(values), rel=0.01)
+            assert row.median_ms == pytest.approx(statistics.median_low(samples), rel=0.01)
 
 
 def test_estimates_are_kept_and_not_merged() -> None:

@@ -37,7 +37,7 @@ def format_profiling_table(
     The last line is the time of a frame, where the rows are of one stage, ran equally often, and none is known to run
     inside another. Else there is a line per stage, with the number of frames or why that is not known, as
     ``ProfilingSummary.frames_per_second`` has it. Rows that are no ``NodeProfilingStats`` always have the one line,
-    which is that of cuvis-ai-core. The median is ``median_ms``; a line tells ``p50_ms`` where a P-square estimate is
+    which is that of cuvis-ai-core. The median is ``median_ms``; with "p2" a line tells ``p50_ms`` where the estimate is
     more than 5 % off it.
 
     Args:
@@ -83,11 +83,11 @@ def format_profiling_table(
     elif rows[0].count > 0:
         frame_ms = total_ms / rows[0].count
         lines.append(f"Average per-frame pipeline time: {frame_ms:.2f} ms ({frames_per_second(frame_ms):.1f} FPS)")
-    return "\n".join([*lines, *_median_lines(rows)])
+    return "\n".join([*lines, *(_median_lines(rows) if median == "p2" else ())])
 
 
 def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
-    """Say which median is shown, if the other one differs."""
+    """Say where P-square estimates differ from ``p50_ms``."""
     told = []
     for row in rows:
         p50_ms = getattr(row, "p50_ms", None)
