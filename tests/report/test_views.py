@@ -124,6 +124,22 @@ def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() 
     assert View(ProfilingSummary()).document.measurement.synchronized is None
 
 
+def test_a_report_tells_of_estimated_medians(snapshot: Snapshot) -> None:
+    profiler = profiler_on(median="p2")
+    for elapsed_ms in (1.0, 100.0) * 50:
+        profiler.record("train", "n", elapsed_ms)
+    summary = profiler.get_profiling_summary()
+    for source in (summary, profiler.snapshot()):
+        value = valid(View(source).document)
+        assert value["measurement"]["median"] == "p2"
+        assert value["nodes"][0]["median_ms"] == summary[0].median_ms != value["nodes"][0]["p50_ms"]
+        assert "medians: P² estimates" in View(source).render("text")
+    value = valid(View(snapshot).document)
+    assert value["measurement"]["median"] == "histogram"
+    assert all(node["median_ms"] == node["p50_ms"] for node in value["nodes"])
+    assert "medians" not in View(snapshot).render("text")
+
+
 def test_the_document_of_a_recording(recording: Recording) -> None:
     document = View(recording).document
     nodes = {node.node_name: node for node in document.nodes}

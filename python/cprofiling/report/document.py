@@ -30,6 +30,7 @@ class Measurement:
     clock: str | None = None
     cost_ns: float | None = None  # the profiler's own cost of one call, not subtracted
     skip_first_n: int | None = None  # first successful calls of each node left out
+    median: str | None = None  # how median_ms of statistics was found, as set_profiling() has it
     synchronized: bool | None = None  # whether nodes waited for their devices
     dropped: int = 0  # lost events of a recording, or calls of statistics
     internal_errors: int = 0

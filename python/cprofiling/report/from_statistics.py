@@ -78,6 +78,7 @@ def of_summary(
         clock=clocks[0] if clocks else _MONOTONIC,
         cost_ns=summary.cost_ns,
         skip_first_n=summary.skip_first_n,
+        median=summary.median,
         synchronized=any(node.sync_total_ms is not None for node in nodes) if nodes else None,
         dropped=sum(node.dropped_count for node in nodes),
         internal_errors=summary.internal_errors,

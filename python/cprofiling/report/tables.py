@@ -142,6 +142,7 @@ def measurement_facts(known: Measurement) -> dict[str, str | None]:
             None if known.cost_ns is None else f"{format_time(known.cost_ns / _NS_PER_MS)}, measured and not subtracted"
         ),
         "First calls of each node left out": "" if skipped is None else f"{skipped:,}",
+        "Medians": "P² estimates" if known.median == "p2" else "",
         "Nodes waited for their devices": "" if waited is None else "yes" if waited else "no",
         "Dropped": f"{known.dropped:,}",
         "Internal errors of the profiler": f"{known.internal_errors:,}",
