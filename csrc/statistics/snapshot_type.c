@@ -379,7 +379,7 @@ PyDoc_STRVAR(merge_doc,
              "snapshots: an iterable of at least one Snapshot, in any order, merged ones among them: the result is\n"
              "    the same to the bit in any order and grouping. Those of one Profiler must be separated by resets.\n\n"
              "Counts, sums, extremes, percentiles and what follows from them are those of all calls together. The\n"
-             "P-square median cannot be merged: median_ms is then p50_ms, from the histogram, within 1 %. last_ms is\n"
+             "P-square median cannot be merged: median_ms is then p50_ms, exact of up to five samples. last_ms is\n"
              "that of the snapshot taken last by the time of day, first_ms is known only where one snapshot has it.\n"
              "Keys come in the order of their smallest place in a snapshot, then by stage and name.\n\n"
              "Raises TypeError for what is no Snapshot, ValueError for none at all and when two hold the same data,\n"

@@ -48,7 +48,7 @@ class Histogram:
     def quantile(self, fraction: float) -> float | None:
         """Return the quantile in ms, within 1 %, None without samples.
 
-        This gives ``p50_ms``, ``p99_ms`` and so on, within the extremes of the bucket.
+        This gives ``p99_ms`` and so on, within the extremes of the bucket, and ``p50_ms`` of more than five samples.
 
         fraction: 0 to 1; else TypeError or ValueError.
         """

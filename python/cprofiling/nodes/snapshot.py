@@ -25,8 +25,8 @@ class Snapshot(_core.Snapshot, WithHistograms):
     same figures, taken from the same Profilers at the same moments.
 
     Each Profiler has a random identity, and each reset begins new data, so merging never counts a call twice. A forked
-    child's Profiler has another identity than its parent's. P-square estimates of the median
-    cannot be merged: in merged statistics ``median_ms`` is ``p50_ms``.
+    child's Profiler has another identity than its parent's. P-square estimates of the median cannot be merged: in
+    merged statistics ``median_ms`` is ``p50_ms``.
     """
 
     __slots__ = ("__weakref__",)
