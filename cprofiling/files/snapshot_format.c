@@ -17,7 +17,8 @@ enum {
     FLAG_SHAPES = 4,
     FLAGS = FLAG_FRACTIONAL | FLAG_EXTRA | FLAG_SHAPES,
     MAGIC_BYTES = 8,
-    HEADER_BYTES = MAGIC_BYTES + 2 * 4 + 8 * 8,
+    LENGTH_AT = MAGIC_BYTES + 2 * 4,
+    HEADER_BYTES = LENGTH_AT + 8 * 8,
     SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
     NOTE_BYTES = 2, /* and its text */
     KEY_HEAD_BYTES = 4 * 2,
@@ -54,7 +55,7 @@ typedef struct {
  * sets it to the bytes there, and moves the stream on. The caller checks that enough bytes are left.
  */
 
-static void pass(stream *s, uint64_t *value, unsigned width)
+static inline void pass(stream *s, uint64_t *value, unsigned width)
 {
     if (s->out != NULL) {
         cprof_bytes_store(s->out + s->at, *value, width);
@@ -64,8 +65,19 @@ static void pass(stream *s, uint64_t *value, unsigned width)
     s->at += width;
 }
 
+/* Bytes as they are, of numbers in particular; reading may find them in place already. */
+static inline void pass_bytes(stream *s, void *bytes, size_t length)
+{
+    if (s->in != NULL) {
+        memcpy(bytes, s->in + s->at, length);
+    } else {
+        memcpy(s->out + s->at, bytes, length);
+    }
+    s->at += length;
+}
+
 /* Numbers of 16 bits. */
-static void pass_small(stream *s, uint64_t *const *values, size_t count)
+static inline void pass_small(stream *s, uint64_t *const *values, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         pass(s, values[i], 2);
@@ -73,15 +85,10 @@ static void pass_small(stream *s, uint64_t *const *values, size_t count)
 }
 
 /* Numbers of 64 bits of any kind. */
-static void pass_words(stream *s, void *const *words, size_t count)
+static inline void pass_words(stream *s, void *const *words, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint64_t word;
-        memcpy(&word, words[i], sizeof word);
-        pass(s, &word, sizeof word);
-        if (s->out == NULL) {
-            memcpy(words[i], &word, sizeof word);
-        }
+        pass_bytes(s, words[i], 8);
     }
 }
 
@@ -89,25 +96,10 @@ static void pass_words(stream *s, void *const *words, size_t count)
 #define PASS_SMALL(s, ...) pass_small(s, ARRAY_OF(uint64_t *const, __VA_ARGS__))
 #define PASS(s, ...) pass_words(s, ARRAY_OF(void *const, __VA_ARGS__))
 
-static void pass_run(stream *s, uint64_t *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        pass(s, &words[i], sizeof *words);
-    }
-}
-
 /* A number of 128 bits of any kind. */
-static void pass_wide(stream *s, void *value)
+static inline void pass_wide(stream *s, void *value)
 {
-    cprof_u128 bits;
-    memcpy(&bits, value, sizeof bits);
-    uint64_t low = (uint64_t)bits;
-    uint64_t high = (uint64_t)(bits >> 64);
-    PASS(s, &low, &high);
-    if (s->out == NULL) {
-        bits = (cprof_u128)high << 64 | low;
-        memcpy(value, &bits, sizeof bits);
-    }
+    pass_bytes(s, value, sizeof(cprof_u128));
 }
 
 static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
@@ -118,17 +110,6 @@ static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
          &head->source_count, &head->note_count, &head->key_count);
 }
 
-/* Bytes as they are; reading may find them in place already. */
-static void pass_bytes(stream *s, void *bytes, size_t length)
-{
-    if (s->in != NULL) {
-        memcpy(bytes, s->in + s->at, length);
-    } else {
-        memcpy(s->out + s->at, bytes, length);
-    }
-    s->at += length;
-}
-
 static void pass_source(stream *s, cprof_snapshot_source *source)
 {
     pass_bytes(s, source->id, sizeof source->id);
@@ -137,14 +118,8 @@ static void pass_source(stream *s, cprof_snapshot_source *source)
 
 static void pass_buckets(stream *s, const cprof_buckets *buckets)
 {
-    for (size_t i = 0; i < buckets->filled; i++) {
-        uint64_t index = buckets->indices[i];
-        PASS_SMALL(s, &index);
-        if (s->out == NULL) {
-            buckets->indices[i] = (uint16_t)index;
-        }
-    }
-    pass_run(s, buckets->counts, buckets->filled);
+    pass_bytes(s, buckets->indices, buckets->filled * sizeof *buckets->indices);
+    pass_bytes(s, buckets->counts, buckets->filled * sizeof *buckets->counts);
 }
 
 /* A key behind its head, but for the figures beyond times and by signature. */
@@ -155,9 +130,7 @@ static void pass_key(stream *s, cprof_snapshot_key *key)
     PASS(s, &figures->count, &figures->error_count, &figures->cancelled_count, &figures->skipped_count, &figures->dropped_count,
          &figures->self_unknown, &figures->active_unknown, &figures->histogram_lost, &figures->min_ms, &figures->max_ms,
          &figures->last_ms, &figures->first_ms, &figures->median_ms);
-    for (int i = 0; i < CPROF_FIGURES_EXACT; i++) {
-        PASS(s, &figures->exact_ms[i]);
-    }
+    pass_bytes(s, figures->exact_ms, sizeof figures->exact_ms);
     pass_wide(s, &figures->moments.total_ns);
     pass_wide(s, &figures->moments.squares_ns2);
     PASS(s, &figures->moments.squares_top);
@@ -166,8 +139,8 @@ static void pass_key(stream *s, cprof_snapshot_key *key)
     pass_bytes(s, (char *)key->names.stage.bytes, key->names.stage.length);
     pass_bytes(s, (char *)key->names.node.bytes, key->names.node.length);
     if (key->sums != NULL) {
-        pass_run(s, key->sums->total, CPROF_SNAPSHOT_KEY_WORDS);
-        pass_run(s, key->sums->squares, CPROF_SNAPSHOT_KEY_WORDS);
+        pass_bytes(s, key->sums->total, sizeof key->sums->total);
+        pass_bytes(s, key->sums->squares, sizeof key->sums->squares);
     }
     pass_buckets(s, &key->buckets);
 }
@@ -194,7 +167,7 @@ static void pass_extra(stream *s, cprof_snapshot_resources *extra)
     PASS(s, &figures->gpu_min_ns, &figures->gpu_max_ns, &figures->gpu_lost, &figures->queue_count);
     pass_wide(s, &figures->queue_ns);
     PASS(s, &figures->multi_stream);
-    pass_run(s, figures->missed, CPROF_GPU_CAUSES);
+    pass_bytes(s, figures->missed, sizeof figures->missed);
 #define PASS_LAUNCHES(name) PASS(s, &figures->launched.name);
     CPROF_LAUNCH_COUNTS(PASS_LAUNCHES)
 #undef PASS_LAUNCHES
@@ -286,7 +259,6 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     header head = {
         .version = CPROF_SNAPSHOT_VERSION,
         .flags = (snapshot->is_merged ? FLAG_MERGED : 0U) | (snapshot->has_p2 ? FLAG_P2 : 0U),
-        .length = cprof_snapshot_size(snapshot),
         .source_count = snapshot->source_count,
         .note_count = snapshot->note_count,
         .key_count = snapshot->key_count,
@@ -300,6 +272,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     for (size_t i = 0; i < snapshot->key_count; i++) {
         write_key(&s, snapshot->keys[i]);
     }
+    cprof_bytes_store(bytes + LENGTH_AT, s.at + CHECKSUM_BYTES, 8);
     uint64_t crc = cprof_checksum(bytes, s.at);
     pass(&s, &crc, CHECKSUM_BYTES);
 }
@@ -329,7 +302,7 @@ static cprof_status check_envelope(stream *s, const header *head)
     }
     if (head->length != s->end) {
         (void)snprintf(s->fault->text, sizeof s->fault->text,
-                       "cut or extended: %zu bytes, where the length at byte %d says %llu", s->end, MAGIC_BYTES + 8,
+                       "cut or extended: %zu bytes, where the length at byte %d says %llu", s->end, LENGTH_AT,
                        (unsigned long long)head->length);
         return CPROF_BAD_FORMAT;
     }
