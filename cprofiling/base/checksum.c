@@ -6,16 +6,17 @@
 
 enum { SLICES = 8 };
 
+#define POLYNOMIAL UINT64_C(0xc96c5795d7870f42) /* the lowest bit is the coefficient of x^63, as in all sums */
+
 static uint64_t tables[SLICES][256]; /* table k: of a byte with k bytes of zeros behind it */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_tables(void)
 {
-    const uint64_t polynomial = UINT64_C(0xc96c5795d7870f42);
     for (unsigned i = 0; i < 256; i++) {
         uint64_t crc = i;
         for (int bit = 0; bit < 8; bit++) {
-            crc = crc >> 1 ^ (crc & 1 ? polynomial : 0);
+            crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
         }
         tables[0][i] = crc;
     }
@@ -44,4 +45,26 @@ uint64_t cprof_checksum(const uint8_t *bytes, size_t size)
         crc = crc >> 8 ^ tables[0][(crc ^ *bytes) & 0xff];
     }
     return ~crc;
+}
+
+/* The product of two polynomials, modulo that of the checksum. */
+static uint64_t multiply(uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+    for (; a != 0; a <<= 1) {
+        product ^= a >> 63 ? b : 0;
+        b = b >> 1 ^ (b & 1 ? POLYNOMIAL : 0);
+    }
+    return product;
+}
+
+/* Zeros behind the first run multiply its sum by x^8 each. */
+uint64_t cprof_checksum_join(uint64_t first, uint64_t second, uint64_t size)
+{
+    uint64_t power = UINT64_C(1) << (63 - 8);
+    for (; size > 0; size >>= 1) {
+        first = size & 1 ? multiply(power, first) : first;
+        power = multiply(power, power);
+    }
+    return first ^ second;
 }

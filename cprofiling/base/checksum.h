@@ -8,4 +8,7 @@
 /* The checksum of `size` bytes. Any thread. */
 uint64_t cprof_checksum(const uint8_t *bytes, size_t size);
 
+/* The checksum of two runs of bytes together, of both of theirs; `size` is that of the second. */
+uint64_t cprof_checksum_join(uint64_t first, uint64_t second, uint64_t size);
+
 #endif

@@ -34,6 +34,18 @@ TEST(each_bit_counts)
     CHECK_EQUAL(cprof_checksum(bytes, SIZE), whole);
 }
 
+TEST(two_runs_are_one)
+{
+    uint8_t bytes[SIZE];
+    for (size_t i = 0; i < SIZE; i++) {
+        bytes[i] = (uint8_t)(i * i);
+    }
+    for (size_t i = 0; i <= SIZE; i++) {
+        uint64_t joined = cprof_checksum_join(cprof_checksum(bytes, i), cprof_checksum(bytes + i, SIZE - i), SIZE - i);
+        CHECK_EQUAL(joined, cprof_checksum(bytes, SIZE));
+    }
+}
+
 TEST(bytes_are_little_endian)
 {
     uint8_t bytes[11] = {0};
