@@ -178,6 +178,9 @@ static cprof_resources *extra_lock_held(cprof_accum *accum, uint64_t generation)
     if (accum->extra != NULL && accum->extra->generation != generation) {
         cprof_resources_begin(accum->extra, generation);
     }
+    if (accum->extra != NULL) {
+        accum->extra->changes++;
+    }
     return accum->extra;
 }
 
@@ -305,6 +308,22 @@ cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, in
     }
     cprof_lock_release(&accum->lock);
     return present ? CPROF_OK : CPROF_ABSENT;
+}
+
+cprof_status cprof_accum_changes(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, uint64_t *changes)
+{
+    if (!cprof_lock_acquire_before(&accum->lock, deadline_ns)) {
+        return CPROF_BUSY;
+    }
+    const cprof_figures *figures = &accum->figures;
+    const cprof_resources *extra = accum->extra;
+    *changes = 0;
+    if (accum->generation == generation) {
+        *changes = accum->count + figures->error_count + figures->cancelled_count + figures->skipped_count +
+                   figures->dropped_count + (extra != NULL && extra->generation == generation ? extra->changes : 0);
+    }
+    cprof_lock_release(&accum->lock);
+    return CPROF_OK;
 }
 
 void cprof_accum_dispose(cprof_accum *accum)

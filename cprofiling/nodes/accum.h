@@ -88,6 +88,10 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_resources_copy *extra);
 
+/* Sets *changes to a number that grows with each change of the figures of `generation`; 0: there are none. CPROF_BUSY as
+ * above. */
+cprof_status cprof_accum_changes(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, uint64_t *changes);
+
 /* Gives back what the accumulator owns, not the accumulator itself. */
 void cprof_accum_dispose(cprof_accum *accum);
 

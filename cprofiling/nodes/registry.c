@@ -198,65 +198,130 @@ cprof_names cprof_registry_names(const cprof_accum *accum)
     return names;
 }
 
-/* Key `index`; CPROF_ABSENT behind the last. Entries and slab pointers may move while keys are added, so each look takes the
- * lock. */
-static cprof_status key_at(cprof_registry *registry, size_t index, int64_t deadline_ns, cprof_names *names, cprof_accum **accum)
+/* How a visit reads. */
+typedef struct {
+    cprof_registry *registry;
+    cprof_visitor visitor;
+    void *context;
+    cprof_generation *generation;
+    cprof_registry_seen *seen; /* NULL: all keys are shown */
+    int64_t deadline_ns;
+    uint64_t *counts; /* owned, as the room for shapes; NULL until the first key is shown */
+    cprof_resources_copy extra;
+} visit;
+
+static cprof_status make_room(visit *how)
 {
-    if (!cprof_lock_acquire_before(&registry->table_lock, deadline_ns)) {
-        return CPROF_BUSY;
+    if (how->counts == NULL) {
+        how->counts = cprof_alloc_zeroed((size_t)2 * CPROF_HISTOGRAM_BUCKETS * sizeof *how->counts);
+        how->extra.gpu_counts = how->counts + CPROF_HISTOGRAM_BUCKETS;
     }
-    bool exists = index < registry->names.count;
-    if (exists) {
-        *names = cprof_names_at(&registry->names, index);
-        *accum = accum_at(registry, index);
+    bool has_shapes = atomic_load(&how->registry->has_shapes);
+    if (has_shapes && how->extra.shapes == NULL) {
+        how->extra.shapes = cprof_alloc_zeroed(sizeof *how->extra.shapes);
     }
-    cprof_lock_release(&registry->table_lock);
-    return exists ? CPROF_OK : CPROF_ABSENT;
+    return how->counts != NULL && (how->extra.shapes != NULL || !has_shapes) ? CPROF_OK : CPROF_NO_MEMORY;
 }
 
-static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, int64_t deadline_ns,
-                                         uint64_t *counts, cprof_resources_copy *extra, cprof_generation *generation)
+/* Whether a key has changed since it was seen, and what is to be remembered of it: CPROF_ABSENT where it has not. */
+static cprof_status look_for_changes(const visit *how, cprof_accum *accum, uint64_t *changes)
 {
-    cprof_status found = CPROF_OK;
-    cprof_status status = CPROF_OK;
-    cprof_names names;
-    cprof_accum *accum;
-    for (size_t i = 0; status == CPROF_OK && found == CPROF_OK; i++) {
-        found = key_at(registry, i, deadline_ns, &names, &accum);
-        cprof_figures figures;
-        uint64_t order;
-        cprof_status copied =
-            found == CPROF_OK ? cprof_accum_copy(accum, generation, deadline_ns, &figures, counts, &order, extra) : found;
-        if (copied == CPROF_OK) {
-            status = visitor(context, names, order, &figures, counts);
+    cprof_registry_seen *seen = how->seen;
+    if (accum->index == seen->count) {
+        uint64_t *grown = cprof_alloc_grow(seen->changes, &seen->capacity, seen->count, sizeof *grown, SHARE);
+        if (grown == NULL) {
+            return CPROF_NO_MEMORY;
         }
-        generation->unread += copied == CPROF_BUSY;
+        seen->changes = grown;
+        seen->changes[seen->count++] = 0;
     }
+    cprof_status status = cprof_accum_changes(accum, seen->generation, how->deadline_ns, changes);
+    return status == CPROF_OK && seen->changes[accum->index] == *changes ? CPROF_ABSENT : status;
+}
+
+static cprof_status names_before(const visit *how, const cprof_accum *accum, cprof_names *names)
+{
+    if (!cprof_lock_acquire_before(&how->registry->table_lock, how->deadline_ns)) {
+        return CPROF_BUSY;
+    }
+    *names = cprof_names_at(&how->registry->names, accum->index);
+    cprof_lock_release(&how->registry->table_lock);
+    return CPROF_OK;
+}
+
+static cprof_status visit_key(visit *how, cprof_accum *accum)
+{
+    cprof_names names;
+    cprof_figures figures;
+    uint64_t order, changes = 0;
+    cprof_status status = how->seen != NULL ? look_for_changes(how, accum, &changes) : CPROF_OK;
+    status = status == CPROF_OK ? make_room(how) : status;
+    status = status == CPROF_OK ? names_before(how, accum, &names) : status;
+    if (status == CPROF_OK) {
+        status = cprof_accum_copy(accum, how->generation, how->deadline_ns, &figures, how->counts, &order, &how->extra);
+    }
+    how->generation->unread += status == CPROF_BUSY;
+    if (status != CPROF_OK) {
+        return status == CPROF_NO_MEMORY ? status : CPROF_OK;
+    }
+    status = how->visitor(how->context, names, order, &figures, how->counts);
+    if (how->seen != NULL && status == CPROF_OK) {
+        how->seen->changes[accum->index] = changes;
+    }
+    return status;
+}
+
+/* Slab pointers may move while keys are added, so each look takes the lock. */
+static cprof_status visit_read_lock_held(visit *how)
+{
+    cprof_registry *registry = how->registry;
+    cprof_status status = CPROF_OK;
+    size_t count = SHARE;
+    for (size_t first = 0; status == CPROF_OK && count == SHARE; first += SHARE) {
+        if (!cprof_lock_acquire_before(&registry->table_lock, how->deadline_ns)) {
+            how->generation->unread++;
+            return CPROF_OK;
+        }
+        count = registry->names.count - first < SHARE ? registry->names.count - first : SHARE;
+        struct cprof_slab *slab = count > 0 ? registry->slabs[first / SHARE] : NULL;
+        cprof_lock_release(&registry->table_lock);
+        for (size_t i = 0; status == CPROF_OK && i < count; i++) {
+            status = visit_key(how, &slab->cells[i].accum);
+        }
+    }
+    return status;
+}
+
+cprof_status cprof_registry_visit_changed(cprof_registry *registry, cprof_registry_seen *seen, cprof_visitor visitor,
+                                          void *context, cprof_generation *generation)
+{
+    visit how = {
+        .registry = registry,
+        .visitor = visitor,
+        .context = context,
+        .generation = generation,
+        .seen = seen,
+    };
+    cprof_lock_acquire(&registry->read_lock);
+    how.deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
+    cprof_status status = CPROF_BUSY;
+    if (cprof_epoch_present_before(&registry->epoch, how.deadline_ns, generation)) {
+        if (seen != NULL && (seen->generation != generation->generation || seen->has_p2 != generation->has_p2)) {
+            seen->generation = generation->generation;
+            seen->has_p2 = generation->has_p2;
+            seen->count = 0;
+        }
+        status = visit_read_lock_held(&how);
+    }
+    cprof_lock_release(&registry->read_lock);
+    cprof_alloc_release(how.extra.shapes);
+    cprof_alloc_release(how.counts);
     return status;
 }
 
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_generation *generation)
 {
-    uint64_t *counts = cprof_alloc_zeroed((size_t)2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
-    if (counts == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    cprof_resources_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
-    bool has_shapes = atomic_load(&registry->has_shapes);
-    extra.shapes = has_shapes ? cprof_alloc_zeroed(sizeof *extra.shapes) : NULL;
-    if (has_shapes && extra.shapes == NULL) {
-        cprof_alloc_release(counts);
-        return CPROF_NO_MEMORY;
-    }
-    cprof_lock_acquire(&registry->read_lock);
-    int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
-    cprof_status status = cprof_epoch_present_before(&registry->epoch, deadline_ns, generation)
-                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, generation)
-                              : CPROF_BUSY;
-    cprof_lock_release(&registry->read_lock);
-    cprof_alloc_release(extra.shapes);
-    cprof_alloc_release(counts);
-    return status;
+    return cprof_registry_visit_changed(registry, NULL, visitor, context, generation);
 }
 
 void cprof_registry_keep_at_fork(cprof_registry *registry)

@@ -97,6 +97,19 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
  * middle of a reset, or the status that the visitor returned. */
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_generation *generation);
 
+/* What a reader has seen of a registry. All zero: nothing yet. */
+typedef struct {
+    uint64_t generation;
+    bool has_p2;
+    uint64_t *changes; /* cprof_accum_changes() of the first `count` keys; owned by the reader */
+    size_t count;
+    size_t capacity;
+} cprof_registry_seen;
+
+/* The same, of keys that have changed since they were seen; all of another generation, or where P² has ended. */
+cprof_status cprof_registry_visit_changed(cprof_registry *registry, cprof_registry_seen *seen, cprof_visitor visitor,
+                                          void *context, cprof_generation *generation);
+
 /* Has forked children go on with the statistics, as drop-ins for profilers in Python must. */
 void cprof_registry_keep_at_fork(cprof_registry *registry);
 

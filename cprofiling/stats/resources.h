@@ -94,6 +94,7 @@ typedef struct {
 /* Of an accumulator. */
 typedef struct cprof_resources {
     uint64_t generation;
+    uint64_t changes; /* raised with each of the figures */
     cprof_resources_figures figures;
     cprof_histogram gpu_histogram;
 } cprof_resources;

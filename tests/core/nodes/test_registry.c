@@ -460,6 +460,64 @@ TEST(visit_without_memory)
     CHECK_EQUAL(visit_all(registry).count, 1);
 }
 
+/* A reader that keeps what it has seen. */
+static visit visit_changed(cprof_registry_seen *seen)
+{
+    visit met = {.count = 0};
+    cprof_generation epoch;
+    CHECK(cprof_registry_visit_changed(registry, seen, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(epoch.unread, 0);
+    return met;
+}
+
+TEST(a_reader_is_shown_what_has_changed)
+{
+    cprof_registry_seen seen = {.count = 0};
+    cprof_generation epoch;
+    cprof_accum *accums[SHARE * 3];
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    for (int i = 0; i < SHARE * 3; i++) {
+        accums[i] = numbered("train", i);
+        finish(registry, accums[i]);
+    }
+    CHECK_EQUAL(visit_changed(&seen).count, SHARE * 3);
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    uint64_t generation = generation_of(registry);
+    const cprof_sample sample = {1000, 0, 0};
+    const cprof_launch_counts launch = {.launches = 1};
+    const cprof_resources_sample waits = {.asked = CPROF_RESOURCES_WAITS, .waits = 1, .wait_ns = 5};
+    cprof_accum_finish(accums[0], generation, CPROF_OUTCOME_ERROR, &sample);
+    cprof_accum_finish(accums[1], generation, CPROF_OUTCOME_CANCELLED, &sample);
+    cprof_accum_finish(accums[2], generation - 1, CPROF_OUTCOME_SUCCESS, &sample); /* dropped */
+    cprof_accum_record_ms(accums[3], 1);
+    cprof_accum_add_gpu(accums[SHARE], generation, 1000, 10, false);
+    cprof_accum_miss_gpu(accums[SHARE + 1], generation, CPROF_GPU_LOST);
+    cprof_accum_add_launches(accums[SHARE + 2], generation, &launch);
+    cprof_accum_add_sample(accums[SHARE * 3 - 1], generation, &waits);
+    visit met = {.count = 0, .stop_after = 7};
+    CHECK(cprof_registry_visit_changed(registry, &seen, note, &met, &epoch) == CPROF_OUT_OF_RANGE);
+    met = visit_changed(&seen); /* where it was stopped, it was not seen */
+    CHECK_EQUAL(met.count, 2);
+    CHECK(cprof_registry_accum(registry, met.names[0]) == accums[SHARE + 2]);
+    CHECK(cprof_registry_accum(registry, met.names[1]) == accums[SHARE * 3 - 1]);
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    cprof_registry_reset(registry);
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    finish(registry, accums[7]); /* one sample, as it had before */
+    CHECK_EQUAL(visit_changed(&seen).count, 1);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_P2, 1, false);
+    finish(registry, accums[7]); /* skipped */
+    CHECK_EQUAL(visit_changed(&seen).count, 1);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 1, false); /* its median is another now */
+    CHECK_EQUAL(visit_changed(&seen).count, 1);
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    finish(registry, numbered("train", 100));
+    fake_alloc_fail(1);
+    CHECK(cprof_registry_visit_changed(registry, &seen, note, &met, &epoch) == CPROF_NO_MEMORY);
+    CHECK_EQUAL(visit_changed(&seen).count, 1);
+    cprof_alloc_release(seen.changes);
+}
+
 /* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
 TEST(a_stopped_thread_holds_no_reader_up)
 {
