@@ -110,40 +110,56 @@ static cprof_status take_notes(cprof_snapshot *snapshot, cprof_name *notes, size
     return CPROF_OK;
 }
 
+/* Keys that are being brought up to date. */
 typedef struct {
-    cprof_snapshot *snapshot;
-    size_t capacity; /* of its keys */
+    cprof_snapshot_kept *kept;
+    cprof_generation generation;
+    size_t known; /* keys that are in order; others are behind them */
     uint64_t taken_ns;
+    bool has_changed;
 } collector;
+
+static void forget_older_generation(collector *all)
+{
+    cprof_snapshot *snapshot = all->kept->snapshot;
+    if (snapshot->sources[0].generation != all->generation.generation || snapshot->has_p2 != all->generation.has_p2) {
+        release_keys(snapshot);
+        snapshot->keys = snapshot->in_order = NULL;
+        snapshot->key_count = all->kept->capacity = all->known = 0;
+        snapshot->sources[0].generation = all->generation.generation;
+        snapshot->has_p2 = all->generation.has_p2;
+        snapshot->skip_least = snapshot->skip_most = all->generation.skip_first_n;
+        all->has_changed = true;
+    }
+}
 
 static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
                             const uint64_t *counts)
 {
     collector *all = context;
-    cprof_snapshot *snapshot = all->snapshot;
+    cprof_snapshot *snapshot = all->kept->snapshot;
+    forget_older_generation(all);
     if (!cprof_name_is_legal(names.stage) || !cprof_name_is_legal(names.node)) {
         return CPROF_OUT_OF_RANGE;
     }
-    cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->capacity, snapshot->key_count, sizeof *keys, 16);
+    cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->kept->capacity, snapshot->key_count, sizeof *keys, 16);
     snapshot->keys = keys != NULL ? keys : snapshot->keys;
     cprof_snapshot_key *key = keys != NULL ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
-    key->place = order;
-    keys[snapshot->key_count++] = key;
-    return CPROF_OK;
-}
-
-/* Gives the snapshot out, or destroys it. */
-static cprof_status deliver(cprof_status status, cprof_snapshot *snapshot, cprof_snapshot **result)
-{
-    if (status == CPROF_OK) {
-        *result = snapshot;
+    key->order = order;
+    all->has_changed = true;
+    cprof_snapshot_key **older = bsearch(&key, keys, all->known, sizeof *keys, by_names);
+    if (older == NULL) {
+        keys[snapshot->key_count++] = key;
     } else {
-        cprof_snapshot_destroy(snapshot);
+        key->place = (*older)->place;
+        snapshot->in_order[key->place] = key;
+        cprof_snapshot_key_destroy(*older);
+        *older = key;
     }
-    return status;
+    return CPROF_OK;
 }
 
 /* A snapshot with room for the sources. */
@@ -161,9 +177,10 @@ static cprof_snapshot *snapshot_new(size_t source_count)
     return snapshot;
 }
 
-static cprof_status collect_all(cprof_snapshot *snapshot, cprof_registry *registry, const cprof_snapshot_remarks *remarks)
+static cprof_status start_snapshot(cprof_snapshot *snapshot, const cprof_registry *registry,
+                                   const cprof_snapshot_remarks *remarks)
 {
-    snapshot->internal_errors = remarks->internal_errors;
+    memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
     snapshot->cost_ns = remarks->cost_ns;
     cprof_name *notes = cprof_snapshot_key_table(remarks->note_count, sizeof *notes);
     for (size_t i = 0; notes != NULL && i < remarks->note_count; i++) {
@@ -173,29 +190,68 @@ static cprof_status collect_all(cprof_snapshot *snapshot, cprof_registry *regist
             return CPROF_OUT_OF_RANGE;
         }
     }
-    collector all = {.snapshot = snapshot, .taken_ns = remarks->taken_ns};
-    cprof_generation epoch;
-    cprof_status status = take_notes(snapshot, notes, remarks->note_count);
-    status = status == CPROF_OK ? cprof_registry_visit(registry, collect, &all, &epoch) : status;
-    if (status != CPROF_OK || epoch.unread != 0) {
-        return status != CPROF_OK ? status : CPROF_BUSY; /* a snapshot to store or merge must be whole */
+    return take_notes(snapshot, notes, remarks->note_count);
+}
+
+static cprof_status sort_collected(cprof_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        snapshot->keys[i]->place = snapshot->keys[i]->order;
     }
-    memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
-    snapshot->sources[0].generation = epoch.generation;
-    snapshot->has_p2 = epoch.has_p2;
-    snapshot->skip_least = snapshot->skip_most = epoch.skip_first_n;
     sort(snapshot->keys, snapshot->key_count, sizeof *snapshot->keys, by_names);
-    status = cprof_snapshot_put_in_order(snapshot);
+    cprof_alloc_release(snapshot->in_order);
+    cprof_status status = cprof_snapshot_put_in_order(snapshot);
     for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
         snapshot->in_order[i]->place = i;
     }
     return status;
 }
 
+void cprof_snapshot_drop(cprof_snapshot_kept *kept)
+{
+    cprof_snapshot_destroy(kept->snapshot);
+    cprof_alloc_release(kept->seen.changes);
+    *kept = (cprof_snapshot_kept){.snapshot = NULL};
+}
+
+cprof_status cprof_snapshot_refresh(cprof_snapshot_kept *kept, cprof_registry *registry, const cprof_snapshot_remarks *remarks,
+                                    bool *has_changed)
+{
+    cprof_status status = CPROF_OK;
+    if (kept->snapshot == NULL) {
+        kept->snapshot = snapshot_new(1);
+        status = kept->snapshot != NULL ? start_snapshot(kept->snapshot, registry, remarks) : CPROF_NO_MEMORY;
+    }
+    collector all = {.kept = kept, .taken_ns = remarks->taken_ns};
+    if (status == CPROF_OK) {
+        all.known = kept->snapshot->key_count;
+        status = cprof_registry_visit_changed(registry, &kept->seen, collect, &all, &all.generation);
+        status = status == CPROF_OK && all.generation.unread != 0 ? CPROF_BUSY : status; /* what is stored must be whole */
+    }
+    if (status == CPROF_OK) {
+        forget_older_generation(&all);
+        bool is_in_order = kept->snapshot->in_order != NULL && kept->snapshot->key_count == all.known;
+        status = is_in_order ? CPROF_OK : sort_collected(kept->snapshot);
+    }
+    if (status != CPROF_OK) {
+        cprof_snapshot_drop(kept);
+        return status;
+    }
+    *has_changed |= all.has_changed || kept->snapshot->internal_errors != remarks->internal_errors;
+    kept->snapshot->internal_errors = remarks->internal_errors;
+    return CPROF_OK;
+}
+
 cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot)
 {
-    cprof_snapshot *fresh = snapshot_new(1);
-    return fresh != NULL ? deliver(collect_all(fresh, registry, remarks), fresh, snapshot) : CPROF_NO_MEMORY;
+    cprof_snapshot_kept kept = {.snapshot = NULL};
+    bool has_changed = false;
+    cprof_status status = cprof_snapshot_refresh(&kept, registry, remarks, &has_changed);
+    if (status == CPROF_OK) {
+        *snapshot = kept.snapshot;
+        cprof_alloc_release(kept.seen.changes);
+    }
+    return status;
 }
 
 typedef struct {
@@ -360,7 +416,12 @@ cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t
     cprof_status status = merge_sources(fresh, snapshots, count, clash);
     status = status == CPROF_OK ? merge_remarks(fresh, snapshots, count) : status;
     status = status == CPROF_OK ? merge_keys(fresh, snapshots, count) : status;
-    return deliver(status, fresh, merged);
+    if (status != CPROF_OK) {
+        cprof_snapshot_destroy(fresh);
+        return status;
+    }
+    *merged = fresh;
+    return CPROF_OK;
 }
 
 /* Lets a visitor see one key. `counts`: two dense histograms of zeros, before and after. */

@@ -93,6 +93,22 @@ typedef struct {
  * CPROF_NO_MEMORY. CPROF_OUT_OF_RANGE: a name or note is not UTF-8 (surrogates are), has a NUL or more than 4,096 bytes. */
 cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot);
 
+/* A snapshot of one registry that is kept up to date. All zero: none yet. */
+typedef struct {
+    cprof_snapshot *snapshot; /* owned, as the next */
+    cprof_registry_seen seen;
+    size_t capacity; /* of the snapshot's keys */
+} cprof_snapshot_kept;
+
+/* Brings a snapshot up to date, always with the same registry and notes; only keys that have changed are copied. *has_changed
+ * is set if its encoding is another now. CPROF_NO_MEMORY and CPROF_OUT_OF_RANGE as above, CPROF_BUSY as a visit: then there is
+ * none any more. */
+cprof_status cprof_snapshot_refresh(cprof_snapshot_kept *kept, cprof_registry *registry, const cprof_snapshot_remarks *remarks,
+                                    bool *has_changed);
+
+/* Gives it back; then there is none. */
+void cprof_snapshot_drop(cprof_snapshot_kept *kept);
+
 /* Merges `count` snapshots, at least one, into *merged, which the caller destroys; the inputs are left as they are.
  * CPROF_DUPLICATE: two have a source in common, told in *clash. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY.
  */

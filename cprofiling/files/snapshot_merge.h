@@ -49,6 +49,7 @@ typedef struct cprof_snapshot_key {
                             * NULL or one allocation, its items ascending by signature, at least one */
     cprof_names names;
     uint64_t place;
+    uint64_t order;                  /* that of the registry that it was copied from */
     uint64_t last_taken_ns;          /* when the snapshot was taken that last_ms comes from */
     cprof_snapshot_sums *sums;       /* NULL: no fractional sample */
     cprof_snapshot_resources *extra; /* NULL: no figures beyond times */

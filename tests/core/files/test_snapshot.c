@@ -782,6 +782,74 @@ TEST(allocations_that_fail)
 }
 
 /* Without memory a histogram counts nothing; the first samples are kept nevertheless. */
+/* Whatever happens in a registry: what is kept up to date is to the bit what is made anew. */
+TEST(refreshing_is_as_collecting)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_name note = {"note", 4};
+    cprof_snapshot_remarks remarks = {.taken_ns = 5, .cost_ns = 3, .notes = &note, .note_count = 1};
+    cprof_snapshot_kept kept_one = {.snapshot = NULL};
+    uint64_t state = 1;
+    byte_string before = {.size = 0};
+    for (int round = 0; round < 300; round++) {
+        uint64_t events = check_random(&state) % 3;
+        for (uint64_t i = 0; i < events; i++) {
+            char node[16];
+            uint64_t number = check_random(&state);
+            (void)snprintf(node, sizeof node, "node %d", (int)(number % (1 + (uint64_t)round / 4)));
+            number /= 1000;
+            if (number % 40 == 0) {
+                cprof_registry_reset(registry);
+            } else if (number % 5 == 1) {
+                record(registry, node, (double)(number % 977) / 3);
+            } else {
+                finish(registry, node, number % 7 == 0 ? CPROF_OUTCOME_ERROR : CPROF_OUTCOME_SUCCESS,
+                       (cprof_ns)(number % 1000000));
+            }
+        }
+        if (round % 50 == 0) {
+            cprof_registry_configure(registry, CPROF_FLAG_STATS | (round % 100 == 0 ? CPROF_FLAG_P2 : 0), 0, false);
+        }
+        remarks.internal_errors += check_random(&state) % 8 == 0;
+        bool has_changed = false;
+        CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_OK);
+        CHECK(equal(kept_one.snapshot, collected(registry, remarks)));
+        byte_string bytes = encode(kept_one.snapshot);
+        bool is_other = bytes.size != before.size || memcmp(bytes.data, before.data, before.size) != 0;
+        CHECK(has_changed || !is_other);
+        CHECK(is_other || !has_changed || round % 50 == 0);
+        before = bytes;
+    }
+    cprof_snapshot_drop(&kept_one);
+}
+
+TEST(refreshing_fails_as_a_whole)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_snapshot_remarks remarks = {.taken_ns = 5};
+    cprof_snapshot_kept kept_one = {.snapshot = NULL};
+    bool has_changed = false;
+    bool passes = false;
+    for (uint64_t nth = 1; !passes; nth++) {
+        CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_OK);
+        char node[16];
+        (void)snprintf(node, sizeof node, "node %d", (int)nth);
+        record(registry, node, 1);
+        record(registry, "node 1", 2);
+        fake_alloc_fail(nth);
+        cprof_status status = cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed);
+        passes = !fake_alloc_has_failed();
+        fake_alloc_fail(0);
+        CHECK(status == (passes ? CPROF_OK : CPROF_NO_MEMORY));
+        CHECK((kept_one.snapshot != NULL) == passes);
+        has_changed = false;
+        CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_OK);
+        CHECK(has_changed == !passes);
+        CHECK(equal(kept_one.snapshot, collected(registry, remarks)));
+    }
+    cprof_snapshot_drop(&kept_one);
+}
+
 TEST(histogram_that_lost_all)
 {
     cprof_registry *registry = registry_new(0);
