@@ -54,9 +54,10 @@ void cprof_process_start(void)
 void cprof_process_end_registry(cprof_registry *registry)
 {
     if (registry != NULL) {
-        cprof_live_remove(registry);
         cprof_event_pool_forget(registry);
         cprof_cupti_forget(registry);
-        cprof_registry_destroy(registry);
+        if (!cprof_live_take_over(registry)) {
+            cprof_registry_destroy(registry);
+        }
     }
 }

@@ -2,10 +2,10 @@
 #include "cprofiling/files/live.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/files/live_file.h"
 #include "cprofiling/base/bytes.h"
-#include "cprofiling/files/snapshot.h"
+#include "cprofiling/base/checksum.h"
 #include "cprofiling/base/random.h"
+#include "cprofiling/files/snapshot.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,23 +17,36 @@
 
 enum {
     PART_HEAD = 2 * 4 + 2 * 8, /* bytes */
-    SHARE = 20,                /* of the time, what the thread may take at most: one of so many */
+    SHARE = 100,               /* of a processor's time, what commits may take at most: one of so many, */
+    IDLE_SHARE = 2000,         /* and where they find nothing new */
     STACK = 256 * 1024,
     MAY_RETURN = 16, /* so many that left last may come back to what they had counted; others are merged, as many at a time */
 };
 
-/* A registry and its state. */
-typedef struct {
-    cprof_registry *registry; /* borrowed: it is taken out before it goes */
-    cprof_name *texts;        /* owned, with what they point to: the label, and the notes */
-    size_t note_count;
-    double cost_ns;
-    const _Atomic uint64_t *errors;
-    uint64_t kept; /* the generation with statistics merged already; 0: none */
-} source;
+#define BEAT_NS INT64_C(1000000000) /* readers see at least so often that the process lives */
 
-/* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
- * out a registry does not wait for the disk. */
+/* A registry, and what its file has of it. */
+struct cprof_live_part {
+    cprof_live *live;
+    cprof_live_part *next; /* in the list of all, guarded by the file's lock, as all up to */
+    cprof_live_part *previous;
+    cprof_live_part *next_ended;
+    const _Atomic uint64_t *errors; /* NULL: there are none, or the registry is the file's, with */
+    uint64_t last_errors;
+    cprof_registry *registry; /* borrowed, until it is the file's. Guarded by `writing`: */
+    cprof_snapshot_kept kept;
+    bool has_joined; /* it was looked at */
+    bool is_shown;   /* its snapshot, and the next two, are part of the statistics */
+    bool is_on;
+    uint64_t refused;
+    uint64_t merged; /* the generation with statistics merged already; 0: none */
+    double cost_ns;
+    size_t note_count;
+    cprof_name texts[]; /* the label, and the notes, and what they point to */
+};
+
+/* Who commits has `writing` from the beginning to the end, and `lock` for moments only: who adds a registry, or gives one to
+ * the file, waits for neither copying nor the disk. */
 struct cprof_live {
     pid_t process;  /* that has opened the file, */
     uint32_t epoch; /* and after which fork */
@@ -42,19 +55,15 @@ struct cprof_live {
     const _Atomic uint64_t *errors; /* that belong to no registry; or NULL */
     pthread_mutex_t writing;        /* taken before `lock`; guards */
     cprof_live_file file;
-    uint8_t *bytes; /* of the statistics to be written */
+    bool has_news;      /* the file does not have the newest statistics */
+    int64_t written_ns; /* when the last commit was, on the monotonic clock */
+    uint8_t *bytes;     /* of the statistics to be written */
     size_t size;
     size_t capacity;
-    size_t keys; /* in them */
+    uint64_t checksum; /* of the parts among them */
+    size_t keys;       /* in them */
+    uint64_t told;     /* errors that belong to no registry, and are in them */
     cprof_live_state state;
-    pthread_mutex_t lock; /* guards */
-    pthread_cond_t wake;
-    pthread_cond_t idle;
-    size_t held; /* by those who are about to commit */
-    bool is_ending;
-    source *sources;
-    size_t source_count;
-    size_t source_capacity;
     cprof_snapshot **left; /* owned, with the statistics of registries that have left: who left last comes last */
     size_t left_count;
     size_t left_capacity;
@@ -63,6 +72,14 @@ struct cprof_live {
     uint64_t folded;          /* keys for which there was no room */
     uint64_t lost;            /* statistics that could not be kept */
     cprof_snapshot_source id; /* the file's own, for where there are too many sources */
+    pthread_mutex_t lock;     /* guards */
+    pthread_cond_t wake;
+    pthread_cond_t idle;
+    size_t held; /* by those who are about to commit */
+    bool is_ending;
+    cprof_live_part *first; /* in the order in which they were added. Those who have `writing` take parts out, others add */
+    cprof_live_part *last;
+    cprof_live_part *ended; /* those with a registry that is the file's */
 };
 
 /* ---- Statistics as bytes */
@@ -79,12 +96,18 @@ static uint8_t *more(cprof_live *live, size_t size)
     return at;
 }
 
+static void join_checksum(cprof_live *live, uint64_t checksum, size_t size)
+{
+    live->checksum = cprof_checksum_join(live->checksum, checksum, size);
+}
+
 static cprof_status put_part(cprof_live *live, cprof_name label, unsigned flags, uint64_t refused,
                              const cprof_snapshot *snapshot)
 {
     size_t size = cprof_snapshot_size(snapshot);
+    size_t head = PART_HEAD + label.length;
     live->keys += snapshot->key_count;
-    uint8_t *at = more(live, PART_HEAD + label.length + size);
+    uint8_t *at = more(live, head + size);
     if (at == NULL) {
         return CPROF_NO_MEMORY;
     }
@@ -93,7 +116,11 @@ static cprof_status put_part(cprof_live *live, cprof_name label, unsigned flags,
     cprof_bytes_store(at + 8, refused, 8);
     cprof_bytes_store(at + 16, size, 8);
     memcpy(at + PART_HEAD, label.bytes, label.length);
-    cprof_snapshot_encode(snapshot, at + PART_HEAD + label.length);
+    cprof_snapshot_encode(snapshot, at + head);
+    const uint8_t *end = at + head + size - 8; /* of the snapshot, but for its own checksum */
+    join_checksum(live, cprof_checksum(at, head), head);
+    join_checksum(live, cprof_bytes_load(end, 8), size - 8);
+    join_checksum(live, cprof_checksum(end, 8), 8);
     return CPROF_OK;
 }
 
@@ -102,31 +129,25 @@ static uint64_t count_of(const _Atomic uint64_t *errors)
     return errors != NULL ? atomic_load_explicit(errors, memory_order_relaxed) : 0;
 }
 
-/* `errors`: others than the registry's own. */
-static cprof_status collect(const source *from, uint64_t errors, cprof_snapshot **snapshot)
+static uint64_t generation_of(const cprof_registry *registry)
 {
-    cprof_snapshot_remarks remarks = {
-        .taken_ns = (uint64_t)cprof_clock_time_of_day(),
-        .internal_errors = count_of(from->errors) + errors,
-        .cost_ns = from->cost_ns,
-        .notes = from->texts + 1,
-        .note_count = from->note_count,
-    };
-    return cprof_snapshot_collect(from->registry, &remarks, snapshot);
+    return cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT;
 }
 
-static cprof_status put_source(cprof_live *live, const source *from, uint64_t errors)
+/* Brings a part's snapshot up to date. `errors`: others than the registry's own. */
+static cprof_status refresh(cprof_live_part *part, uint64_t errors, bool *has_changed)
 {
-    cprof_snapshot *snapshot;
-    cprof_status status = collect(from, errors, &snapshot);
-    if (status != CPROF_OK) {
-        return status;
-    }
-    bool is_on = (cprof_registry_state(from->registry) & CPROF_FLAG_STATS) != 0;
-    uint64_t refused = atomic_load_explicit(&from->registry->refused_keys, memory_order_relaxed);
-    status = put_part(live, from->texts[0], is_on ? CPROF_LIVE_ON : 0, refused, snapshot);
-    cprof_snapshot_destroy(snapshot);
-    return status;
+    (void)pthread_mutex_lock(&part->live->lock);
+    errors += part->errors != NULL ? count_of(part->errors) : part->last_errors;
+    (void)pthread_mutex_unlock(&part->live->lock);
+    cprof_snapshot_remarks remarks = {
+        .taken_ns = (uint64_t)cprof_clock_time_of_day(),
+        .internal_errors = errors,
+        .cost_ns = part->cost_ns,
+        .notes = part->texts + 1,
+        .note_count = part->note_count,
+    };
+    return cprof_snapshot_refresh(&part->kept, part->registry, &remarks, has_changed);
 }
 
 /* ---- Statistics of registries that have left */
@@ -135,6 +156,7 @@ static void forget_shown(cprof_live *live)
 {
     cprof_snapshot_destroy(live->shown);
     live->shown = NULL;
+    live->has_news = true;
 }
 
 /* Merges the statistics merged before with the first `count` of those left. */
@@ -194,121 +216,240 @@ static void merge_those_before(cprof_live *live)
     drop_left(live, 0, count);
 }
 
-/* Keeps the statistics of a registry that leaves; counts those for which there is no memory as lost. */
-static void keep(cprof_live *live, const source *from)
-{
-    cprof_snapshot *snapshot;
-    if (collect(from, 0, &snapshot) != CPROF_OK) {
-        live->lost++;
-        return;
-    }
-    bool is_new = snapshot->key_count > 0 && snapshot->sources[0].generation != from->kept;
-    cprof_snapshot **left =
-        is_new ? cprof_alloc_grow(live->left, &live->left_capacity, live->left_count, sizeof *left, 2 * (size_t)MAY_RETURN)
-               : NULL;
-    if (left == NULL) {
-        live->lost += is_new;
-        cprof_snapshot_destroy(snapshot);
-        return;
-    }
-    live->left = left;
-    left[live->left_count++] = snapshot;
-    forget_shown(live);
-    merge_those_before(live);
-}
-
-/* Drops the same statistics from those left when a registry is added again, as it is part of the file itself. Returns its
+/* Drops the same statistics from those left when a registry is added again, as it is part of the file itself. Remembers its
  * generation where they are merged with others. */
-static uint64_t take_back(cprof_live *live, const cprof_registry *registry)
+static void take_back(cprof_live *live, cprof_live_part *part)
 {
-    cprof_snapshot_source wanted = {.generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT};
-    memcpy(wanted.id, registry->id, sizeof wanted.id);
+    cprof_snapshot_source wanted = {.generation = generation_of(part->registry)};
+    memcpy(wanted.id, part->registry->id, sizeof wanted.id);
+    part->has_joined = live->has_news = true;
     for (size_t i = 0; i < live->left_count; i++) {
         if (cprof_snapshot_compare_sources(&live->left[i]->sources[0], &wanted) == 0) {
             drop_left(live, i, 1);
-            return 0;
+            return;
         }
     }
     for (size_t i = 0; live->merged != NULL && i < live->merged->source_count; i++) {
         if (cprof_snapshot_compare_sources(&live->merged->sources[i], &wanted) == 0) {
-            return wanted.generation;
+            part->merged = wanted.generation;
         }
     }
-    return 0;
 }
 
-/* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */
-static cprof_status put_all(cprof_live *live)
+/* Keeps the statistics of a registry that leaves; counts those for which there is no memory as lost. */
+static void keep(cprof_live *live, cprof_live_part *part)
 {
-    live->size = live->keys = 0;
-    cprof_status status =
-        live->left_count > 0 && live->shown == NULL ? merge_left(live, live->left_count, &live->shown) : CPROF_OK;
-    if (status != CPROF_OK || more(live, 8) == NULL) {
-        return status != CPROF_OK ? status : CPROF_NO_MEMORY;
+    bool has_changed = false;
+    if (!part->has_joined) {
+        take_back(live, part);
     }
-    const cprof_snapshot *gone = live->shown != NULL ? live->shown : live->merged;
-    uint64_t errors = count_of(live->errors) + live->lost;
-    uint64_t parts = 0;
-    for (size_t i = 0; status == CPROF_OK && i < live->source_count; i++) {
-        if (live->sources[i].kept != cprof_registry_state(live->sources[i].registry) >> CPROF_STATE_GENERATION_SHIFT) {
-            status = put_source(live, &live->sources[i], parts++ == 0 ? errors : 0);
-        }
+    if (refresh(part, 0, &has_changed) != CPROF_OK) {
+        live->lost++;
+        return;
     }
-    if (status == CPROF_OK && gone != NULL) {
-        cprof_snapshot with_errors = *gone;
-        with_errors.internal_errors += parts++ == 0 ? errors : 0;
-        status = put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->folded, &with_errors);
+    cprof_snapshot *snapshot = part->kept.snapshot;
+    if (snapshot->key_count == 0 || snapshot->sources[0].generation == part->merged) {
+        return;
     }
-    cprof_bytes_store(live->bytes, parts, 8);
-    return status;
+    cprof_snapshot **left =
+        cprof_alloc_grow(live->left, &live->left_capacity, live->left_count, sizeof *left, 2 * (size_t)MAY_RETURN);
+    if (left == NULL) {
+        live->lost++;
+        return;
+    }
+    live->left = left;
+    left[live->left_count++] = snapshot;
+    part->kept.snapshot = NULL;
+    forget_shown(live);
+    merge_those_before(live);
+}
+
+static void part_release(cprof_live_part *part)
+{
+    cprof_snapshot_drop(&part->kept);
+    cprof_alloc_release(part);
+}
+
+/* Keeps the statistics of a part, and takes it out of the list. */
+static void take_out(cprof_live *live, cprof_live_part *part)
+{
+    keep(live, part);
+    live->has_news = true;
+    (void)pthread_mutex_lock(&live->lock);
+    *(part->previous != NULL ? &part->previous->next : &live->first) = part->next;
+    *(part->next != NULL ? &part->next->previous : &live->last) = part->previous;
+    (void)pthread_mutex_unlock(&live->lock);
+    part_release(part);
+}
+
+static cprof_live_part *next_ended(cprof_live *live)
+{
+    (void)pthread_mutex_lock(&live->lock);
+    cprof_live_part *part = live->ended;
+    live->ended = part != NULL ? part->next_ended : NULL;
+    (void)pthread_mutex_unlock(&live->lock);
+    return part;
+}
+
+static void take_out_ended(cprof_live *live)
+{
+    for (cprof_live_part *part = next_ended(live); part != NULL; part = next_ended(live)) {
+        cprof_registry *registry = part->registry;
+        take_out(live, part);
+        cprof_registry_destroy(registry);
+    }
 }
 
 /* ---- Commits */
 
-static void commit(cprof_live *live, uint64_t flags, cprof_live_state *state)
+/* The part behind one, or the first. */
+static cprof_live_part *part_after(cprof_live *live, const cprof_live_part *part)
+{
+    (void)pthread_mutex_lock(&live->lock);
+    cprof_live_part *next = part != NULL ? part->next : live->first;
+    (void)pthread_mutex_unlock(&live->lock);
+    return next;
+}
+
+/* Brings all snapshots up to date. Faults that belong to no registry are the first part's, as there is nothing else that could
+ * tell them. */
+static cprof_status refresh_all(cprof_live *live)
+{
+    take_out_ended(live);
+    cprof_status status = CPROF_OK;
+    uint64_t errors = count_of(live->errors) + live->lost;
+    live->has_news |= errors != live->told;
+    live->told = errors;
+    for (cprof_live_part *part = part_after(live, NULL); status == CPROF_OK && part != NULL; part = part_after(live, part)) {
+        if (!part->has_joined) {
+            take_back(live, part);
+        }
+        bool is_on = (cprof_registry_state(part->registry) & CPROF_FLAG_STATS) != 0;
+        uint64_t refused = atomic_load_explicit(&part->registry->refused_keys, memory_order_relaxed);
+        live->has_news |= is_on != part->is_on || refused != part->refused;
+        part->is_on = is_on;
+        part->refused = refused;
+        part->is_shown = part->merged != generation_of(part->registry);
+        if (part->is_shown) {
+            status = refresh(part, errors, &live->has_news);
+            errors = 0;
+        }
+    }
+    if (status == CPROF_OK && live->left_count > 0 && live->shown == NULL) {
+        status = merge_left(live, live->left_count, &live->shown);
+    }
+    return status;
+}
+
+static cprof_status put_all(cprof_live *live)
+{
+    uint64_t parts = 0;
+    live->size = live->keys = live->checksum = 0;
+    cprof_status status = more(live, 8) != NULL ? CPROF_OK : CPROF_NO_MEMORY;
+    for (cprof_live_part *part = part_after(live, NULL); status == CPROF_OK && part != NULL; part = part_after(live, part)) {
+        if (part->is_shown) {
+            status = put_part(live, part->texts[0], part->is_on ? CPROF_LIVE_ON : 0, part->refused, part->kept.snapshot);
+            parts++;
+        }
+    }
+    const cprof_snapshot *gone = live->shown != NULL ? live->shown : live->merged;
+    if (status == CPROF_OK && gone != NULL) {
+        cprof_snapshot with_errors = *gone;
+        with_errors.internal_errors += parts++ == 0 ? live->told : 0;
+        status = put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->folded, &with_errors);
+    }
+    if (status == CPROF_OK) {
+        cprof_bytes_store(live->bytes, parts, 8);
+        live->checksum = cprof_checksum_join(cprof_checksum(live->bytes, 8), live->checksum, live->size - 8);
+    }
+    return status;
+}
+
+/* Writes what is new, if there is anything, or if so asked, or if the last time was long ago. Whether there was. */
+static bool commit(cprof_live *live, uint64_t flags, bool is_asked, cprof_live_state *state)
 {
     (void)pthread_mutex_lock(&live->writing);
-    (void)pthread_mutex_lock(&live->lock);
-    cprof_status status = put_all(live);
-    (void)pthread_mutex_unlock(&live->lock);
-    const cprof_live_statistics statistics = {live->bytes, live->size,
-                                              status == CPROF_OK          ? 0
-                                              : status == CPROF_NO_MEMORY ? ENOMEM
-                                                                          : EBUSY,
-                                              flags};
-    if (live->file.descriptor >= 0) {
-        live->state.error = cprof_live_file_commit(&live->file, &statistics);
-    } else if (statistics.error == 0 && live->keys > 0) {
-        live->state.error = cprof_live_file_make(&live->file, &statistics);
-    } else {
-        live->state.error = statistics.error;
+    cprof_status status = refresh_all(live);
+    if (status == CPROF_OK && live->has_news) {
+        status = put_all(live);
+    }
+    bool had_news = live->has_news || status != CPROF_OK;
+    int64_t now_ns = cprof_clock_monotonic_ns();
+    if (had_news || is_asked || now_ns - live->written_ns >= BEAT_NS) {
+        const cprof_live_statistics statistics = {
+            .bytes = live->has_news ? live->bytes : NULL,
+            .size = live->size,
+            .checksum = live->checksum,
+            .error = status == CPROF_OK          ? 0
+                     : status == CPROF_NO_MEMORY ? ENOMEM
+                                                 : EBUSY,
+            .flags = flags,
+        };
+        if (live->file.descriptor >= 0) {
+            live->state.error = cprof_live_file_commit(&live->file, &statistics);
+        } else if (statistics.error == 0 && live->keys > 0) {
+            live->state.error = cprof_live_file_make(&live->file, &statistics);
+        } else {
+            live->state.error = statistics.error;
+        }
+        live->has_news = live->state.error != 0;
+        live->written_ns = now_ns;
     }
     live->state.commits = live->file.commits;
     live->state.bytes = live->file.length;
     *state = live->state;
     (void)pthread_mutex_unlock(&live->writing);
+    return had_news;
+}
+
+/* Between two commits that are far apart: takes out registries that are the file's, and shows that the process lives. */
+static void look_after(cprof_live *live)
+{
+    (void)pthread_mutex_lock(&live->writing);
+    take_out_ended(live);
+    int64_t now_ns = cprof_clock_monotonic_ns();
+    if (now_ns - live->written_ns >= BEAT_NS && live->file.descriptor >= 0) {
+        (void)cprof_live_file_beat(&live->file); /* the next commit tells what is wrong */
+        live->written_ns = now_ns;
+    }
+    (void)pthread_mutex_unlock(&live->writing);
 }
 
 /* ---- The thread */
+
+static int64_t own_processor_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
 
 static void *run(void *context)
 {
     cprof_live *live = context;
     (void)prctl(PR_SET_NAME, "cprofiling-live");
-    uint64_t pause_ns = live->interval_ns;
+    int64_t now_ns = cprof_clock_monotonic_ns();
+    int64_t commit_ns = now_ns + (int64_t)live->interval_ns;
     (void)pthread_mutex_lock(&live->lock);
     while (!live->is_ending) {
-        uint64_t when_ns = (uint64_t)cprof_clock_monotonic_ns() + pause_ns;
-        struct timespec when = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)};
-        while (!live->is_ending && pthread_cond_timedwait(&live->wake, &live->lock, &when) != ETIMEDOUT) {
+        int64_t when_ns = commit_ns < now_ns + BEAT_NS ? commit_ns : now_ns + BEAT_NS;
+        struct timespec when = {(time_t)(when_ns / 1000000000), (long)(when_ns % 1000000000)};
+        while (!live->is_ending && live->ended == NULL &&
+               pthread_cond_timedwait(&live->wake, &live->lock, &when) != ETIMEDOUT) {
         }
         if (!live->is_ending) {
             (void)pthread_mutex_unlock(&live->lock);
-            cprof_live_state state;
-            int64_t began_ns = cprof_clock_monotonic_ns();
-            commit(live, 0, &state);
-            uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
-            pause_ns = least_ns > live->interval_ns ? least_ns : live->interval_ns;
+            if (cprof_clock_monotonic_ns() < commit_ns) {
+                look_after(live);
+            } else {
+                cprof_live_state state;
+                int64_t began_ns = own_processor_ns();
+                bool has_written = commit(live, 0, false, &state);
+                int64_t least_ns = (own_processor_ns() - began_ns) * (has_written ? SHARE : IDLE_SHARE);
+                int64_t interval_ns = (int64_t)live->interval_ns;
+                commit_ns = cprof_clock_monotonic_ns() + (least_ns > interval_ns ? least_ns : interval_ns);
+            }
+            now_ns = cprof_clock_monotonic_ns();
             (void)pthread_mutex_lock(&live->lock);
         }
     }
@@ -334,18 +475,25 @@ static int start(cprof_live *live)
     return error;
 }
 
+/* Gives all statistics back. */
+static void forget_statistics(cprof_live *live)
+{
+    for (cprof_live_part *part = part_after(live, NULL); part != NULL; part = part_after(live, part)) {
+        cprof_snapshot_drop(&part->kept);
+    }
+    if (live->left_count > 0) {
+        drop_left(live, 0, live->left_count);
+    }
+    cprof_snapshot_destroy(live->merged);
+    cprof_alloc_release(live->bytes);
+    live->merged = NULL;
+    live->bytes = NULL;
+    live->capacity = 0;
+}
+
 static void release(cprof_live *live)
 {
-    for (size_t i = 0; i < live->source_count; i++) {
-        cprof_alloc_release(live->sources[i].texts);
-    }
-    cprof_alloc_release(live->sources);
-    for (size_t i = 0; i < live->left_count; i++) {
-        cprof_snapshot_destroy(live->left[i]);
-    }
     cprof_alloc_release(live->left);
-    cprof_snapshot_destroy(live->merged);
-    cprof_snapshot_destroy(live->shown);
     cprof_alloc_release(live->bytes);
     cprof_live_file_dispose(&live->file);
     cprof_alloc_release(live);
@@ -365,6 +513,7 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **opened)
     live->epoch = atomic_load(&cprof_lock_epoch);
     live->interval_ns = plan->interval_ns;
     live->errors = plan->errors;
+    live->has_news = true;
     cprof_random_bytes(live->id.id, sizeof live->id.id);
     pthread_condattr_t attributes;
     (void)pthread_mutex_init(&live->writing, NULL);
@@ -375,7 +524,7 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **opened)
     (void)pthread_cond_init(&live->idle, NULL);
     (void)pthread_condattr_destroy(&attributes);
     cprof_live_state state;
-    commit(live, 0, &state);
+    (void)commit(live, 0, true, &state);
     int error = state.error != 0 ? state.error : start(live);
     if (error != 0) {
         release(live);
@@ -394,45 +543,28 @@ static bool is_own(const cprof_live *live)
 /* ---- Registries */
 
 /* One allocation with label and notes. NULL without memory. */
-static cprof_name *copy_texts(const cprof_live_about *about)
+static cprof_live_part *part_new(const cprof_live_about *about)
 {
     size_t count = about->note_count + 1;
-    size_t size = count * sizeof(cprof_name) + 1;
+    size_t size = sizeof(cprof_live_part) + count * sizeof(cprof_name) + 1;
     for (size_t i = 0; i < count; i++) {
         size += i == 0 ? about->label.length : about->notes[i - 1].length;
     }
-    cprof_name *texts = cprof_alloc_zeroed(size);
-    char *at = (char *)(texts + count);
-    for (size_t i = 0; texts != NULL && i < count; i++) {
+    cprof_live_part *part = cprof_alloc_zeroed(size);
+    if (part == NULL) {
+        return NULL;
+    }
+    char *at = (char *)(part->texts + count);
+    for (size_t i = 0; i < count; i++) {
         cprof_name text = i == 0 ? about->label : about->notes[i - 1];
         memcpy(at, text.bytes, text.length);
-        texts[i] = (cprof_name){at, text.length};
+        part->texts[i] = (cprof_name){at, text.length};
         at += text.length;
     }
-    return texts;
-}
-
-static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
-{
-    source *sources = cprof_alloc_grow(live->sources, &live->source_capacity, live->source_count, sizeof *sources, 4);
-    if (sources == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    live->sources = sources;
-    cprof_name *texts = copy_texts(about);
-    if (texts == NULL) {
-        return CPROF_NO_MEMORY;
-    }
-    live->sources[live->source_count++] = (source){
-        .registry = registry,
-        .texts = texts,
-        .note_count = about->note_count,
-        .cost_ns = about->cost_ns,
-        .errors = about->errors,
-        .kept = take_back(live, registry),
-    };
-    registry->live = live;
-    return CPROF_OK;
+    part->note_count = about->note_count;
+    part->cost_ns = about->cost_ns;
+    part->errors = about->errors;
+    return part;
 }
 
 cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
@@ -443,29 +575,52 @@ cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cp
     if (registry->live != NULL) {
         return CPROF_IN_USE;
     }
+    cprof_live_part *part = part_new(about);
+    if (part == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    part->live = live;
+    part->registry = registry;
+    registry->live = part;
     (void)pthread_mutex_lock(&live->lock);
-    cprof_status status = add_lock_held(live, registry, about);
+    part->previous = live->last;
+    *(live->last != NULL ? &live->last->next : &live->first) = part;
+    live->last = part;
     (void)pthread_mutex_unlock(&live->lock);
-    return status;
+    return CPROF_OK;
+}
+
+bool cprof_live_has(const cprof_live *live, const cprof_registry *registry)
+{
+    return registry->live != NULL && registry->live->live == live;
 }
 
 void cprof_live_remove(cprof_registry *registry)
 {
-    cprof_live *live = registry->live;
-    if (live == NULL) {
-        return;
+    cprof_live_part *part = registry->live;
+    if (part != NULL) {
+        cprof_live *live = part->live;
+        (void)pthread_mutex_lock(&live->writing);
+        take_out(live, part);
+        registry->live = NULL;
+        (void)pthread_mutex_unlock(&live->writing);
     }
-    registry->live = NULL;
-    (void)pthread_mutex_lock(&live->lock);
-    size_t i = 0;
-    while (live->sources[i].registry != registry) {
-        i++;
+}
+
+bool cprof_live_take_over(cprof_registry *registry)
+{
+    cprof_live_part *part = registry->live;
+    if (part != NULL) {
+        cprof_live *live = part->live;
+        (void)pthread_mutex_lock(&live->lock);
+        part->last_errors = count_of(part->errors);
+        part->errors = NULL;
+        part->next_ended = live->ended;
+        live->ended = part;
+        (void)pthread_cond_signal(&live->wake);
+        (void)pthread_mutex_unlock(&live->lock);
     }
-    keep(live, &live->sources[i]);
-    cprof_alloc_release(live->sources[i].texts);
-    live->source_count--;
-    memmove(&live->sources[i], &live->sources[i + 1], (live->source_count - i) * sizeof *live->sources);
-    (void)pthread_mutex_unlock(&live->lock);
+    return part != NULL;
 }
 
 void cprof_live_hold(cprof_live *live)
@@ -481,7 +636,7 @@ void cprof_live_commit(cprof_live *live, cprof_live_state *state)
 {
     *state = (cprof_live_state){.error = 0};
     if (is_own(live)) {
-        commit(live, 0, state);
+        (void)commit(live, 0, true, state);
         (void)pthread_mutex_lock(&live->lock);
         live->held--;
         (void)pthread_cond_broadcast(&live->idle);
@@ -501,7 +656,8 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
         }
         (void)pthread_mutex_unlock(&live->lock);
         (void)pthread_join(live->thread, NULL);
-        commit(live, CPROF_LIVE_LAST, state);
+        (void)commit(live, CPROF_LIVE_LAST, true, state);
+        forget_statistics(live);
     }
 }
 
@@ -512,8 +668,16 @@ void cprof_live_close(cprof_live *live)
         (void)close(live->file.descriptor);
     }
     if (is_own(live)) {
-        for (size_t i = 0; i < live->source_count; i++) {
-            live->sources[i].registry->live = NULL;
+        for (cprof_live_part *part = live->ended; part != NULL; part = part->next_ended) { /* since the last commit */
+            cprof_registry_destroy(part->registry);
+            part->registry = NULL;
+        }
+        for (cprof_live_part *part = live->first, *next; part != NULL; part = next) {
+            next = part->next;
+            if (part->registry != NULL) {
+                part->registry->live = NULL;
+            }
+            part_release(part);
         }
         (void)pthread_cond_destroy(&live->wake);
         (void)pthread_cond_destroy(&live->idle);

@@ -1,9 +1,14 @@
 /* A live file: statistics that other processes read while this one runs, and after it was killed.
  *
- * A thread of the file's own copies the statistics of its registries out again and again, as any reader does, and writes them
- * where the last complete ones are not; the few bytes that say which are the latest follow last. So calls pay nothing for it,
- * a file is whole at each moment, and what was once to be read from it is still there when its process is gone. It is written
- * to, not mapped: a file that somebody else truncates harms nobody.
+ * A thread of the file's own looks again and again for what has changed in its registries, as any reader does, and writes the
+ * statistics where the last complete ones are not; the few bytes that say which are the latest follow last. So calls pay
+ * nothing for it, a file is whole at each moment, and what was once to be read from it is still there when its process is gone.
+ * It is written to, not mapped: a file that somebody else truncates harms nobody. While nothing changes, or commits are far
+ * apart as they are dear, only those few bytes are written, once a second: the file's time of change shows that its process
+ * lives.
+ * Nothing waits for the disk. A power cut leaves a file readable whose statistics are older than the time after which the
+ * kernel writes back, half a minute by default: of a process that has ended or rested. One with newer statistics may be
+ * refused then, as the kernel writes back in any order; checksums see to it that it is not misread.
  *
  * Layout, integers little-endian:
  *   0     the head, which the caller writes
@@ -26,6 +31,7 @@
 #include "cprofiling/nodes/registry.h"
 
 typedef struct cprof_live cprof_live;
+typedef struct cprof_live_part cprof_live_part;
 
 /* What a registry does not know of itself. */
 typedef struct {
@@ -47,24 +53,32 @@ typedef struct {
  * the descriptor to the caller then; or 0. */
 int cprof_live_open(const cprof_live_plan *plan, cprof_live **live);
 
-/* Has a registry that is in no live file be part of the next commits. What this file has of it is not there twice then: while
- * its statistics are those with which it left, and many others have left since, they stay as they were.
+/* Has a registry that is in no live file be part of the next commits; waits for nobody. What this file has of it is not there
+ * twice then: while its statistics are those with which it left, and many others have left since, they stay as they were.
  * CPROF_NO_MEMORY. CPROF_IN_USE. CPROF_ABSENT: it is another process's. */
 cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about);
 
-/* Takes a registry out of its live file, if it is in one; what it has counted stays there. To be called before it goes. */
+/* Whether a registry is in this file. */
+bool cprof_live_has(const cprof_live *live, const cprof_registry *registry);
+
+/* Takes a registry out of its live file, if it is in one; what it has counted up to then is in the next commits. Waits for
+ * those who commit, and copies what has changed. */
 void cprof_live_remove(cprof_registry *registry);
+
+/* The same of a registry that nobody uses any more; waits for nobody. The file destroys it, once it has what it counted. False:
+ * it is in none, and still the caller's. */
+bool cprof_live_take_over(cprof_registry *registry);
 
 /* Has cprof_live_stop() wait for a call of cprof_live_commit(), which has to follow. */
 void cprof_live_hold(cprof_live *live);
 
-/* Commits now, without waiting for the thread's time; after cprof_live_hold(). */
+/* Commits now, without waiting for the thread's time, also if there is nothing new; after cprof_live_hold(). */
 void cprof_live_commit(cprof_live *live, cprof_live_state *state);
 
 /* Waits for those who commit, ends the thread, and commits for the last time; once. *state receives how it ended. */
 void cprof_live_stop(cprof_live *live, cprof_live_state *state);
 
-/* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(). */
+/* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(), with little left to do. */
 void cprof_live_close(cprof_live *live);
 
 #endif

@@ -92,22 +92,18 @@ static int make_room(cprof_live_file *file, cprof_live_area *room, size_t size)
 }
 
 /* Says which statistics are the latest: the place of the commit before the last is overwritten. */
-static int write_commit(cprof_live_file *file, uint64_t flags, int error)
+int cprof_live_file_beat(cprof_live_file *file)
 {
     uint8_t bytes[WORDS * 8];
-    const uint64_t words[WORDS - 1] = {file->commits + 1,
-                                       (uint64_t)cprof_clock_time_of_day(),
-                                       file->areas[file->latest].offset,
-                                       file->length,
-                                       flags,
-                                       (uint64_t)error,
+    const uint64_t words[WORDS - 1] = {file->commits + 1, file->taken_ns, file->areas[file->latest].offset,
+                                       file->length,      file->flags,    (uint64_t)file->error,
                                        file->checksum};
     for (size_t i = 0; i < WORDS - 1; i++) {
         cprof_bytes_store(bytes + i * 8, words[i], 8);
     }
     cprof_bytes_store(bytes + sizeof bytes - 8, cprof_checksum(bytes, sizeof bytes - 8), 8);
     uint64_t place = (file->commits + 1) % 2;
-    error = write_at(file, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
+    int error = write_at(file, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
     file->commits += error == 0;
     return error;
 }
@@ -122,7 +118,7 @@ static int write_statistics(cprof_live_file *file, const cprof_live_statistics *
     if (error == 0) {
         file->latest = next;
         file->length = statistics->size;
-        file->checksum = cprof_checksum(statistics->bytes, statistics->size);
+        file->checksum = statistics->checksum;
     }
     return error;
 }
@@ -139,10 +135,13 @@ int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *s
     }
     int error = statistics->error;
     cprof_live_file before = *file;
-    if (error == 0) {
+    if (error == 0 && statistics->bytes != NULL) {
         error = write_statistics(file, statistics);
     }
-    int unsaid = write_commit(file, statistics->flags | (error != 0 ? CPROF_LIVE_STALE : 0), error);
+    file->taken_ns = (uint64_t)cprof_clock_time_of_day();
+    file->flags = statistics->flags | (error != 0 ? CPROF_LIVE_STALE : 0);
+    file->error = error;
+    int unsaid = cprof_live_file_beat(file);
     if (unsaid != 0) { /* what readers are referred to is where it was: the next statistics must not go there */
         file->latest = before.latest;
         file->length = before.length;

@@ -28,7 +28,7 @@ typedef struct {
     const char *path;     /* it is to be made here as soon as something was counted, */
     const uint8_t *head;  /* and begins with these CPROF_LIVE_HEAD bytes */
     uint64_t room;        /* of an area, in bytes */
-    uint64_t interval_ns; /* between two commits; more where they would take more than a twentieth of the time */
+    uint64_t interval_ns; /* between two commits; more where they would take more than a hundredth of a processor */
     const _Atomic uint64_t *errors; /* count of faults that are no registry's, which lives as long as the file; or NULL */
 } cprof_live_plan;
 
@@ -46,14 +46,18 @@ typedef struct {
     uint64_t end;    /* of the file */
     uint64_t length; /* of the statistics committed last, */
     uint64_t checksum;
+    uint64_t taken_ns; /* the time of day at which they were the newest */
+    uint64_t flags;    /* of the last commit, and */
+    int error;         /* why it has no newer statistics, or 0 */
     uint64_t commits;
 } cprof_live_file;
 
 /* Statistics that are to be committed. */
 typedef struct {
-    const uint8_t *bytes;
+    const uint8_t *bytes; /* NULL: those committed last are still the newest */
     size_t size;
-    int error; /* errno of why there are none, or 0: then that is committed */
+    uint64_t checksum; /* of the bytes */
+    int error;         /* errno of why there are none, or 0: then that is committed */
     uint64_t flags;
 } cprof_live_statistics;
 
@@ -63,6 +67,9 @@ bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan);
 /* Writes statistics into a file that is there. What fails is told to the reader, as far as that can be written. Returns the
  * errno of why the file does not have the newest statistics, or 0. ESTALE: it was cut, or has no name any more. */
 int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics);
+
+/* Has readers see that the process lives: the last commit once more. Returns an errno, or 0. */
+int cprof_live_file_beat(cprof_live_file *file);
 
 /* Makes the file, with a first commit. It gets its name when it is whole: the path, or one beside it, numbered, where somebody
  * else's is, or one of a process that was killed. Returns an errno, without a file, or 0. */

@@ -34,7 +34,7 @@ struct cprof_registry {
     size_t slab_count;
     size_t slab_capacity;
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
-    struct cprof_live *live;             /* the file that it is part of, borrowed; NULL: none. See live.h */
+    struct cprof_live_part *live;        /* its part of a live file, borrowed; NULL: it is in none. See live.h */
     cprof_registry *next;                /* in the list of all */
     cprof_registry *previous;
 };

@@ -91,7 +91,7 @@ static PyObject *live_holds(PyObject *object, PyObject *profiler)
 {
     const ext_profiler *meant = profiler_of(object, profiler);
     const live_object *self = (live_object *)object;
-    return meant != NULL ? PyBool_FromLong(self->live != NULL && meant->registry->live == self->live) : NULL;
+    return meant != NULL ? PyBool_FromLong(self->live != NULL && cprof_live_has(self->live, meant->registry)) : NULL;
 }
 
 static PyObject *live_remove(PyObject *object, PyObject *profiler)
@@ -101,8 +101,8 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
     if (meant == NULL) {
         return NULL;
     }
-    if (self->live != NULL && meant->registry->live == self->live) {
-        cprof_live_remove(meant->registry);
+    if (self->live != NULL && cprof_live_has(self->live, meant->registry)) {
+        EXT_WITHOUT_GIL(cprof_live_remove(meant->registry));
     }
     Py_RETURN_NONE;
 }

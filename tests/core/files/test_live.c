@@ -700,6 +700,123 @@ TEST(it_is_whole_while_threads_record)
     cprof_process_end_registry(registry);
 }
 
+static void *commit_once(void *live)
+{
+    CHECK_EQUAL(committed(live), 0);
+    return NULL;
+}
+
+static _Atomic bool has_left;
+
+static void *leave(void *registry)
+{
+    cprof_live_remove(registry);
+    has_left = true;
+    return NULL;
+}
+
+TEST(who_joins_or_ends_does_not_wait_for_a_commit)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *leaves = registry_in(live, "leaves");
+    cprof_registry *ends = registry_in(live, "ends");
+    record_one(leaves);
+    record_one(ends);
+    cprof_lock_acquire(&leaves->read_lock); /* its statistics cannot be copied now */
+    pthread_t writer = check_thread(commit_once, live);
+    (void)usleep(20000);
+    cprof_registry *joins = registry_in(live, "joins");
+    record_one(joins);
+    record_one(ends);
+    cprof_process_end_registry(ends);
+    CHECK(cprof_live_has(live, joins));
+    pthread_t leaver = check_thread(leave, leaves);
+    (void)usleep(20000);
+    CHECK(!has_left);
+    cprof_lock_release(&leaves->read_lock);
+    check_join(writer);
+    check_join(leaver);
+    CHECK(!cprof_live_has(live, leaves));
+    record_one(leaves); /* which is too late */
+    CHECK_EQUAL(committed(live), 0);
+    part parts[2];
+    read_parts(path, parts, 2);
+    CHECK_EQUAL(part_count, 2);
+    CHECK(strcmp(parts[0].label, "joins") == 0 && parts[1].flags == CPROF_LIVE_GONE);
+    CHECK_EQUAL(samples_in(parts[0].snapshot), 1);
+    CHECK_EQUAL(samples_in(parts[1].snapshot), 1 + 2);
+    cprof_snapshot_destroy(parts[0].snapshot);
+    cprof_snapshot_destroy(parts[1].snapshot);
+    cprof_live_stop(live, &state);
+    cprof_process_end_registry(joins); /* after the last commit */
+    cprof_live_close(live);
+    CHECK_EQUAL(samples_of(path), 1 + 3);
+    cprof_process_end_registry(leaves);
+}
+
+static commit wait_for_commit(int descriptor, uint64_t number)
+{
+    commit found = latest_of(descriptor);
+    while (found.number < number) {
+        (void)usleep(1000);
+        found = latest_of(descriptor);
+    }
+    return found;
+}
+
+/* Nothing changes but what says that the process lives. */
+TEST(it_rests_while_nothing_is_counted)
+{
+    enum { SIZE = CPROF_LIVE_AREAS + 2 * ROOM };
+    static uint8_t before[SIZE], after[SIZE];
+    cprof_live *live = opened_at(path, ROOM, OFTEN_NS, NULL);
+    cprof_registry *registry = registry_in(live, "rests");
+    record_keys(registry, 20);
+    CHECK_EQUAL(committed(live), 0);
+    int descriptor = open(path, O_RDONLY);
+    CHECK_EQUAL(pread(descriptor, before, SIZE, 0), SIZE);
+    commit first = latest_of(descriptor);
+    int64_t began_ns = cprof_clock_monotonic_ns();
+    commit last = wait_for_commit(descriptor, first.number + 2);
+    CHECK(cprof_clock_monotonic_ns() - began_ns >= 1000000000);
+    CHECK_EQUAL(pread(descriptor, after, SIZE, 0), SIZE);
+    CHECK(memcmp(before, after, CPROF_LIVE_HEAD) == 0);
+    CHECK(memcmp(before + CPROF_LIVE_AREAS, after + CPROF_LIVE_AREAS, SIZE - CPROF_LIVE_AREAS) == 0);
+    CHECK_EQUAL(last.offset, first.offset);
+    CHECK(last.taken_ns >= first.taken_ns + 1000000000);
+    CHECK_EQUAL(samples_of(path), 20);
+    record_one(registry);
+    while (samples_of(path) != 21) {
+        (void)usleep(1000);
+    }
+    CHECK(latest.offset != first.offset);
+    (void)close(descriptor);
+    end(live, registry);
+}
+
+/* Where commits are far apart, readers see that the process lives, and how old the statistics are. */
+TEST(it_lives_between_two_commits)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "lives");
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    refuses_room = 1;
+    record_keys(registry, MANY_KEYS * 4);
+    CHECK_EQUAL(committed(live), ENOSPC);
+    refuses_room = 0;
+    int descriptor = open(path, O_RDONLY);
+    commit first = latest_of(descriptor);
+    commit last = wait_for_commit(descriptor, first.number + 1);
+    CHECK_EQUAL(last.taken_ns, first.taken_ns);
+    CHECK_EQUAL(last.flags, CPROF_LIVE_STALE);
+    CHECK_EQUAL(last.error, ENOSPC);
+    CHECK_EQUAL(samples_of(path), 1);
+    (void)close(descriptor);
+    end(live, registry);
+    CHECK_EQUAL(samples_of(path), MANY_KEYS * 4 + 1);
+}
+
 TEST(a_child_lets_go_of_it)
 {
     cprof_live *live = opened(ROOM);
@@ -717,7 +834,7 @@ TEST(a_child_lets_go_of_it)
         CHECK_EQUAL(state.commits, 0);
         _exit(EXIT_SUCCESS);
     }
-    CHECK(registry->live == live);
+    CHECK(cprof_live_has(live, registry));
     closed(live);
     CHECK_EQUAL(samples_of(path), 1);
     CHECK_EQUAL(latest.number, 2);
