@@ -159,9 +159,11 @@ class LiveStatistics:
         path: The file.
         process: Its owner.
         state: ``running``; ``ended``: the file is complete; ``killed``: the process is gone, and the figures of its
-            last tenth of a second are missing; ``unknown``: of a process that cannot be seen from here.
-        taken_ns: When the statistics were taken: ns since 1970.
-        commits: How often they were written so far.
+            last moments are missing; ``unknown``: of a process that cannot be seen from here.
+        taken_ns: When the statistics were the newest: ns since 1970.
+        written_ns: When the file was written last: ns since 1970. A process that runs writes at least every other
+            second.
+        commits: How often it was written so far.
         error: The errno of why newer ones could not be written; 0: there are none.
         parts: What each Profiler has counted, in the order in which they were switched on.
     """
@@ -170,6 +172,7 @@ class LiveStatistics:
     process: Head
     state: str
     taken_ns: int
+    written_ns: int
     commits: int
     error: int
     parts: tuple[LivePart, ...]
@@ -217,6 +220,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         process = head_from_bytes(os.pread(file.fileno(), HEAD_SIZE, 0))
         is_alive = process.is_alive()
         commit, data = _latest(file)
+        written_ns = os.fstat(file.fileno()).st_mtime_ns
     parts = []
     try:
         (count,) = _COUNT.unpack_from(data)
@@ -237,6 +241,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         process=process,
         state=state,
         taken_ns=taken_ns,
+        written_ns=written_ns,
         commits=commits,
         error=min(error, _MOST_ERROR) if flags & _STALE else 0,
         parts=tuple(parts),

@@ -13,7 +13,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 from cprofiling.nodes.live_file import MAGIC, RUNNING, LiveStatistics, read
 
-_STALE_S = 2.0  # without a commit, while the process is there: it is stopped, or the machine asleep
+_STALE_S = 3.0  # without a write, while the process is there: it is stopped, or the machine asleep
 
 
 class NoLiveFileError(Exception):
@@ -44,7 +44,7 @@ def moment_of(statistics: LiveStatistics) -> Moment:
         notes += notes_of(summary)
         label = ("before" if part.is_gone else part.label) if several else ""
         parts.append(Part(label, summary))
-    silent_s = time.time() - statistics.taken_ns / 1e9
+    silent_s = time.time() - statistics.written_ns / 1e9
     if statistics.state == RUNNING and silent_s > _STALE_S:
         notes.append(f"nothing was written for {silent_s:.0f} s: the process may be stopped")
     return Moment(
