@@ -179,6 +179,24 @@ BUDGETS = (
         lambda f: 1.1,
     ),
     Budget(
+        "live file of 1,000 keys at rest, written beyond a block a second",
+        "bytes",
+        lambda f: f.extra(live.IDLE_BYTES),
+        "<=",
+        lambda f: 0,
+    ),
+    Budget(
+        "live file of 1,000 keys at rest",
+        "% of a processor",
+        lambda f: f.extra(live.IDLE_PERCENT),
+        "<=",
+        lambda f: 0.1,
+    ),
+    *(
+        Budget(name, "ms", lambda f, name=name: f.extra(name), "<=", lambda f: 2)  # type: ignore[misc]
+        for name in (live.JOINING_MS, live.LEAVING_MS, live.GOING_MS)
+    ),
+    Budget(
         "cold call, opened and closed in C, by that of commit 1b25453",
         "x",
         lambda f: f.extra(cold.COLD) / f.extra(cold.COLD_BEFORE),

@@ -1,4 +1,4 @@
-"""Live files: what they add to an enabled decorator, and whether they outlive kill -9 at any moment.
+"""Live files: what they cost, running and at rest, and whether they outlive kill -9 at any moment.
 
 ``python python/benchmarks/live.py --kills 1000`` starts so many programs, each with 8 threads that record nodes with
 ``live=``, kills each at a random moment, and reads its file before and after that. It prints how many files could be
@@ -17,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,17 @@ from .harness import collector_off
 LIVE = "a call of an enabled decorator with live=, over 0.3 s (ns)"
 NOT_LIVE = "a call of an enabled decorator, over 0.3 s (ns)"
 BARE = "a call of the function itself, over 0.3 s (ns)"
+IDLE_BYTES = "a live file of 1,000 keys at rest, written beyond a block of 512 bytes a second (bytes)"
+IDLE_PERCENT = "a live file of 1,000 keys at rest (% of a processor)"
+JOINING_MS = "joining a live file while it copies 30,000 keys, the GIL held (ms)"
+LEAVING_MS = "leaving a live file with 30,000 keys, the GIL held (ms)"
+GOING_MS = "a Profiler with 30,000 keys in a live file that goes, the GIL held (ms)"
+ENCODING_MS = "a snapshot of 60,000 keys as bytes (ms)"
 CALLS = 10_000  # between two looks at the clock
 ROUND_S = 0.3
+IDLE_KEYS, IDLE_S, IDLE_ROUNDS = 1_000, 3.0, 5
+JOINING_KEYS, JOINING_ROUNDS = 30_000, 7
+ENCODING_KEYS = 60_000
 
 THREADS, NODES = 8, 5
 KILLS = 1000
@@ -91,7 +101,111 @@ def added_by_live(rounds: int) -> dict[str, float]:
     return {name: statistics.median(values[1:]) for name, values in figures.items()}
 
 
-MEASURES = {added_by_live: (LIVE, NOT_LIVE, BARE)}
+def filled(keys: int) -> Any:
+    """Return a Profiler, switched on, with so many keys of a few samples each."""
+    profiler = cprofiling().Profiler()
+    profiler.set_profiling(True)
+    for key in range(keys):
+        for sample in range(4):
+            profiler.record("inference", f"node {key}", 1 + sample + key % 64)
+    return profiler
+
+
+def at_rest(rounds: int) -> dict[str, float]:
+    """Measure what is written, and how long the processor works, while nothing is counted."""
+
+    def written() -> int:
+        fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        return int(fields["wchar"])
+
+    profiler = filled(IDLE_KEYS)
+    shares = []
+    beyond = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.set_profiling(True, live=Path(folder, "live"))
+        time.sleep(1.0)
+        for _ in range(min(rounds, IDLE_ROUNDS)):
+            bytes_before, ran_s, began = written(), time.process_time(), time.monotonic()
+            time.sleep(IDLE_S)
+            elapsed_s = time.monotonic() - began
+            shares.append(100 * (time.process_time() - ran_s) / elapsed_s)
+            beyond = max(beyond, written() - bytes_before - 512 * (elapsed_s + 1))
+        profiler.set_profiling(False)
+    return {IDLE_BYTES: beyond, IDLE_PERCENT: statistics.median(shares)}
+
+
+def held_ms(action: Callable[[], object]) -> float:
+    """Return for how long another thread that wants to run Python could not, at most, during an action."""
+    longest, is_over, is_ready = 0, False, threading.Event()
+
+    def tick() -> None:
+        nonlocal longest
+        is_ready.set()
+        last = time.perf_counter_ns()
+        while not is_over:
+            now = time.perf_counter_ns()
+            longest = max(longest, now - last)
+            last = now
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    is_ready.wait()
+    time.sleep(0.01)
+    longest = 0
+    action()
+    is_over = True
+    ticker.join()
+    sys.setswitchinterval(interval)
+    return longest / 1e6
+
+
+def joining_and_leaving(rounds: int) -> dict[str, float]:
+    """Measure for how long the GIL is held, at the least of some rounds: other processes hold it up as well."""
+    from cprofiling.monitoring import live_writer
+
+    figures: dict[str, list[float]] = {JOINING_MS: [], LEAVING_MS: [], GOING_MS: []}
+    joins = cprofiling().Profiler()
+    with tempfile.TemporaryDirectory() as folder, collector_off():
+        path = Path(folder, "live")
+        keeper = cprofiling().Profiler()
+        keeper.set_profiling(True, live=path)
+        for _ in range(min(rounds, JOINING_ROUNDS)):
+            many = filled(JOINING_KEYS)
+            many.set_profiling(True, live=path)
+            writer = threading.Thread(target=live_writer._files.open[str(path)]._core.commit)
+            writer.start()
+            time.sleep(0.005)
+            figures[JOINING_MS].append(held_ms(partial(joins.set_profiling, True, live=path)))
+            writer.join()
+            joins.set_profiling(False)
+            figures[LEAVING_MS].append(held_ms(partial(many.set_profiling, False)))
+            many.set_profiling(True, live=path)
+            held = [many]
+            del many
+            figures[GOING_MS].append(held_ms(held.clear))
+        keeper.set_profiling(False)
+    return {name: min(values) for name, values in figures.items()}
+
+
+def encoding(rounds: int) -> dict[str, float]:
+    """Time a snapshot's bytes."""
+    snapshot = filled(ENCODING_KEYS).snapshot()
+    samples = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        snapshot.to_bytes()
+        samples.append(1000 * (time.perf_counter() - began))
+    return {ENCODING_MS: statistics.median(samples)}
+
+
+MEASURES = {
+    added_by_live: (LIVE, NOT_LIVE, BARE),
+    at_rest: (IDLE_BYTES, IDLE_PERCENT),
+    joining_and_leaving: (JOINING_MS, LEAVING_MS, GOING_MS),
+    encoding: (ENCODING_MS,),
+}
 
 
 @dataclass
