@@ -148,20 +148,47 @@ def test_each_call_of_set_profiling_says_where(tmp_path: Path) -> None:
     profiler.set_profiling(False)
 
 
-def test_what_is_counted_at_the_very_end_is_in_it(tmp_path: Path) -> None:
-    program = """
+@pytest.mark.parametrize(
+    ("end", "label"),
+    [
+        ("", "Profiler 2"), ("del profiler", ""), ("profiler.set_profiling(False)", ""),
+        ("profiler.set_profiling(False); profiler.reset_profiling()", ""),
+        ("profiler.set_profiling(True, live=sys.argv[1] + '2'); profiler.record('train', 'too late', 1)", ""),
+    ],
+)  # fmt: skip
+def test_what_is_counted_at_the_very_end_is_in_it(end: str, label: str, tmp_path: Path) -> None:
+    program = f"""
 import sys
 import cprofiling as cp
-profiler = cp.Profiler()
-profiler.set_profiling(True, live=sys.argv[1])
+keeper, profiler = cp.Profiler(), cp.Profiler()
+for each in (keeper, profiler):
+    each.set_profiling(True, live=sys.argv[1])
+del each
 for _ in range(1000):
     profiler.record("train", "node", 1)
+{end}
 """
     done = run(program, str(tmp_path / "live"))
     assert (done.returncode, done.stderr) == (0, "")
     read = live.read(tmp_path / "live")
-    assert (read.state, counts(tmp_path / "live")) == ("ended", {"Profiler": {"node": 1000}})
+    assert (read.state, counts(tmp_path / "live")) == ("ended", {"Profiler": {}, label: {"node": 1000}})
     assert "-c" in read.process.command
+
+
+def test_a_process_that_counts_nothing_is_seen_to_live(tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    live_writer.commit()
+    first, statistics = live.read(path), path.read_bytes()[8192:]
+    until = time.monotonic() + PATIENCE_S
+    while (last := live.read(path)).commits < first.commits + 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert last.written_ns - first.written_ns >= 1e9
+    assert last.taken_ns - first.taken_ns >= 1e9
+    assert path.read_bytes()[8192:] == statistics
+    assert replace(last, taken_ns=0, written_ns=0, commits=0) == replace(first, taken_ns=0, written_ns=0, commits=0)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +236,11 @@ def test_two_pipelines_that_go_at_once_and_many_threads(tmp_path: Path) -> None:
             pipeline.set_profiling(True, live=path)
             pipeline.step()
 
-    run_threads(*[come_and_go] * 4)
+    def commit() -> None:
+        for _ in range(50):
+            live_writer.commit()
+
+    run_threads(*[come_and_go] * 4, commit)
     waited_for(path, {"Profiler": {}, "": {"step": 200}})
     keeper.set_profiling(False)
 
