@@ -18,7 +18,7 @@
 enum {
     PART_HEAD = 2 * 4 + 2 * 8, /* bytes */
     SHARE = 100,               /* of a processor's time, what commits may take at most: one of so many, */
-    IDLE_SHARE = 2000,         /* and where they find nothing new */
+    IDLE_SHARE = 4000,         /* and where they find nothing new */
     STACK = 256 * 1024,
     MAY_RETURN = 16, /* so many that left last may come back to what they had counted; others are merged, as many at a time */
 };
@@ -445,7 +445,11 @@ static void *run(void *context)
                 cprof_live_state state;
                 int64_t began_ns = own_processor_ns();
                 bool has_written = commit(live, 0, false, &state);
-                int64_t least_ns = (own_processor_ns() - began_ns) * (has_written ? SHARE : IDLE_SHARE);
+                int64_t spent_ns = own_processor_ns() - began_ns;
+                int64_t least_ns = spent_ns * SHARE;
+                if (!has_written && least_ns < BEAT_NS) { /* what is counted then is not to wait for longer */
+                    least_ns = spent_ns * IDLE_SHARE < BEAT_NS ? spent_ns * IDLE_SHARE : BEAT_NS;
+                }
                 int64_t interval_ns = (int64_t)live->interval_ns;
                 commit_ns = cprof_clock_monotonic_ns() + (least_ns > interval_ns ? least_ns : interval_ns);
             }
