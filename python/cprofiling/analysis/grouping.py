@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
@@ -68,6 +69,8 @@ class _Memory:
         self.is_mixed = bool(allocations) and has(recording, _MEASURED[0])
         self.sums = [0] * len(recording), [0] * len(recording)
         self.outside: list[int] = []
+        if not self.is_known:
+            return
         if allocations:
             self._add_allocations(recording, tree, allocations)
         self.own = list(self.sums[0]), list(self.sums[1])
@@ -116,15 +119,15 @@ def _figures(
     recording: Recording, tree: HostTree, owners: dict[int, int], memory: _Memory, *, has_device: bool
 ) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield the figures of all rows by the name of their sum, times in ns."""
-    rows = zip(column(recording, "start_ns"), column(recording, "end_ns"), column(recording, "kind"), strict=True)
-    times = [(end - start, kind == DEVICE) for start, end, kind in rows]
-    yield "cpu_time_total", [0 if on_device else time for time, on_device in times]
+    times = list(map(sub, column(recording, "end_ns"), column(recording, "start_ns")))
+    kinds = column(recording, "kind")
+    yield "cpu_time_total", [0 if kind == DEVICE else time for time, kind in zip(times, kinds, strict=True)]
     own = self_times(recording, tree)
     yield "self_cpu_time_total", [time if parent != -2 else 0 for time, parent in zip(own, tree.parents, strict=True)]
     if has_device:
-        own = [time if on_device else 0 for time, on_device in times]
+        own = [time if kind == DEVICE else 0 for time, kind in zip(times, kinds, strict=True)]
         for row, owner in owners.items():
-            own[owner] += times[row][0]
+            own[owner] += times[row]
         yield "self_device_time_total", own
         yield "device_time_total", sum_up(own, tree.parents)
     if memory.is_known:

@@ -120,7 +120,10 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     """Return the dependence of successive calls, 1 or more, and the levels."""
     # Centred ranks; equal samples share theirs.
     count, ordered = len(samples), sorted(samples)
-    ranks = [(bisect_left(ordered, sample) + bisect_right(ordered, sample) - count) / 2 for sample in samples]
+    rank_of = {
+        sample: (bisect_left(ordered, sample) + bisect_right(ordered, sample) - count) / 2 for sample in set(samples)
+    }
+    ranks = [rank_of[sample] for sample in samples]
     variance = sum(rank * rank for rank in ranks) / (count - 1)
     if variance == 0:
         return 1.0, (Level(0, count, median(samples)),)

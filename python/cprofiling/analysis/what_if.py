@@ -225,8 +225,10 @@ def _ratio(before: float, after: float) -> float:
 
 
 def _check_known(factors: Mapping[str, float] | None, names: Iterable[str]) -> None:
+    if factors is None:
+        return
     known = list(dict.fromkeys(names))
-    for node in factors or ():
+    for node in factors:
         if node not in known:
             raise ValueError(f"node must be one that has samples ({listed(known) or 'none'}), got {shown_value(node)}")
 

@@ -47,4 +47,7 @@ def spread(filled: Sequence[int]) -> tuple[Bucket, ...]:
 
 def histogram_of(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
     """Return the buckets that some durations fill."""
-    return spread([part for pair in sorted(Counter(map(number_of, durations_ns)).items()) for part in pair])
+    counts: Counter[int] = Counter()
+    for duration_ns, count in Counter(durations_ns).items():
+        counts[number_of(duration_ns)] += count
+    return spread([part for pair in sorted(counts.items()) for part in pair])

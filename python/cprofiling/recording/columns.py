@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -62,10 +63,11 @@ def texts_of(recording: Recording, *wanted: str) -> set[int]:
 
 def grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
     """Return values by key, both in the order of the values."""
-    groups: dict[_K, list[_T]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
-    return groups
+    groups: defaultdict[_K, list[_T]] = defaultdict(list)
+    items = list(values)
+    for of, value in zip(map(key, items), items, strict=True):
+        groups[of].append(value)
+    return dict(groups)
 
 
 def frames_of(stack: str) -> list[str]:

@@ -204,6 +204,8 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
     kinds, cats, correlations, external_ids = (
         column(recording, name) for name in ("kind", "cat", "correlation", "external_id")
     )
+    if DEVICE not in set(kinds):
+        return {}
     runtime, no_work = texts_of(recording, *RUNTIME), texts_of(recording, *NO_WORK)
     passed = runtime | texts_of(recording, "python_function")
     callers = tree.nearest(row for row, cat in enumerate(cats) if cat not in passed)

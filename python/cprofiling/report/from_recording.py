@@ -117,7 +117,7 @@ def nodes_of(evidence: Evidence, skip_first_n: int = 0) -> tuple[tuple[Node, ...
     for (stage, name), all_rows in rows_by_node.items():
         finished = [row for row in all_rows if not flags[row] & (UNFINISHED | CUT)]
         open_spans += len(all_rows) - len(finished)
-        ended = Counter(outcomes[row] for row in finished)
+        ended = Counter(map(outcomes.__getitem__, finished))
         samples = [row for row in finished if outcomes[row] == _SUCCESS][skip_first_n:]
         times = [ends[row] - starts[row] for row in samples]
         node = Node(
@@ -143,7 +143,7 @@ def nodes_of(evidence: Evidence, skip_first_n: int = 0) -> tuple[tuple[Node, ...
                 "total_ms": total,
                 "last_ms": times[-1],
                 "first_ms": times[0],
-                "self_total_ms": sum(own[row] for row in samples),
+                "self_total_ms": sum(map(own.__getitem__, samples)),
                 **{key: ranked[max(-(-count * part // whole), 1) - 1] for key, (part, whole) in _QUANTILES.items()},
                 **({"active_total_ms": sum(active)} if active else {}),
             }

@@ -111,6 +111,8 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
     rows = evidence.tree.outermost(
         [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP]
     )
+    if not rows:
+        return
     within = evidence.within(rows)
     # A node around others may do nothing but wait for them.
     waiting = evidence.around({*rows, *evidence.nodes})
@@ -140,14 +142,15 @@ def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
 
     Nodes are compared by node self time, with the operators inside; operators by host self time.
     """
-    own, name_of = evidence.host_self_times, evidence.names.__getitem__
+    own, name_of, spans, cats = evidence.host_self_times, evidence.names.__getitem__, evidence.spans, evidence.cats
+    total, own_of_nodes = sum(own), evidence.node_self_times
     for_nodes = grouped(evidence.nodes, name_of)
     for rows in for_nodes.values() if len(for_nodes) >= DOMINANT_NAMES else ():
-        yield from _dominant(evidence, rows, sum(evidence.node_self_times[row] for row in rows), sum(own), "host")
+        yield from _dominant(evidence, rows, sum(map(own_of_nodes.__getitem__, rows)), total, "host")
     for_host = grouped(evidence.host_rows, name_of)
     for rows in for_host.values() if len(for_host) >= DOMINANT_NAMES else ():
-        kept = [row for row in rows if row not in evidence.spans and evidence.cats[row] not in evidence.runtime]
-        yield from _dominant(evidence, kept, sum(own[row] for row in kept), sum(own), "host")
+        kept = [row for row in rows if row not in spans and cats[row] not in evidence.runtime]
+        yield from _dominant(evidence, kept, sum(map(own.__getitem__, kept)), total, "host")
     memory = texts_of(evidence.recording, *COPIES, *SETS)
     for_device = grouped(evidence.work, name_of)
     for rows in for_device.values() if len(for_device) >= DOMINANT_NAMES else ():
@@ -243,12 +246,16 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
     # Calls of a runtime, Python frames, steps, and calls by autograd's engine cannot be batched.
     passed = texts_of(evidence.recording, "python_function") | evidence.runtime
     engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
-    siblings: dict[tuple[int, int, int], list[int]] = {}  # by the row around them, their thread and name
-    for row in evidence.host_rows:
-        name = evidence.names[row]
-        if evidence.cats[row] not in passed and evidence.kinds[row] != STEP and name not in engine:
-            parent = evidence.tree.parents[row]
-            siblings.setdefault((parent, -1 if parent >= 0 else evidence.tracks[row], name), []).append(row)
+    names, cats, kinds, tracks, parents = (
+        evidence.names, evidence.cats, evidence.kinds, evidence.tracks, evidence.tree.parents,
+    )  # fmt: skip
+    single = [
+        row for row in evidence.host_rows
+        if cats[row] not in passed and kinds[row] != STEP and names[row] not in engine
+    ]  # fmt: skip
+    siblings = grouped(  # by the row around them, their thread and name
+        single, lambda row: (parents[row], -1 if parents[row] >= 0 else tracks[row], names[row])
+    )
     by_names: dict[tuple[int, int], list[list[int]]] = {}
     for (parent, _, name), rows in siblings.items():
         if len(rows) >= SHORT_CALLS and sum(map(evidence.duration, rows)) <= SHORT_NS * len(rows):
