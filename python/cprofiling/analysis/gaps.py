@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TypeAlias
 
 from cprofiling._internal.arguments import checked_count
 from cprofiling._internal.quantiles import percentile
@@ -56,20 +57,14 @@ class Gaps(Insight[GapFigures]):
 Gaps.__module__ = "cprofiling"
 
 
-class _Gap(NamedTuple):
-    previous: str | None
-    next: str | None
-    start: int
-    end: int
-    track: int
-    row: int
+# Of two nodes, the gaps between them: start, end, track and the row before it.
+_Pairs: TypeAlias = defaultdict[tuple[str | None, str | None], list[tuple[int, int, int, int]]]
 
 
 def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     """Return the gaps in frames that are longer than ``least_ns``."""
     least = checked_count("least_ns", least_ns)
-    whole, known = _recorded_gaps(found)
-    by_pair = grouped((gap for gap in known if gap.end - gap.start > least), attrgetter("previous", "next"))
+    whole, by_pair = _recorded_gaps(found, least)
     evidence = found.evidence
     on_tracks = grouped(evidence.outermost_nodes, evidence.tracks.__getitem__)
     tracks = {*on_tracks, *(evidence.tracks[row] for row in found.rows)}
@@ -77,19 +72,20 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     for track in tracks if len(tracks) > 1 else ():
         busy[track] = evidence.times_of([row for other, some in on_tracks.items() if other != track for row in some])
     figures = []
-    for some in by_pair.values():
-        durations = [gap.end - gap.start for gap in some]
-        longest, times = some[durations.index(max(durations))], sorted(durations)
-        on_threads = grouped(some, attrgetter("track"))
+    for (previous, following), some in by_pair.items():
+        durations = [end - start for start, end, _, _ in some]
+        times = sorted(durations)
+        *_, row = some[durations.index(times[-1])]
+        on_threads = grouped(some, itemgetter(2))
         elsewhere = sum(
-            intervals.length(intervals.common(intervals.union((gap.start, gap.end) for gap in of), busy[track]))
+            intervals.length(intervals.common(intervals.union((start, end) for start, end, *_ in of), busy[track]))
             for track, of in on_threads.items()
             if track in busy
         )
         figures.append(GapFigures(
-            longest.previous, longest.next, len(some), sum(times) / NS_PER_MS,
+            previous, following, len(some), sum(times) / NS_PER_MS,
             (percentile(times, 500) or 0) / NS_PER_MS, times[-1] / NS_PER_MS, sum(times) / whole,
-            elsewhere / NS_PER_MS if busy else None, len(on_threads), longest.row,
+            elsewhere / NS_PER_MS if busy else None, len(on_threads), row,
         ))  # fmt: skip
     figures.sort(key=lambda of: -of.total_ms)
     total = sum(of.total_ms for of in figures) * NS_PER_MS
@@ -110,17 +106,17 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     return Gaps(figures, [*notes, *found.notes()], share)
 
 
-def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
-    """Return the time of frames, or else of threads, and the gaps in it."""
+def _recorded_gaps(found: RecordedFrames, least: int) -> tuple[int, _Pairs]:
+    """Return the time of frames, or else of threads, and the longer gaps in it."""
     evidence = found.evidence
     starts, ends, tracks = evidence.starts, evidence.ends, evidence.tracks
-    whole, listed = 0, list[_Gap]()
+    whole, by_pair = 0, _Pairs(list)
     if not found.rows:
         for rows in grouped(evidence.outermost_nodes, tracks.__getitem__).values():
             start, end = starts[rows[0]], max(map(ends.__getitem__, rows))
             whole += end - start
-            listed += _between(found, rows, start, end, rows[0])
-        return whole, listed
+            _add_gaps(by_pair, found, least, rows, start, end, rows[0])
+        return whole, by_pair
     inside: list[list[int]] = [[] for _ in found.rows]
     frames = set(found.rows)
     around = evidence.nodes_around
@@ -133,20 +129,22 @@ def _recorded_gaps(found: RecordedFrames) -> tuple[int, list[_Gap]]:
             inside[place].append(row)
     for frame, rows in zip(found.rows, inside, strict=True):
         whole += evidence.duration(frame)
-        listed += _between(found, sorted(rows), starts[frame], ends[frame], frame)
-    return whole, listed
+        _add_gaps(by_pair, found, least, sorted(rows), starts[frame], ends[frame], frame)
+    return whole, by_pair
 
 
-def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame: int) -> Iterator[_Gap]:
-    """Yield the gaps from a start to an end, between sorted nodes."""
+def _add_gaps(
+    by_pair: _Pairs, found: RecordedFrames, least: int, rows: list[int], start: int, end: int, frame: int
+) -> None:
+    """Add the gaps from a start to an end, between sorted nodes."""
     evidence = found.evidence
-    starts, ends = evidence.starts, evidence.ends
+    starts, ends, track = evidence.starts, evidence.ends, evidence.tracks[frame]
     previous, done, last = None, start, frame
     for row in rows:
         name = evidence.name(row)
-        if starts[row] > done:
-            yield _Gap(previous, name, done, starts[row], evidence.tracks[row], last)
+        if starts[row] - done > least:
+            by_pair[previous, name].append((done, starts[row], track, last))
         if ends[row] >= done:
             previous, done, last = name, ends[row], row
-    if end > done:
-        yield _Gap(previous, None, done, end, evidence.tracks[frame], last)
+    if end - done > least:
+        by_pair[previous, None].append((done, end, track, last))

@@ -144,23 +144,26 @@ def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
     cuts = _cuts(sums, places, penalty)
     for at in range(1, len(cuts) - 1):  # each moved to the best place between its neighbours
         start, end = cuts[at - 1], cuts[at + 1]
-        cuts[at] = max(
-            range(start + LEAST_LEVEL, end - LEAST_LEVEL + 1),
-            key=lambda cut: (sums[cut] - sums[start]) ** 2 / (cut - start) + (sums[end] - sums[cut]) ** 2 / (end - cut),
-        )
+        before, after, tried = sums[start], sums[end], range(start + LEAST_LEVEL, end - LEAST_LEVEL + 1)
+        values = [(sums[cut] - before) ** 2 / (cut - start) + (after - sums[cut]) ** 2 / (end - cut) for cut in tried]
+        cuts[at] = tried[values.index(max(values))]
     return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
 
 
 def _cuts(sums: Sequence[float], places: Sequence[int], penalty: float) -> list[int]:
     """Return the best cuts under a penalty for each, both ends included."""
     best, before = [0.0], [0]
+    sums_there = [sums[place] for place in places]
     for end in range(1, len(places)):
-        stop, total = places[end], sums[places[end]]
-        starts = range(max(1, bisect_right(places, stop - LEAST_LEVEL)))
-        values = [best[start] + (total - sums[places[start]]) ** 2 / (stop - places[start]) for start in starts]
-        start = max(starts, key=values.__getitem__)
-        best.append(values[start] - penalty)
-        before.append(start)
+        stop, total = places[end], sums_there[end]
+        starts = places[: max(1, bisect_right(places, stop - LEAST_LEVEL))]
+        values = [
+            least + (total - sum_there) ** 2 / (stop - start)
+            for start, sum_there, least in zip(starts, sums_there, best, strict=False)
+        ]
+        highest = max(values)
+        best.append(highest - penalty)
+        before.append(values.index(highest))
     cuts, at = [places[-1]], len(places) - 1
     while at:
         at = before[at]

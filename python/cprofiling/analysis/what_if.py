@@ -147,10 +147,10 @@ class _Stage:
         self._times = [frame.after({}) for frame in frames]
         self._whole = math.fsum(self._times)
         self._ranked = sorted(range(len(frames)), key=self._times.__getitem__)
-        self._places: dict[str, list[int]] = {}  # of the frames that have a node: only they are looked at again for it
+        self._own_times: dict[str, dict[int, float]] = {}  # of a node, by the place of the frames that have it
         for place, frame in enumerate(frames):
-            for node in frame.own:
-                self._places.setdefault(node, []).append(place)
+            for node, own in frame.own.items():
+                self._own_times.setdefault(node, {})[place] = own
         self.before = self._whole / len(frames)
 
     def worth(
@@ -191,17 +191,17 @@ class _Stage:
 
     def _own(self, nodes: Iterable[str]) -> float:
         """Return the mean own time of nodes in a frame."""
-        own = [self._frames[place].own[node] for node in nodes for place in self._places.get(node, ())]
+        own = chain.from_iterable(self._own_times.get(node, {}).values() for node in nodes)
         return math.fsum(own) / len(self._frames)
 
     def _after(self, factors: Mapping[str, float]) -> dict[int, float]:
         """Return the times of the frames that have a node, by place, if it is faster."""
         saved = {node: 1 - 1 / factor for node, factor in factors.items()}
-        places = {place for node in factors for place in self._places.get(node, ())}
         if len(saved) > 1 or self._frames[0].graph is not None:
+            places = {place for node in factors for place in self._own_times.get(node, ())}
             return {place: self._frames[place].after(saved) for place in places}
         [(node, part)] = saved.items()
-        return {place: self._times[place] - self._frames[place].own[node] * part for place in places}
+        return {place: self._times[place] - own * part for place, own in self._own_times.get(node, {}).items()}
 
     def _mean(self, changed: Mapping[int, float]) -> float:
         """Return the mean of all frames if some have other times."""
@@ -325,9 +325,10 @@ def of_frames(
     means: dict[str, float] = {}
     counts: dict[str, int | None] = {}
     calls_by_stage: dict[str, dict[str, int]] = {}
-    for (stage_name, node_name), count in Counter(
-        (stages[place], evidence.name(row)) for row, place in place_of.items()
-    ).items():
+    calls_of_stages = Counter(
+        zip(map(stages.__getitem__, place_of.values()), map(evidence.name, place_of), strict=True)
+    )
+    for (stage_name, node_name), count in calls_of_stages.items():
         calls_by_stage.setdefault(stage_name, {})[node_name] = count
     for name, places in grouped(range(len(stages)), stages.__getitem__).items():
         calls = {each: count / len(places) for each, count in calls_by_stage.get(name, {}).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cprofiling._internal.row_kinds import STEP
@@ -147,10 +148,10 @@ def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
     for_nodes = grouped(evidence.nodes, name_of)
     for rows in for_nodes.values() if len(for_nodes) >= DOMINANT_NAMES else ():
         yield from _dominant(evidence, rows, sum(map(own_of_nodes.__getitem__, rows)), total, "host")
-    for_host = grouped(evidence.host_rows, name_of)
-    for rows in for_host.values() if len(for_host) >= DOMINANT_NAMES else ():
-        kept = [row for row in rows if row not in spans and cats[row] not in evidence.runtime]
-        yield from _dominant(evidence, kept, sum(map(own.__getitem__, kept)), total, "host")
+    others = [row for row in evidence.host_rows if row not in spans and cats[row] not in evidence.runtime]
+    for_host = grouped(others, name_of) if len(set(map(name_of, evidence.host_rows))) >= DOMINANT_NAMES else {}
+    for rows in for_host.values():
+        yield from _dominant(evidence, rows, sum(map(own.__getitem__, rows)), total, "host")
     memory = texts_of(evidence.recording, *COPIES, *SETS)
     for_device = grouped(evidence.work, name_of)
     for rows in for_device.values() if len(for_device) >= DOMINANT_NAMES else ():
@@ -246,15 +247,18 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
     # Calls of a runtime, Python frames, steps, and calls by autograd's engine cannot be batched.
     passed = texts_of(evidence.recording, "python_function") | evidence.runtime
     engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
-    names, cats, kinds, tracks, parents = (
-        evidence.names, evidence.cats, evidence.kinds, evidence.tracks, evidence.tree.parents,
-    )  # fmt: skip
-    single = [
-        row for row in evidence.host_rows
-        if cats[row] not in passed and kinds[row] != STEP and names[row] not in engine
-    ]  # fmt: skip
+    names, cats, parents = evidence.names, evidence.cats, evidence.tree.parents
+    around = {parent for parent, count in Counter(parents).items() if count >= SHORT_CALLS}
+    single = (
+        row
+        for row in evidence.host_rows
+        if parents[row] in around
+        and cats[row] not in passed
+        and evidence.kinds[row] != STEP
+        and names[row] not in engine
+    )
     siblings = grouped(  # by the row around them, their thread and name
-        single, lambda row: (parents[row], -1 if parents[row] >= 0 else tracks[row], names[row])
+        single, lambda row: (parents[row], -1 if parents[row] >= 0 else evidence.tracks[row], names[row])
     )
     by_names: dict[tuple[int, int], list[list[int]]] = {}
     for (parent, _, name), rows in siblings.items():
