@@ -222,14 +222,12 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
                 launches[correlation] = row
             elif external_id > 0 and cat not in runtime:
                 operators[external_id] = row
-    if not are_distinct:
-        operators = {}
     owners = {}
     orphans = []
     for row, cat in enumerate(cats):
         if kinds[row] != DEVICE or cat in no_work:
             continue
-        owner = operators.get(external_ids[row], -1)
+        owner = operators.get(external_ids[row], -1) if are_distinct else -1
         launch = launches.get(correlations[row], -1)
         around = callers[tree.merged.get(launch, launch)] if launch >= 0 else -1
         # A span of ours knows nothing of the operator that it is in.

@@ -248,17 +248,11 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
     passed = texts_of(evidence.recording, "python_function") | evidence.runtime
     engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
     names, cats, parents = evidence.names, evidence.cats, evidence.tree.parents
-    around = {parent for parent, count in Counter(parents).items() if count >= SHORT_CALLS}
-    single = (
-        row
-        for row in evidence.host_rows
-        if parents[row] in around
-        and cats[row] not in passed
-        and evidence.kinds[row] != STEP
-        and names[row] not in engine
-    )
+    with_many = {parent for parent, count in Counter(parents).items() if count >= SHORT_CALLS}
+    calls = (row for row in evidence.host_rows if parents[row] in with_many and cats[row] not in passed)
+    batches = (row for row in calls if evidence.kinds[row] != STEP and names[row] not in engine)
     siblings = grouped(  # by the row around them, their thread and name
-        single, lambda row: (parents[row], -1 if parents[row] >= 0 else evidence.tracks[row], names[row])
+        batches, lambda row: (parents[row], -1 if parents[row] >= 0 else evidence.tracks[row], names[row])
     )
     by_names: dict[tuple[int, int], list[list[int]]] = {}
     for (parent, _, name), rows in siblings.items():
