@@ -16,8 +16,8 @@ import cprofiling as cp
 from calls import profiler_with
 from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of, student_quantile, welch_interval
 from cprofiling.analysis.comparison import StageComparison, TimingComparison, can_lie_apart
+from cprofiling.analysis.timing_reports import compare_timing_reports
 from cprofiling.commands import main
-from cprofiling.layers.timing_reports import compare_timing_reports
 from markup import Markup
 from timing_reports import ours, peers, stage
 

@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER
-from cprofiling.layers.ranks.rank_snapshot import take
+from cprofiling.nodes.rank_snapshot import take
 
 distributed: Any = pytest.importorskip("distributed")
 

@@ -20,6 +20,7 @@ import cprofiling as cp
 import ncu_samples
 from command import Done, python
 from cprofiling._internal import environment, log
+from cprofiling.analysis.timing_reports import load_timing_report
 from cprofiling.integrations import telefuser
 from cprofiling.integrations.telefuser import memory, profiler
 from cprofiling.integrations.telefuser.harness import StageBenchHarness
@@ -28,7 +29,6 @@ from cprofiling.layers import output_folder
 from cprofiling.layers.memory import MemoryReader, StageMemory
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import checkpoints_report
-from cprofiling.layers.timing_reports import load_timing_report
 from timing_reports import peers
 
 VARIABLES = (

@@ -18,7 +18,7 @@ import cprofiling as cp
 from calls import NEVER, profiler_on, unwatched
 from cprofiling.integrations import torch_distributed
 from cprofiling.integrations.torch_distributed import GatheredStatistics, gather
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, take
+from cprofiling.nodes.rank_snapshot import RankedSnapshot, take
 
 dist: Any = pytest.importorskip("torch.distributed")
 if not dist.is_available():  # pragma: no cover

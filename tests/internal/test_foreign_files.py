@@ -19,10 +19,10 @@ from command import COMMAND
 from cprofiling import _core, live
 from cprofiling._internal import files
 from cprofiling._internal.files import atomic_writer
+from cprofiling.analysis.timing_reports import load_timing_report
 from cprofiling.commands import main
 from cprofiling.commands.report import load as load_shown
 from cprofiling.layers.harness.signature_file import load_signatures
-from cprofiling.layers.timing_reports import load_timing_report
 from cprofiling.nodes.live_file import own_head
 from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading

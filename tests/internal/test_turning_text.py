@@ -19,9 +19,9 @@ import timing_reports
 from calls import profiler_on
 from cprofiling._internal.text import shown_text
 from cprofiling.analysis.inference_reports import overview
+from cprofiling.analysis.timing_reports import timing_table
 from cprofiling.commands import main
 from cprofiling.integrations.telefuser import profiler as telefuser_profiler
-from cprofiling.layers.timing_reports import timing_table
 from cprofiling.report.csv import text_of
 from cprofiling.report.notebook.cell_profile import CellProfile
 from hostile_names import TURNING

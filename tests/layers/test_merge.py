@@ -18,13 +18,14 @@ from cprofiling import FormatError, Snapshot
 from cprofiling._internal import process
 from cprofiling.commands import main
 from cprofiling.integrations.torch_distributed import write_rank_snapshot
-from cprofiling.layers.ranks import merge_statistics, rank_snapshot
+from cprofiling.layers.ranks import merge_statistics
 from cprofiling.layers.ranks.merge import MergeError, merge_files
 from cprofiling.layers.ranks.merge_statistics import merge_parts, part_of_file, part_of_snapshot
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name, take
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes import live_file as live_files
+from cprofiling.nodes import rank_snapshot
+from cprofiling.nodes.rank_snapshot import RankedSnapshot, rank_of_name, take
 
 Values = dict[str, list[float]]
 

@@ -21,8 +21,8 @@ from calls import profiler_on, profiler_with
 from command import COMMAND
 from cprofiling._internal.text import shown_text
 from cprofiling.commands import main
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
 from cprofiling.monitoring import live_writer
+from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.report.format_list import FORMATS
 from cprofiling.testing.gates import baseline
 from cprofiling.views import FORMATS as ALL_FORMATS

@@ -12,8 +12,8 @@ from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, add_number, checked, compared, not_empty
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
-from cprofiling.layers.timing_reports import load_timing_report
+from cprofiling.nodes.rank_snapshot import RankedSnapshot
+from cprofiling.analysis.timing_reports import load_timing_report
 from cprofiling.nodes import live_file
 from cprofiling.recording.result import Recording
 from cprofiling.recording.traces import reader

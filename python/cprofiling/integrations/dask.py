@@ -20,10 +20,9 @@ from distributed import Client, WorkerPlugin
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
-from cprofiling.nodes import profiler
+from cprofiling.nodes import profiler, rank_snapshot
+from cprofiling.nodes.rank_snapshot import RankedSnapshot
 
 __all__ = ["GatheredStatistics", "ProfilingPlugin", "gather"]
 

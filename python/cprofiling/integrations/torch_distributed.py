@@ -16,9 +16,9 @@ from cprofiling._core import FormatError
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
 from cprofiling._internal.text import shown_value
-from cprofiling.layers.ranks import rank_snapshot
 from cprofiling.layers.ranks.merge_statistics import GatheredStatistics, gathered
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_snapshot
+from cprofiling.nodes import rank_snapshot
+from cprofiling.nodes.rank_snapshot import RankedSnapshot, write_rank_snapshot
 
 if TYPE_CHECKING:
     from cprofiling.nodes.profiler import PipelineProfiling, Profiler

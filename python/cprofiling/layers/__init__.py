@@ -18,6 +18,7 @@ an exception or ``sys.exit``, but not by a signal that it does not handle, or ``
 from cprofiling import _startup
 from cprofiling._internal.faces import adopt
 from cprofiling.analysis.comparison import StageComparison, TimingComparison
+from cprofiling.analysis.timing_reports import compare_timing_reports
 from cprofiling.layers.context import (
     ProfilingContext,
     ProfilingContextDebug,
@@ -35,7 +36,6 @@ from cprofiling.layers.context import (
     set_timing_metadata,
 )
 from cprofiling.layers.signatures import StageIOSignature
-from cprofiling.layers.timing_reports import compare_timing_reports
 
 __all__ = [
     "ProfilingContext",

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
 from cprofiling._internal.text import shown_value
+from cprofiling.analysis.timing_reports import timing_table
 from cprofiling.layers import output_folder, workers
 from cprofiling.layers.memory import MemoryReader
 from cprofiling.layers.recording import StageRecording
 from cprofiling.layers.registry import Registry, checked_name, json_value
 from cprofiling.layers.signatures import NO_INPUTS, Capture, signature_of_output
-from cprofiling.layers.timing_reports import timing_table
 from cprofiling.layers.workers import STAGE
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.recording import profile as session

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling.analysis.comparison import RowTimes, Run, compare_runs, outcome
-from cprofiling.layers.timing_reports import run_of_report
+from cprofiling.analysis.timing_reports import run_of_report
 
 if TYPE_CHECKING:
     from cprofiling.analysis.comparison import TimingComparison

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import Column, Section
-from cprofiling.layers.timing_reports import checked_timing_report, processes_of
+from cprofiling.analysis.timing_reports import checked_timing_report, processes_of
 from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
 from cprofiling._internal.tables import in_cell
+from cprofiling.analysis.timing_reports import load_timing_report, timing_table
 from cprofiling.devices.nsight import report as ncu_report
 from cprofiling.integrations.telefuser import memory
 from cprofiling.integrations.telefuser.memory import *  # noqa: F403 telefuser has these names here, too
@@ -26,7 +27,6 @@ from cprofiling.layers.context import (
 )
 from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
-from cprofiling.layers.timing_reports import load_timing_report, timing_table
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from cprofiling._core import FormatError
 from cprofiling._internal.file_kinds import LIVE_MAGIC
 from cprofiling._internal.files import open_to_read, read_whole
 from cprofiling._internal.text import counted
-from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
 from cprofiling.nodes import live_file
+from cprofiling.nodes.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.nodes.snapshot import Snapshot
 
 T = TypeVar("T")

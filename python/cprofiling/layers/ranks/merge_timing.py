@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from cprofiling.analysis.timing_reports import SCHEMA_VERSION, load_timing_report, processes_of
 from cprofiling.layers.ranks.merge_statistics import Merged, choose
-from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
-from cprofiling.layers.timing_reports import SCHEMA_VERSION, load_timing_report, processes_of
+from cprofiling.nodes.rank_snapshot import rank_of_name
 
 _TIMES = ("mean_ms", "min_ms", "max_ms", "std_ms")
 _FAULTS = ("error_count", "cancelled_count")  # they are there where there were any

@@ -18,8 +18,8 @@ from cprofiling._core import FormatError
 from cprofiling._internal.row_kinds import NODE
 from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks.merge_statistics import CHANGED, Merged, choose, merged_of, reason_of
-from cprofiling.layers.ranks.rank_snapshot import rank_of_name
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
+from cprofiling.nodes.rank_snapshot import rank_of_name
 from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load_moved
 

@@ -153,7 +153,7 @@ def write_rank_snapshot(
         raise TypeError(f"name must be a str, got {shown_value(name)}")
     where = arguments.path("folder", folder)
     taken = take(profiler)
-    (identity, _), *_ = taken.snapshot._sources()
+    (identity, _), *_ = taken.snapshot._sources()  # noqa: SLF001 the package's own
     whose = "" if taken.rank is None else f"_rank{taken.rank}"
     make_folders(where)
     path = os.path.join(where, f"{file_name_of(name)}{whose}_{identity.hex()[:16]}.cprof")

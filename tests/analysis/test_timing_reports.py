@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling._internal import json_input
-from cprofiling.layers.timing_reports import checked_timing_report, load_timing_report
+from cprofiling.analysis.timing_reports import checked_timing_report, load_timing_report
 from timing_reports import MERGED, OURS, PEERS
 
 SCHEMA = Path(cp.__file__).parent / "schemas" / "timing.schema.json"
