@@ -6,18 +6,18 @@ import errno
 import io
 import os
 import select
-import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from cprofiling import _core
 from cprofiling._internal import arguments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _typeshed import ReadableBuffer, StrOrBytesPath, WriteableBuffer
 
 
@@ -47,6 +47,8 @@ def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
         TypeError: The path is not a path.
         ValueError: It is empty, or has a NUL.
     """
+    from pathlib import Path  # here, as is socket below: what only reads needs neither, and both take long to import
+
     wanted = arguments.path("path", path)
     # No Path: it would be kept for ever, as pathlib interns its parts.
     temporary = os.path.join(str(Path(wanted).parent), f".cprofiling-{os.urandom(8).hex()}.tmp")
@@ -120,6 +122,8 @@ def _opened_directly(path: str) -> BinaryIO | None:
         if kind == stat.S_IFREG:
             return None
         if kind == stat.S_IFSOCK:
+            import socket
+
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(PATIENCE_S)
                 connection.connect(there)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _MANY = 1000.0  # degrees of freedom from which the expansion is exact to 1e-12
 _STEPS = 200  # more than either loop needs to reach the precision of a float
 _TINY = 1e-300
 _PRECISION = 1e-15
+
+
+def fmean(values: Iterable[float]) -> float:
+    """Return the mean of some values as ``statistics.fmean``, whose module takes long to import."""
+    known = [*values]
+    return math.fsum(known) / len(known)
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle of some values, or the mean of both, as ``statistics.median``."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def quantile(ordered: Sequence[float], percent: int, unit: int = 1) -> float:

@@ -18,11 +18,10 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median, variance
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from cprofiling._internal import arguments
-from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of
+from cprofiling._internal.quantiles import Sample, cautious_interval, fmean, interval_of, median
 from cprofiling._internal.tables import code_in_cell, html_table, literal, markdown_table
 from cprofiling._internal.text import plain_table, shown_text, shown_value
 
@@ -411,7 +410,11 @@ class _Side:
         means = [row.mean_ms for row in rows if row.mean_ms is not None]
         self.runs = len(means)
         self.mean_ms = fmean(means) if means else None
-        self.sample = Sample(len(means), fmean(means), variance(means)) if len(means) > 1 else None
+        self.sample = None
+        if len(means) > 1:
+            from statistics import variance  # here, as only comparisons of several runs need it
+
+            self.sample = Sample(len(means), fmean(means), variance(means))
         self.spread: Spread | None = None
         if len(means) == 1:
             mean, calls, low, high, deviation, _ = next(row for row in rows if row.mean_ms is not None)

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
 from cprofiling._internal import arguments
-from cprofiling._internal.row_kinds import DEVICE
 from cprofiling._internal.tables import Figures
 from cprofiling._internal.text import shown_value
 from cprofiling.recording.columns import (
     COPIES,
-    NO_WORK,
     SETS,
     UNKNOWN,
     Recording,
@@ -32,7 +29,7 @@ from cprofiling.recording.columns import (
     texts_of,
 )
 from cprofiling.recording.intervals import length, union
-from cprofiling.recording.tree import device_owners, host_tree, launches_of, nodes_around
+from cprofiling.recording.tree import device_owners, host_tree, launches_of, nodes_around, work_rows
 
 _T = TypeVar("_T")
 
@@ -277,19 +274,6 @@ def idle_times(recording: Recording, *, launched_only: bool = False) -> Figures[
         whole = max(ends[row] for row in of) - starts[of[0]]
         figures.append(IdleTimes(device, stream, len(of), busy, whole - busy, *gaps.values()))
     return _reported(IdleTimes, figures, recording)
-
-
-def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[int]:
-    """Yield the rows of work of devices, by their start.
-
-    ``launched_only``: only work with a recorded launch.
-    """
-    no_work = texts_of(recording, *NO_WORK)
-    correlations = column(recording, "correlation")
-    calls = launches_of(recording) if launched_only else {}
-    for row, (kind, cat) in enumerate(zip(column(recording, "kind"), column(recording, "cat"), strict=True)):
-        if kind == DEVICE and cat not in no_work and (not launched_only or correlations[row] in calls):
-            yield row
 
 
 def top_kernels(recording: Recording, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from cprofiling._internal.row_kinds import HOST, NODE, RECORD, STEP
-from cprofiling.analysis.device_figures import work_rows
 from cprofiling.recording import intervals
 from cprofiling.recording.columns import (
     ANNOTATIONS,
@@ -19,7 +18,7 @@ from cprofiling.recording.columns import (
     texts_of,
 )
 from cprofiling.recording.intervals import Interval
-from cprofiling.recording.tree import HostTree, device_owners, host_tree, nodes_around, self_times
+from cprofiling.recording.tree import HostTree, device_owners, host_tree, nodes_around, self_times, work_rows
 
 NS_PER_MS = 1e6
 

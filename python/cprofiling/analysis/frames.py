@@ -11,20 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.arguments import checked_count, index_between, number_between
-from cprofiling._internal.quantiles import percentile
+from cprofiling._internal.quantiles import fmean, percentile
 from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import NS_PER_MS, Evidence
-from cprofiling.analysis.inference_reports import INFERENCE
 from cprofiling.analysis.insight_table import Insight, figure
 from cprofiling.nodes.stats import ExecutionStage
 from cprofiling.nodes.summary_table import by_stage, frame_ms_of, frames_of_stage
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import column, drop_notes, grouped
+from cprofiling.recording.columns import INFERENCE, column, drop_notes, grouped
 
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary

@@ -15,12 +15,13 @@ from cprofiling._internal.quantiles import percentile
 from cprofiling._internal.row_kinds import COUNTER, CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
 from cprofiling._internal.tables import ROW_LIMIT, Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted
-from cprofiling.analysis.device_figures import copy_breakdown, idle_times, work_rows
+from cprofiling.analysis.device_figures import copy_breakdown, idle_times
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
+    INFERENCE,
     OPERATORS,
     Recording,
     column,
@@ -30,12 +31,11 @@ from cprofiling.recording.columns import (
     thread_number,
 )
 from cprofiling.recording.dataframe import operator_indices
-from cprofiling.recording.tree import SpanIds, executions, host_tree
+from cprofiling.recording.tree import SpanIds, executions, host_tree, work_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-INFERENCE = "Inference"
 PERMILLES = (900, 950, 970, 990, 999)  # of the latencies in a summary
 _TITLE = "Inference Results Summary"
 _RULE = "=" * 48

@@ -21,8 +21,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from statistics import median
 from typing import NamedTuple
+
+from cprofiling._internal.quantiles import median
 
 FLAT, WARM_UP, SLOWDOWN = "flat", "warm-up", "slowdown"
 NOT_STEADY, TOO_FEW, NOT_CERTAIN = "no steady state", "too few calls", "not certain"

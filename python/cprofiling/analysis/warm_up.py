@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.quantiles import fmean, median
 from cprofiling._internal.row_kinds import CUT, UNFINISHED
 from cprofiling._internal.text import checked_text, counted, listed
 from cprofiling.analysis import steady_state

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from cprofiling._internal.quantiles import percentile
+from cprofiling._internal.quantiles import fmean, percentile
 from cprofiling._internal.text import checked_text, counted, listed, shown_value
 from cprofiling.analysis.evidence import NS_PER_MS
 from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of

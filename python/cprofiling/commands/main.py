@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
     commands = made.add_subparsers(
-        title="commands", metavar="COMMAND", dest="command", required=True, parser_class=CommandParser
+        title="commands", metavar="COMMAND", dest="command", required=True, parser_class=CommandParser, prog=made.prog
     )
     for name, line in COMMANDS.items():
         commands.add_parser(name, help=line, command=name)

@@ -6,15 +6,14 @@ import argparse
 import errno
 import os
 import stat
-import tempfile
 
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, add_number, checked, compared, not_empty
-from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.analysis.timing_reports import load_timing_report
+from cprofiling.commands.parsing import INT64_MAX, ROWS, CommandError, add_number, checked, compared, not_empty
 from cprofiling.nodes import live_file
+from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.recording.result import Recording
 from cprofiling.recording.traces import reader
 from cprofiling.report.format_list import FORMATS, find, format_of
@@ -36,6 +35,8 @@ def load(path: str) -> View:
     if not stat.S_ISFIFO(os.stat(path).st_mode):
         return _load(path, path)
     # The first bytes tell the kind, and a pipe gives them only once.
+    import tempfile
+
     with tempfile.TemporaryFile() as file:
         with files.open_to_read(path) as pipe:
             most = files.most_bytes(pipe)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
     from cprofiling.nodes.stats import ProfilingSummary
+    from cprofiling.report.document import Document
     from cprofiling.report.view import View
 
 
@@ -110,6 +111,11 @@ class WithHistograms(Viewable):
     """Base class of summaries and snapshots."""
 
     __slots__ = ()
+
+    def _document(self, **about: str | None) -> Document:
+        from cprofiling.report import from_statistics
+
+        return from_statistics.of_statistics(self, **about)
 
     # Gives the buckets of each key, (node, stage); neither pickled nor copied, and not there in summaries of rows.
     _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]

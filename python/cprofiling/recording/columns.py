@@ -32,6 +32,7 @@ NO_WORK = frozenset(("cuda_sync", "cuda_event", "gpu_user_annotation", "cuda_pro
 _FAMILIES = ("cuda", "xpu", "mtia", "privateuse1")
 RUNTIME = frozenset(("Runtime", *(f"{family}_{side}" for family in _FAMILIES for side in ("runtime", "driver"))))
 ANNOTATIONS = frozenset(("user_annotation", "gpu_user_annotation"))
+INFERENCE = "Inference"  # the name of a call of a model as a whole
 MEMORY = "[memory]"
 STEP_PREFIX = "ProfilerStep#"
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cprofiling.analysis.what_if import WhatIf
     from cprofiling.recording.profile import profile
     from cprofiling.recording.result import Recording
+    from cprofiling.report.document import Document
 
 
 class RecordingExports(Viewable):
@@ -37,6 +38,16 @@ class RecordingExports(Viewable):
     if TYPE_CHECKING:
 
         def _finished(self) -> Recording: ...
+
+    def _document(self, **about: str | None) -> Document:
+        from cprofiling.report import from_recording
+
+        return from_recording.of_recording(self._finished(), **about)
+
+    def _pictured(self, document: Document) -> Document:
+        from cprofiling.report import from_recording
+
+        return from_recording.with_pictures(document, self._finished())
 
     def _frames(self, frame: str | None, skip_first_n: int) -> RecordedFrames:
         from cprofiling.analysis.evidence import Evidence

@@ -256,6 +256,19 @@ def launches_of(recording: Recording) -> dict[int, int]:
     return {found: row for row, (kind, found) in enumerate(rows) if kind <= HOST and found > 0}
 
 
+def work_rows(recording: Recording, *, launched_only: bool = False) -> Iterator[int]:
+    """Yield the rows of work of devices, by their start.
+
+    ``launched_only``: only work with a recorded launch.
+    """
+    no_work = texts_of(recording, *NO_WORK)
+    correlations = column(recording, "correlation")
+    calls = launches_of(recording) if launched_only else {}
+    for row, (kind, cat) in enumerate(zip(column(recording, "kind"), column(recording, "cat"), strict=True)):
+        if kind == DEVICE and cat not in no_work and (not launched_only or correlations[row] in calls):
+            yield row
+
+
 def sum_up(values: list[int], parents: Sequence[int]) -> list[int]:
     """Return each row's value plus those of rows inside.
 

@@ -26,7 +26,6 @@ from cprofiling.report.timeline import timeline
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Figures, Unit
     from cprofiling.recording.columns import Recording
-    from cprofiling.recording.result import Reports
 
 OTHERS = "(smaller ones)"
 _NS_PER_MS = 1e6
@@ -40,12 +39,11 @@ _UNITS: tuple[tuple[str, Unit], ...] = (
 )  # fmt: skip
 
 
-def of_recording(reports: Reports, *, title: str | None = None, source: str | None = None) -> Document:
+def of_recording(recording: Recording, *, title: str | None = None, source: str | None = None) -> Document:
     """Return the document of a recording, without timeline and icicle.
 
     Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
     """
-    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
     evidence = Evidence(recording)
     nodes, open_spans = nodes_of(evidence)
     known: dict[str, Any] = {}
@@ -94,9 +92,8 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
     )
 
 
-def with_pictures(document: Document, reports: Reports) -> Document:
+def with_pictures(document: Document, recording: Recording) -> Document:
     """Return the document of a recording with its timeline and icicle."""
-    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
     return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 

@@ -10,15 +10,15 @@ from cprofiling._internal.tables import MOST_ROWS, Column, Section
 from cprofiling._internal.text import checked_text
 from cprofiling.analysis import what_if
 from cprofiling.nodes.input_shapes import OVERFLOW, shown_rows, shown_signature
+from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:
     from cprofiling.analysis.insight_table import Insight
     from cprofiling.nodes.buckets import Bucket
+    from cprofiling.nodes.exports import WithHistograms
     from cprofiling.nodes.input_shapes import ShapeStats
-    from cprofiling.nodes.snapshot import Snapshot
-    from cprofiling.nodes.stats import ProfilingSummary
 
 _FIELDS = tuple(field.name for field in fields(NodeProfilingStats))
 _CLOCK = "the clock is "
@@ -46,21 +46,13 @@ _SHAPES = (
 )
 
 
-def of_snapshot(snapshot: Snapshot, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a snapshot."""
-    histograms = {(stage, node): found for (node, stage), found in snapshot._filled_buckets().items()}  # noqa: SLF001
-    return of_summary(snapshot.stats(), histograms, title=title, source=source)
-
-
-def of_summary(
-    summary: ProfilingSummary,
-    histograms: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]] | None = None,
-    *,
-    title: str | None = None,
-    source: str | None = None,
-) -> Document:
-    """Return the document of a summary, with the histograms that are given by stage and node."""
-    known = histograms or {}
+def of_statistics(of: WithHistograms, *, title: str | None = None, source: str | None = None) -> Document:
+    """Return the document of a summary or a snapshot, of which the histograms are known."""
+    known: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]] = {}
+    summary: Any = of
+    if isinstance(of, Snapshot):
+        known = {(stage, node): found for (node, stage), found in of._filled_buckets().items()}  # noqa: SLF001
+        summary = of.stats()
     nodes = []
     for row in summary:
         values = {name: getattr(row, name) for name in _FIELDS}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
@@ -16,8 +16,6 @@ from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.recording.result import Reports
 from cprofiling.report import format_list
 from cprofiling.report.against import compared, comparison_of
-from cprofiling.report.from_recording import of_recording, with_pictures
-from cprofiling.report.from_statistics import of_snapshot, of_summary
 from cprofiling.report.from_timing import of_timing_report
 
 if TYPE_CHECKING:
@@ -28,14 +26,9 @@ if TYPE_CHECKING:
     from cprofiling.analysis.comparison import TimingComparison
     from cprofiling.report.document import Document, Kind
 
-    Maker = Callable[..., Document]
-
-_SHOWN: tuple[tuple[type, Kind, Maker], ...] = (
-    (Snapshot, "statistics", of_snapshot),
-    (ProfilingSummary, "statistics", of_summary),
-    (Reports, "recording", of_recording),
-    (Mapping, "timing", of_timing_report),
-)
+_SHOWN: tuple[tuple[type, Kind], ...] = (
+    (Snapshot, "statistics"), (ProfilingSummary, "statistics"), (Reports, "recording"), (Mapping, "timing"),
+)  # fmt: skip
 _KINDS = {"statistics": "a summary", "timing": "a timing report", "recording": "a recording"}
 
 
@@ -72,9 +65,9 @@ class View:
             ValueError: They are of different kinds.
         """
         self.of: Any = of
-        self.kind, self._maker = _kind_and_maker("of", of)
+        self.kind = _kind_of("of", of)
         if against is not None and not isinstance(against, View):
-            _kind_and_maker("against", against)
+            _kind_of("against", against)
             against = View(against)
         self.against = against
         self._about = (title, source, facts or {})
@@ -95,13 +88,15 @@ class View:
     @cached_property
     def document(self) -> Document:
         """All that is known of it. FormatError where a dict is no timing report."""
-        return with_pictures(self.tables, self.of) if isinstance(self.of, Reports) else self.tables
+        document: Document = self.of._pictured(self.tables) if self.kind == "recording" else self.tables  # noqa: SLF001
+        return document
 
     @cached_property
     def tables(self) -> Document:
         """The document without a recording's timeline and icicle."""
         title, source, facts = self._about
-        document = self._maker(self.of, title=title, source=source)
+        make = partial(of_timing_report, self.of) if self.kind == "timing" else self.of._document  # noqa: SLF001
+        document: Document = make(title=title, source=source)
         return replace(document, facts={**facts, **document.facts}) if facts else document
 
     def render(self, kind: str) -> str:
@@ -152,8 +147,8 @@ class View:
         return compared(self, self.against)
 
 
-def _kind_and_maker(parameter: str, of: object) -> tuple[Kind, Maker]:
-    for known, kind, maker in _SHOWN:
+def _kind_of(parameter: str, of: object) -> Kind:
+    for known, kind in _SHOWN:
         if isinstance(of, known):
-            return kind, maker
+            return kind
     raise TypeError(f"{parameter} must be a summary, a snapshot, a recording or a timing report, got {shown_value(of)}")
