@@ -291,7 +291,7 @@ def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     text = render(this, against=before)
     assert {row[0]: row[2] for row in Page(text).tables["comparison"][2:]} == {"a": "slower", "b": ""}
     assert text.count('class="change worse"') == 2
-    same = replace(section, rows=(("a", "train", "same"), ("b", "train", "same")))
+    same = section._replace(rows=(("a", "train", "same"), ("b", "train", "same")))
     text = render(replace(this, sections={"comparison": same}), against=before)
     assert text.count("\N{BLACK UP-POINTING TRIANGLE} +100.0") == 2
     assert "change worse" not in text, "what may be noise has no colour"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -66,8 +66,7 @@ class Missing(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a section.
 
     Attributes:
@@ -84,8 +83,7 @@ class Column:
     tip: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A table with a title, such as an insight or a part of a report.
 
     Attributes:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.text import shown_lines, shown_text
@@ -54,6 +55,16 @@ class HelpFormatter(argparse.HelpFormatter):
 
     A usage of more than two lines is cut to required options.
     """
+
+    def __init__(self, prog: str) -> None:
+        """Take the width of the terminal as argparse does, but without ``shutil``, which takes long to import."""
+        columns = 0
+        with suppress(KeyError, ValueError):
+            columns = int(os.environ["COLUMNS"])
+        if columns <= 0:
+            with suppress(AttributeError, ValueError, OSError):
+                columns = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        super().__init__(prog, width=(columns if columns > 0 else 80) - 2)
 
     def _format_usage(
         self,

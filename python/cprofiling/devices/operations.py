@@ -11,9 +11,8 @@ import sys
 from _thread import RLock
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 CUDA = "cuda"
 ROCM = "rocm"
@@ -28,8 +27,7 @@ OPERATIONS = ("synchronize", "new_event", "memory", "memory_peak", "memory_reset
 _UNNAMED = "privateuseone"  # PyTorch's place for a backend from outside, while none has given it its name
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DeviceOperations:
+class DeviceOperations(NamedTuple):
     """Operations of one kind of device, or strings that say why not.
 
     Indices count from 0. The callables are PyTorch's; their errors are not caught.
@@ -70,8 +68,7 @@ class DeviceOperations:
         return not isinstance(self.is_capturing, str) and bool(self.is_capturing())
 
 
-@dataclass(frozen=True)
-class DevicePresence:
+class DevicePresence(NamedTuple):
     """Presence of one kind of device, known without using it."""
 
     device_type: str
@@ -249,8 +246,7 @@ def _row_of(torch: Any, kind: str) -> DeviceOperations:
         total: int = module.recommended_max_memory()
         return max(0, total - module.driver_allocated_memory()), total
 
-    return replace(
-        row,
+    return row._replace(
         count=lambda: 1,
         current_index=lambda: 0,
         synchronize=lambda _: module.synchronize(),

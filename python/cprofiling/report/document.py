@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 SCHEMA = "cprofiling.report"
 VERSION = 1
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(NamedTuple):
     """How a run was measured, None where unknown."""
 
     clock: str | None = None
@@ -37,8 +38,7 @@ class Measurement:
     reasons: tuple[str, ...] = ()  # why figures, or all of a key, are unknown or less certain
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One node in one stage, with the fields of ``NodeProfilingStats`` first.
 
     Its stage is empty in runs without stages. Histograms have the buckets that are not empty, ascending. ``unknown``
@@ -74,14 +74,14 @@ class Node:
     gpu_total_ms: float | None = None
     queue_delay_ms: float | None = None
     gpu_reason: str | None = None
-    counters: Mapping[str, CounterValue | None] = field(default_factory=dict, hash=False)
+    counters: Mapping[str, CounterValue | None] = _NONE
     launches: NodeLaunches | None = None
     memory: NodeMemory | None = None
     sync_total_ms: float | None = None
     sync_count: int = 0
     histogram: tuple[Bucket, ...] | None = None
     gpu_histogram: tuple[Bucket, ...] | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
+    unknown: Mapping[str, str] = _NONE
 
 
 class Track(NamedTuple):
@@ -112,8 +112,7 @@ class Span(NamedTuple):
     count: int = 1
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """The spans of a recording, by track and start."""
 
     start_ns: int  # since 1970 (UTC), or as the loaded file counts
@@ -134,8 +133,7 @@ class IcicleNode(NamedTuple):
     count: int
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding without its rows."""
 
     kind: str
@@ -143,7 +141,7 @@ class Finding:
     text: str
     advice: str
     share: float
-    figures: Mapping[str, float] = field(default_factory=dict, hash=False)
+    figures: Mapping[str, float] = _NONE
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ class Document:
     title: str
     kind: Kind
     nodes: tuple[Node, ...] = ()
-    measurement: Measurement = Measurement()
+    measurement: Measurement = Measurement()  # noqa: RUF009 it is immutable
     source: str | None = None
     facts: Mapping[str, Cell] = field(default_factory=dict, hash=False)
     sections: Mapping[str, Section] = field(default_factory=dict, hash=False)
@@ -188,9 +186,6 @@ class Document:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
-_ROWS = (Track, Span, IcicleNode)
-
-
 def _plain(value: Any) -> Any:
     """Return a value as plain JSON types."""
     if value is None or isinstance(value, (int, float)):
@@ -199,7 +194,7 @@ def _plain(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, _ROWS):
+    if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     if is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}

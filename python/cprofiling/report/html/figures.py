@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -152,7 +152,7 @@ _EXTRA = {
 _BAD = ("error_count", "cancelled_count", "dropped_count")
 _FIELDS = {
     name: Heading(title, "time" if unit == "ms" else unit, tip, extra=name in _EXTRA, is_bad=name in _BAD)
-    for name, title, unit, tip in map(astuple, tables.FIGURES.values())
+    for name, title, unit, tip in tables.FIGURES.values()
 }
 # 0.0 without a sample
 _TEN = ("share", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
