@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
-from pathlib import Path
 from typing import Any
 
 from cprofiling._core import FormatError
@@ -130,8 +130,9 @@ class Schema:
     """Published JSON schema (draft 2020-12), as far as this package needs it."""
 
     def __init__(self, name: str) -> None:
-        path = Path(__file__).parents[1] / "schemas" / f"{name}.schema.json"
-        self._root: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "schemas", f"{name}.schema.json")
+        with open(path, encoding="utf-8") as file:
+            self._root: dict[str, Any] = json.load(file)
 
     def check(self, value: Any, place: str = "$", part: str | None = None) -> None:
         """Raise Fault for a value that the schema or a part of it refuses."""

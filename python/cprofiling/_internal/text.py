@@ -12,7 +12,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
 # What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
 SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-_NOT_SHOWN = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]")
+_NOT_SHOWN = f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]"  # compiled by the first text that has one
 NAMED = 4  # of names in a sentence
 
 
@@ -48,7 +48,7 @@ def shown_text(parameter: str, value: object) -> str:
     """
     text = checked_text(parameter, value)
     # Most names end here: none of these characters is printable.
-    return text if text.isprintable() else _NOT_SHOWN.sub(_escape, text)
+    return text if text.isprintable() else re.sub(_NOT_SHOWN, _escape, text)
 
 
 def shown_names(names: Iterable[str]) -> str:

@@ -53,12 +53,19 @@ class CommandParser(Parser):
 
     def __init__(self, *, command: str, **options: Any) -> None:
         """Accept the command's name, and argparse's keywords."""
-        super().__init__(**options)
+        self._options: dict[str, Any] | None = options
         self._command = command
         self._module: Any = None
 
+    def make(self) -> None:
+        """Make the parser itself, which takes time for so many commands."""
+        if self._options is not None:
+            super().__init__(**self._options)
+            self._options = None
+
     def prepare(self) -> None:
         """Import the module, and add its options."""
+        self.make()
         if self._module is None:
             self._module = import_module(f"cprofiling.commands.{self._command}")
             self._module.prepare_parser(self)
