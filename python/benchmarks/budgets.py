@@ -19,6 +19,7 @@ from . import extras as x
 from . import shapes as a
 from . import sizes as z
 from . import stages as s
+from . import starts as t
 from .results import Outcome, Run
 
 ROUNDS = 15
@@ -380,6 +381,27 @@ BUDGETS = (
         lambda f: f.extra(x.IMPORT_MS),
         "<=",
         lambda f: 20,
+    ),
+    Budget(
+        "cprofiling --help over a bare start of the interpreter",
+        "x",
+        lambda f: f.extra(t.HELP_MS) / f.extra(t.BARE_MS),
+        "<=",
+        lambda f: 5,
+    ),
+    Budget(
+        "cprofiling report of a small file over a bare start of the interpreter",
+        "x",
+        lambda f: f.extra(t.REPORT_MS) / f.extra(t.BARE_MS),
+        "<=",
+        lambda f: 8,
+    ),
+    Budget(
+        "HTML report of 100,000 spans, the slower of two recordings",
+        "s",
+        lambda f: max(f.extra(t.PAGE_S), f.extra(t.FRAMES_S)),
+        "<=",
+        lambda f: 1.5,
     ),
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import cold, counters, cuvis, device, live, sizes
+from . import cold, counters, cuvis, device, live, sizes, starts
 from .candidates import cprofiling
 from .harness import collector_off, elapsed_ns, explain
 
@@ -110,6 +110,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     **device.MEASURES,
     **live.MEASURES,
     **sizes.MEASURES,
+    **starts.MEASURES,
 }
 
 
