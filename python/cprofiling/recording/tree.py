@@ -29,6 +29,7 @@ _LEFT_OUT = frozenset((
     "aten::is_leaf", "aten::output_nr", "aten::_version",
 ))  # fmt: skip
 _LONGEST_CLIMB = 100
+_ON_HOST = bytes(kind <= HOST for kind in range(256))
 _STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids far apart
 
 
@@ -93,8 +94,10 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
     """
     kinds, cats, names = (column(recording, name) for name in ("kind", "cat", "name"))
     no_events, left_out = texts_of(recording, *_NO_EVENTS), texts_of(recording, *_LEFT_OUT)
-    rows = zip(kinds, cats, names, strict=True)
-    counted = bytearray(kind <= HOST and cat not in no_events and name not in left_out for kind, cat, name in rows)
+    counted = bytearray(kinds).translate(_ON_HOST)
+    for row, (cat, name) in enumerate(zip(cats, names, strict=True)) if no_events or left_out else ():
+        if cat in no_events or name in left_out:
+            counted[row] = 0
     parents = _counted_parents(recording, counted)
     if STEP in set(kinds):
         ends, tracks = column(recording, "end_ns"), column(recording, "track")
@@ -128,8 +131,9 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
 
 def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
     """Return each row's nearest earlier row around it that counts, -1 or -2."""
-    starts, ends, spans = (column(recording, name) for name in ("start_ns", "end_ns", "span"))
-    parents = column(recording, "parent")
+    starts, ends, spans, parents = (
+        column(recording, name).tolist() for name in ("start_ns", "end_ns", "span", "parent")
+    )
     found = [-2] * len(counted)
     nearest = [-1] * len(counted)  # of rows that do not count, too
     for row, parent in enumerate(parents):

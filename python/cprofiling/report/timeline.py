@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNFINISHED
@@ -115,7 +116,9 @@ def timeline(
             latest[lane] = cell, group
         group.append(row)
     strings = recording.strings
-    spans = [_span(rows, group, places, start_ns, strings) for group in groups or zip(drawn)]
+    spans = [_span(rows, group, places, start_ns, strings) for group in groups]
+    if not step_ns:
+        spans = _single_spans(rows, drawn, places, start_ns, strings)
     spans.sort(key=attrgetter("track", "start_ns", "depth"))
     devices = {rows.tracks[row]: row for row in drawn if rows.kinds[row] == DEVICE}
     rank = _rank(recording)
@@ -138,6 +141,23 @@ def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int
         if count <= most:
             return step_ns
     return max(duration_ns >> _COARSEST, 1)
+
+
+def _single_spans(
+    rows: _Rows, drawn: Sequence[int], places: dict[int, int], start_ns: int, strings: Sequence[str]
+) -> list[Span]:
+    """Return a span for each row: as ``_span`` of it alone, column by column."""
+    columns = (
+        [places[rows.tracks[row]] for row in drawn],
+        [strings[rows.names[row]] for row in drawn],
+        [rows.starts[row] - start_ns for row in drawn],
+        [rows.ends[row] - rows.starts[row] for row in drawn],
+        [rows.depths[row] for row in drawn],
+        [KINDS[rows.kinds[row]] for row in drawn],
+        ["unfinished" if rows.flags[row] & UNFINISHED else OUTCOMES[rows.outcomes[row]] for row in drawn],
+        repeat(1, len(drawn)),
+    )
+    return list(map(Span._make, zip(*columns, strict=True)))
 
 
 def _span(rows: _Rows, group: Sequence[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:

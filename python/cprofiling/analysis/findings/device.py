@@ -83,6 +83,8 @@ def started_by(evidence: Evidence, rows: list[int]) -> str:
 
 def launch_bound(evidence: Evidence) -> Iterator[Finding]:
     """Find stretches in which a device waits for launches."""
+    if not evidence.work:
+        return
     streams = column(evidence.recording, "stream")
     devices = column(evidence.recording, "device")
     delays = {launch.row: launch.delay_ns for launch in launches(evidence.recording)}
