@@ -21,9 +21,9 @@ from cprofiling.analysis.device_figures import (
     kernel_breakdown,
     launch_statistics,
     launches,
-    work_rows,
 )
 from cprofiling.recording.result import Recording
+from cprofiling.recording.tree import work_rows
 from recordings import DROPPED, TRACES, call, device, host, made, trace
 
 WORK = [

@@ -306,9 +306,9 @@ def test_a_file_of_signatures(signatures: Path) -> None:
 
 def test_the_devices_in_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
-    fields = dict.fromkeys(operations.DeviceOperations.__dataclass_fields__, "reason")
+    fields = dict.fromkeys(operations.DeviceOperations._fields, "reason")
     row = operations.DeviceOperations(**{**fields, "tensor_type": "xpu"})
-    there = {**vars(row), "current_index": lambda: 0, "synchronize": waited.append}
+    there = {**row._asdict(), "current_index": lambda: 0, "synchronize": waited.append}
     inputs = MockInputs()
     for number, place in enumerate((("xpu", 2), ("cpu", 1), ("xpu", None))):
         inputs[str(number)] = SimpleNamespace(device=SimpleNamespace(type=place[0], index=place[1]))

@@ -37,7 +37,7 @@ class DeviceOperations(NamedTuple):
     """The kind: ``"cuda"``, ``"rocm"``, ``"xpu"``, ``"mps"``, ``"npu"``, or a backend's own name."""
     tensor_type: str
     """What PyTorch calls it in ``tensor.device.type``: ``"cuda"`` for ``"rocm"``, else the same."""
-    count: Callable[[], int] | str
+    count: Callable[[], int] | str  # type: ignore[assignment]  # not the method of tuples
     """How many devices there are."""
     current_index: Callable[[], int] | str
     """The calling thread's current device."""
@@ -74,7 +74,7 @@ class DevicePresence(NamedTuple):
     device_type: str
     is_in_use: bool
     """Whether this process uses it."""
-    count: int | None
+    count: int | None  # type: ignore[assignment]
     """How many there are; None: not in use, so that nobody was asked."""
     operations: tuple[tuple[str, str | None], ...]
     """Each of OPERATIONS, with the reason why it cannot be done or None: it can, once the device is in use."""

@@ -47,7 +47,7 @@ class Node(NamedTuple):
 
     node_name: str
     stage: str
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # not the method of tuples
     mean_ms: float | None = None
     median_ms: float | None = None
     std_ms: float | None = None
@@ -109,7 +109,7 @@ class Span(NamedTuple):
     depth: int  # spans of the track around it
     kind: str = "node"  # "node", "record", "step", "host", "device" or "instant"
     outcome: str = "success"  # "success", "error", "cancelled" or "unfinished"
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]
 
 
 class Timeline(NamedTuple):
@@ -130,7 +130,7 @@ class IcicleNode(NamedTuple):
     parent: int  # the place of the caller, which is before it; -1 for a root
     self_ms: float  # without calls inside, operators included
     total_ms: float
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class Finding(NamedTuple):
