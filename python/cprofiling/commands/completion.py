@@ -51,8 +51,6 @@ def commands_of(parser: argparse.ArgumentParser, words: Iterable[str] | None = N
     words: only those among these; None for all.
     """
     [choices] = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    for each in choices.values():
-        each.make()
     found = {name: made for name, made in choices.items() if words is None or name in words}
     for made in found.values():
         made.prepare()

@@ -53,20 +53,16 @@ class CommandParser(Parser):
 
     def __init__(self, *, command: str, **options: Any) -> None:
         """Accept the command's name, and argparse's keywords."""
-        self._options: dict[str, Any] | None = options
+        super().__init__(**options, add_help=False)  # all options are added once the command is named
         self._command = command
         self._module: Any = None
 
-    def make(self) -> None:
-        """Make the parser itself, which takes time for so many commands."""
-        if self._options is not None:
-            super().__init__(**self._options)
-            self._options = None
-
     def prepare(self) -> None:
         """Import the module, and add its options."""
-        self.make()
         if self._module is None:
+            self.add_argument(
+                "-h", "--help", action="help", default=argparse.SUPPRESS, help="show this help message and exit"
+            )
             self._module = import_module(f"cprofiling.commands.{self._command}")
             self._module.prepare_parser(self)
             self.set_defaults(run=self._module.run, refuse=self.error)

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from cprofiling._internal.text import format_time, plain_table, shown_text
 from cprofiling.nodes import exports
@@ -36,8 +35,7 @@ _LEAST_LIFT = 2.0
 _MOST_CHANCE = 0.001
 
 
-@dataclass(frozen=True)
-class ShapeStats:
+class ShapeStats(NamedTuple):
     """Statistics of a node's calls with one signature, an immutable value.
 
     Times are as in ``NodeProfilingStats``; with a count of 0 they are 0.0, and the percentiles None.
@@ -65,7 +63,7 @@ class ShapeStats:
     node_name: str
     stage: str
     signature: str
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of tuples
     error_count: int
     cancelled_count: int
     mean_ms: float
@@ -79,8 +77,7 @@ class ShapeStats:
     tail_share: float
 
 
-@dataclass(frozen=True)
-class ShapeVerdict:
+class ShapeVerdict(NamedTuple):
     """The signature that makes the slowest calls of a node, with the evidence.
 
     Attributes:
