@@ -44,6 +44,7 @@ UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load"
 READ_VARIABLES = {
     "commands.completion": "COMP_LINE",
     "commands.main": "_ARGCOMPLETE",
+    "commands.parsing": "COLUMNS, as argparse does",
     "devices.nsight.tools": "all, for a program that it becomes",
     "commands.doctor": "all, for a program that it runs; NVTX_INJECTION64_PATH",
     "_internal.process": "RANK, WORLD_SIZE; which process came first, for what environment.py has let through",
