@@ -13,13 +13,13 @@ _PRECISION = 1e-15
 
 
 def fmean(values: Iterable[float]) -> float:
-    """Return the mean of some values as ``statistics.fmean``, whose module takes long to import."""
+    """Return a mean; the module ``statistics`` takes long to import."""
     known = [*values]
     return math.fsum(known) / len(known)
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle of some values, or the mean of both, as ``statistics.median``."""
+    """Return the middle value, or the mean of the middle two."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -74,7 +74,7 @@ class Evidence:
 
     @cached_property
     def nodes_around(self) -> list[int]:
-        """For each row on the host the innermost call of a node, maybe itself, or -1."""
+        """For each host row the innermost call of a node, or -1."""
         return nodes_around(self.recording, self.tree, {})
 
     @cached_property

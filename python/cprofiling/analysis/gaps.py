@@ -107,7 +107,7 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
 
 
 def _recorded_gaps(found: RecordedFrames, least: int) -> tuple[int, _Pairs]:
-    """Return the time of frames, or else of threads, and the longer gaps in it."""
+    """Return the time of frames, or of threads, and its longer gaps."""
     evidence = found.evidence
     starts, ends, tracks = evidence.starts, evidence.ends, evidence.tracks
     whole, by_pair = 0, _Pairs(list)

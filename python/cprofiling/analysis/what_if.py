@@ -194,7 +194,7 @@ class _Stage:
         return math.fsum(own) / len(self._frames)
 
     def _after(self, factors: Mapping[str, float]) -> dict[int, float]:
-        """Return the times of the frames that have a node, by place, if it is faster."""
+        """Return times of frames with faster nodes, by their places."""
         saved = {node: 1 - 1 / factor for node, factor in factors.items()}
         if len(saved) > 1 or self._frames[0].graph is not None:
             places = {place for node in factors for place in self._own_times.get(node, ())}

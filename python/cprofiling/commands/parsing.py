@@ -57,7 +57,7 @@ class HelpFormatter(argparse.HelpFormatter):
     """
 
     def __init__(self, prog: str) -> None:
-        """Take the width of the terminal as argparse does, but without ``shutil``, which takes long to import."""
+        """Take the terminal's width without ``shutil``, a slow import."""
         columns = 0
         with suppress(KeyError, ValueError):
             columns = int(os.environ["COLUMNS"])

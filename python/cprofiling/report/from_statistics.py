@@ -47,7 +47,7 @@ _SHAPES = (
 
 
 def of_statistics(of: WithHistograms, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a summary or a snapshot, of which the histograms are known."""
+    """Return the document of a summary, or of a snapshot with histograms."""
     known: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]] = {}
     summary: Any = of
     if isinstance(of, Snapshot):

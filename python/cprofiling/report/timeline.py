@@ -146,7 +146,7 @@ def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int
 def _single_spans(
     rows: _Rows, drawn: Sequence[int], places: dict[int, int], start_ns: int, strings: Sequence[str]
 ) -> list[Span]:
-    """Return a span for each row: as ``_span`` of it alone, column by column."""
+    """Return a span for each row, made column by column."""
     columns = (
         [places[rows.tracks[row]] for row in drawn],
         [strings[rows.names[row]] for row in drawn],
