@@ -84,6 +84,12 @@ static inline PyObject *ext_compat_find_generator(PyObject *finder)
 #endif
 }
 
+/* A number of a type and of what it is at present: no other type has it, nor this one after any change. 0: it has none. */
+static inline unsigned ext_compat_type_version(const PyTypeObject *type)
+{
+    return type->tp_version_tag;
+}
+
 /* Whether weak references to `object` can be made. */
 static inline bool ext_compat_can_be_referenced(PyObject *object)
 {

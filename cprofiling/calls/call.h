@@ -19,6 +19,39 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
  * none, and an empty span stays in its place until that chain is trimmed. */
 void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
+/* Opens a span that only names an owner for what runs inside it, as above: no clock is read. */
+static inline cprof_span *cprof_call_open_owner(cprof_thread *thread, cprof_chain *chain, void *owner, const void *tag)
+{
+    cprof_span *span = cprof_span_take(thread);
+    if (__builtin_expect(span == NULL, 0)) {
+        return NULL;
+    }
+    cprof_span *parent = cprof_chain_top(chain);
+    span->state = 0;
+    span->accum = NULL;
+    span->nested_ns = 0;
+    span->moment = chain->moment;
+    span->owner = owner;
+    span->tag = tag;
+    span->place = NULL;
+    span->parent = parent;
+    span->parent_serial = parent != NULL ? parent->serial : 0;
+    chain->top = span;
+    return span;
+}
+
+/* Closes such a span, unless nodes that ended inside are to be told to one around it, or it is not the chain's top: then false.
+ */
+static inline bool cprof_call_close_owner(cprof_thread *thread, cprof_chain *chain, cprof_span *span)
+{
+    bool is_simple = chain->top == span && chain->base != span && (span->parent == NULL || span->nested_ns == 0);
+    if (__builtin_expect(is_simple, 1)) {
+        chain->top = span->parent;
+        cprof_span_give(thread, span);
+    }
+    return is_simple;
+}
+
 /* Takes closed spans off the top of the chain. */
 void cprof_call_trim(cprof_thread *thread, cprof_chain *chain);
 

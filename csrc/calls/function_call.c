@@ -215,10 +215,7 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     if (__builtin_expect(view == NULL, 0)) {
         return forward(self, args, nargsf, kwnames);
     }
-    ext_profiler *profiler = self->node.profiler;
-    if (profiler == NULL) {
-        profiler = ext_node_find_profiler(&self->node, view, first_argument(self, args, nargsf, kwnames));
-    }
+    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first_argument(self, args, nargsf, kwnames));
     if (__builtin_expect(profiler == NULL || self->is_uncommon || self->is_inner || self->node.name_finder != NULL, 0)) {
         return call_unusual(self, view, profiler, args, nargsf, kwnames);
     }
@@ -285,22 +282,40 @@ PyObject *ext_function_call(PyObject *callable, PyObject *const *args, size_t na
 PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_function *self = (ext_function *)callable;
-    cprof_thread *thread = prepare_thread(self);
-    if (thread == NULL && PyErr_Occurred()) {
-        return NULL;
+    cprof_thread *thread = cprof_thread_self;
+    if (__builtin_expect(thread == NULL || !cprof_thread_stack_near(thread), 0)) {
+        thread = prepare_thread(self);
+        if (thread == NULL) {
+            return PyErr_Occurred() ? NULL : forward(self, args, nargsf, kwnames);
+        }
     }
     ext_profiler *profiler = self->node.profiler;
-    PyObject *first = profiler == NULL && thread != NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
-    if (first != NULL && ext_pipeline_find(self->node.state, first, &profiler) && profiler == NULL) {
+    PyObject *first = profiler == NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
+    profiler = first != NULL ? ext_node_pipeline_profiler(&self->node, first) : profiler;
+    if (__builtin_expect(profiler == NULL, 0) && first != NULL && ext_pipeline_is(self->node.state, first)) {
         profiler = ext_pipeline_profiler(self->node.state, first);
     }
     Py_XINCREF(profiler);
-    ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
-    if (view == NULL) {
+    PyThreadState *tstate = PyThreadState_Get();
+    ext_view *view = profiler != NULL ? ext_view_get_in(tstate, self->node.state, thread) : NULL;
+    if (__builtin_expect(view == NULL, 0)) {
         ext_state_forget_error();
         Py_XDECREF(profiler);
         return forward(self, args, nargsf, kwnames);
     }
-    ext_target target = {.profiler = profiler};
-    return call_any(self, view, &target, NULL, args, nargsf, kwnames);
+    if (__builtin_expect(self->kind != EXT_KIND_CALL, 0)) {
+        return make_suspendable(self, &(ext_target){.profiler = profiler}, NULL, args, nargsf, kwnames);
+    }
+    cprof_span *span = cprof_call_open_owner(thread, &view->chain, profiler, self);
+    if (__builtin_expect(span == NULL, 0)) {
+        return forward_unmeasured(self, profiler, args, nargsf, kwnames);
+    }
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    bool is_current = ext_view_is_current(view, tstate);
+    if (__builtin_expect(is_current && cprof_call_close_owner(thread, &view->chain, span), 1)) {
+        Py_DECREF(profiler);
+    } else {
+        close_call(tstate, view, span, result);
+    }
+    return result;
 }

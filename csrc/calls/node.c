@@ -1,7 +1,6 @@
 #include "csrc/calls/node.h"
 
 #include "csrc/convert.h"
-#include "csrc/calls/pipeline.h"
 
 /* Owned by the node's table; goes when the instance does. */
 typedef struct {
@@ -80,33 +79,25 @@ const _Atomic uint64_t *ext_node_gate(const ext_node *node)
     return node->profiler != NULL ? &node->profiler->registry->epoch.state : &node->state->gate;
 }
 
-/* Markers of blocks entered while off do not, nor do calls that are only recorded or captured: who does that must not change
- * who counts. */
-static inline bool names_owner(const cprof_span *span)
-{
-    return span->owner != NULL && ((span->state & CPROF_FLAG_STATS) != 0 ||
-                                   (span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE)) == 0);
-}
-
 /* The innermost open span that names an owner. */
 static PyObject *running_owner(ext_view *view)
 {
     cprof_span *span = ext_view_around(view, cprof_chain_top(&view->chain));
-    while (span != NULL && !names_owner(span)) {
+    while (span != NULL && !ext_node_names_owner(span)) {
         span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
         span = ext_view_around(view, span);
     }
     return span != NULL ? span->owner : NULL;
 }
 
-ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first)
+ext_profiler *ext_node_find_profiler_slow(ext_node *node, ext_view *view, PyObject *first)
 {
-    if (node->profiler != NULL) {
-        return node->profiler;
+    if (first != NULL && ext_pipeline_is(node->state, first)) {
+        return NULL; /* one that was never asked for its Profiler: it is off */
     }
-    ext_profiler *profiler;
-    if (first != NULL && ext_pipeline_find(node->state, first, &profiler)) {
-        return profiler;
+    if (first != NULL && ext_compat_type_version(Py_TYPE(first)) != 0) {
+        node->other_type = Py_TYPE(first);
+        node->other_version = ext_compat_type_version(Py_TYPE(first));
     }
     PyObject *owner = running_owner(view);
     if (owner == NULL) {

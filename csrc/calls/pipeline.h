@@ -13,6 +13,12 @@ typedef struct {
     ext_profiler *profiler; /* owned */
 } ext_pipeline;
 
+/* Whether `object` is one by its type. */
+static inline bool ext_pipeline_is(const ext_state *state, PyObject *object)
+{
+    return state->mixin != NULL && PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)state->mixin);
+}
+
 /* Whether `object` is a pipeline; *profiler is its Profiler, borrowed, or NULL as long as it was never asked for. */
 static inline bool ext_pipeline_find(const ext_state *state, PyObject *object, ext_profiler **profiler)
 {
@@ -22,7 +28,7 @@ static inline bool ext_pipeline_find(const ext_state *state, PyObject *object, e
         return true;
     }
     *profiler = NULL;
-    return state->mixin != NULL && PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)state->mixin);
+    return ext_pipeline_is(state, object);
 }
 
 /* The Profiler of a pipeline, made by calling state->profiler_class at the first use. Borrowed; NULL with an exception. */
