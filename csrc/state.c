@@ -53,10 +53,10 @@ ext_state *ext_state_of_module(PyObject *module)
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 {
     /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
-    PyObject *modules = state->sys_module != NULL ? PyObject_GetAttr(state->sys_module, state->words[EXT_WORD_MODULES]) : NULL;
+    PyObject *names = state->sys_module != NULL ? PyModule_GetDict(state->sys_module) : NULL;
+    PyObject *modules = names != NULL ? PyDict_GetItemWithError(names, state->words[EXT_WORD_MODULES]) : NULL;
     PyObject *module =
         modules != NULL && PyDict_Check(modules) ? Py_XNewRef(PyDict_GetItemWithError(modules, state->words[word])) : NULL;
-    Py_XDECREF(modules);
     ext_state_forget_error();
     return module;
 }
@@ -135,8 +135,11 @@ static int raise_anew(void *exception)
 
 void ext_state_forget_error(void)
 {
+    if (PyErr_Occurred() == NULL) {
+        return;
+    }
     ext_compat_error error = ext_compat_take_error();
-    if (error.type != NULL && !PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {
+    if (!PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {
         PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
         /* The thread in which handlers of signals run, and the only one that can be given more than a class. */
         if (PyInterpreterState_Get() != PyInterpreterState_Main() ||

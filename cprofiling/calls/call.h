@@ -8,6 +8,12 @@
 #include "cprofiling/calls/probe.h"
 #include "cprofiling/nodes/span.h"
 
+/* Whether a registry's word asks for times, and for nothing else. */
+static inline bool cprof_call_is_usual(uint64_t state)
+{
+    return (state & (CPROF_FLAG_ALL & ~(CPROF_FLAG_STATS | CPROF_FLAG_TRACE))) == 0 && (state & CPROF_FLAG_ALL) != 0;
+}
+
 /* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
  * inside it. NULL without memory: then nothing was opened. */
 cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,

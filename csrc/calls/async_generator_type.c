@@ -42,6 +42,13 @@ static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject
     return told != NULL;
 }
 
+static PyObject *call_method(const ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
+{
+    bool is_quick = name == EXT_WORD_ANEXT && self->inner != NULL && PyAsyncGen_CheckExact(self->inner);
+    return is_quick ? PyAsyncGen_Type.tp_as_async->am_anext(self->inner)
+                    : ext_suspendable_call(self, self->inner, name, args, nargs);
+}
+
 /* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
  * instead, so that what it closes at its end is counted. */
 static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
@@ -49,10 +56,14 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
     PyObject *const none[] = {Py_None, Py_None};
     PyObject *sys = self->function->node.state->sys_module;
     PyObject *hooks = ext_suspendable_call(self, sys, EXT_WORD_GET_HOOKS, NULL, 0);
+    if (hooks != NULL && PyTuple_GET_ITEM(hooks, 0) == Py_None && PyTuple_GET_ITEM(hooks, 1) == Py_None) {
+        Py_DECREF(hooks);
+        return call_method(self, name, args, nargs);
+    }
     PyObject *cleared = hooks != NULL ? ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, none, 2) : NULL;
     PyObject *result = NULL;
     if (cleared != NULL) {
-        result = ext_suspendable_call(self, self->inner, name, args, nargs);
+        result = call_method(self, name, args, nargs);
         PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
         ext_compat_error error = ext_compat_take_error();
         PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
@@ -74,8 +85,7 @@ static PyObject *begin_step(PyObject *object, ext_word name, PyObject *const *ar
     ext_suspendable *self = (ext_suspendable *)object;
     bool first = !self->hooked && self->function->node.state->sys_module != NULL; /* else the interpreter is ending */
     self->hooked = true;
-    PyObject *awaitable =
-        first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self, self->inner, name, args, nargs);
+    PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : call_method(self, name, args, nargs);
     return make_step(self, awaitable, ends);
 }
 
@@ -120,13 +130,15 @@ PyType_Spec ext_async_generator_spec =
     EXT_TYPES_SPEC("ProfiledAsyncGenerator", ext_suspendable, async_generator_slots, EXT_SUSPENDABLE_FLAGS);
 
 /* A step that came to its end: with a value, or with the end of the generator. */
-static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool returned)
+static void leave_step(const step_object *step, const ext_resumption *now, bool returned)
 {
+    ext_suspendable *owner = step->owner;
     if (now->view == NULL) {
         return;
     }
     owner->step = NULL;
-    if (!ext_suspendable_is_finished(owner)) {
+    bool has_yielded = returned && !step->ends && owner->inner != NULL && PyAsyncGen_CheckExact(owner->inner);
+    if (has_yielded || !ext_suspendable_is_finished(owner)) {
         ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
     } else {
         bool success = returned || PyErr_ExceptionMatches(PyExc_StopAsyncIteration);
@@ -171,7 +183,7 @@ static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject *
     if (sent == PYGEN_NEXT) {
         ext_suspendable_leave_suspended(step->owner, &now, false);
     } else {
-        leave_step(step->owner, &now, sent == PYGEN_RETURN);
+        leave_step(step, &now, sent == PYGEN_RETURN);
     }
     return sent;
 }
@@ -187,7 +199,7 @@ static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t 
     if (result != NULL) {
         ext_suspendable_leave_suspended(step->owner, &now, false);
     } else {
-        leave_step(step->owner, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
+        leave_step(step, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
     }
     return result;
 }

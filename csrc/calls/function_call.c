@@ -221,8 +221,7 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     }
     uint64_t state = cprof_registry_state(profiler->registry);
     cprof_accum *accum = ext_key_known(&self->node.key, profiler, ext_node_stage(&self->node, view));
-    bool is_usual = (state & (CPROF_FLAG_ALL & ~(CPROF_FLAG_STATS | CPROF_FLAG_TRACE))) == 0 && (state & CPROF_FLAG_ALL) != 0;
-    if (__builtin_expect(accum == NULL || !is_usual, 0)) {
+    if (__builtin_expect(accum == NULL || !cprof_call_is_usual(state), 0)) {
         return call_unusual(self, view, profiler, args, nargsf, kwnames);
     }
     cprof_span *span = cprof_call_open(thread, &view->chain, accum, state, Py_NewRef((PyObject *)profiler), self);

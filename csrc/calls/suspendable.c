@@ -136,11 +136,11 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
 {
     ext_state *state = self->function->node.state;
     now->view = NULL;
-    now->thread = cprof_thread_get();
+    now->thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     if (now->thread == NULL) {
         return true;
     }
-    if (!cprof_thread_stack_ok(now->thread)) {
+    if (__builtin_expect(!cprof_thread_stack_near(now->thread), 0) && !cprof_thread_stack_ok(now->thread)) {
         PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
         return false;
     }
@@ -172,7 +172,11 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
 static cprof_chain *chain_of_call(const ext_suspendable *self, const ext_resumption *now)
 {
     (void)ext_view_renew(now->view);
-    cprof_chain *chain = ext_view_chain_of(now->view, self->call.span);
+    cprof_chain *chain = &now->view->chain;
+    if (__builtin_expect(chain->top == self->call.span && chain->base != self->call.span, 1)) {
+        return chain;
+    }
+    chain = ext_view_chain_of(now->view, self->call.span);
     return chain != NULL ? chain : &now->view->chain;
 }
 
@@ -229,24 +233,34 @@ bool ext_suspendable_is_finished(const ext_suspendable *self)
 }
 
 /* A return becomes StopIteration, made as an object so that no value is unpacked. */
-PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
+static PyObject *stop_with(PyObject *value)
 {
-    PyObject *result;
-    if (Py_TYPE(object)->tp_as_async->am_send(object, argument, &result) != PYGEN_RETURN) {
-        return result;
-    }
-    PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
+    PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, value);
     if (stop != NULL) {
         PyErr_SetObject(PyExc_StopIteration, stop);
         Py_DECREF(stop);
     }
-    Py_DECREF(result);
+    Py_DECREF(value);
     return NULL;
 }
 
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = Py_TYPE(object)->tp_as_async->am_send(object, argument, &result);
+    return sent == PYGEN_RETURN ? stop_with(result) : result;
+}
+
+/* The end without a value needs no exception. */
 PyObject *ext_suspendable_next(PyObject *object)
 {
-    return ext_suspendable_send(object, Py_None);
+    PyObject *result;
+    PySendResult sent = Py_TYPE(object)->tp_as_async->am_send(object, Py_None, &result);
+    if (sent != PYGEN_RETURN || result != Py_None) {
+        return sent == PYGEN_RETURN ? stop_with(result) : result;
+    }
+    Py_DECREF(result);
+    return NULL;
 }
 
 PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
@@ -344,11 +358,14 @@ int ext_suspendable_clear(PyObject *object)
 void ext_suspendable_dealloc(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    if (PyObject_CallFinalizerFromDealloc(object) < 0) {
+    bool has_ended = self->call.span == NULL && self->finalizer == NULL; /* or it never began */
+    if (!has_ended && PyObject_CallFinalizerFromDealloc(object) < 0) {
         return;
     }
     PyObject_GC_UnTrack(object);
-    PyObject_ClearWeakRefs(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
     (void)ext_suspendable_clear(object); /* blocks that are open inside are left here */
     end_unfinished(self);
     Py_CLEAR(self->function);
