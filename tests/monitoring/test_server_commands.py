@@ -328,8 +328,8 @@ def counts(stub: Any, session: str) -> dict[str, int]:
 
 
 def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
-    options = ("--on", "--median", "p2", "-n", "__main__:work", "-s", "main=__main__:pipeline")
-    options += ("-s", "no=__main__:nothing.at_all")
+    options = ["--on", "--median", "p2", "-n", "__main__:work", "-s", "main=__main__:pipeline"]
+    options += ["-s", "no=__main__:nothing.at_all"]
     with Served(tmp_path, *options) as served, stub_of(served) as stub:
         assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
         assert [(each.session_id, each.profiling_enabled) for each in sessions_of(stub)] == [

@@ -76,8 +76,9 @@ def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()
 
 def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> str:
     """Return all tables of a summary, and reasons for missing figures."""
-    gathered = {"skip_first_n": summary.skip_first_n, "median": summary.median}
-    table = format_profiling_table(summary, total_frames=total_frames, **gathered)
+    table = format_profiling_table(
+        summary, total_frames=total_frames, skip_first_n=summary.skip_first_n, median=summary.median
+    )
     parts = ["\n".join((table, *summary._hints))]  # noqa: SLF001 the package's own, as below
     if table != NO_DATA:
         parts.append(beyond_text(summary, summary._reasons_beyond))  # noqa: SLF001
