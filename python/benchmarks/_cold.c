@@ -16,7 +16,7 @@
 #define cprof_call_close cprof_span_close
 #endif
 
-enum { SAMPLES = 500, LINE = 64, USUAL_SIZE = 2 << 20, TIMES_ITS_SIZE = 4 };
+enum { SAMPLES = 500, QUARTER = SAMPLES / 4, LINE = 64, USUAL_SIZE = 2 << 20, TIMES_ITS_SIZE = 4 };
 
 static double now_ns(void)
 {
@@ -72,29 +72,30 @@ static double mean_ticks(cprof_registry *registry, cprof_accum *accum, const cha
     }
     qsort(ticks, SAMPLES, sizeof ticks[0], by_value);
     uint64_t sum = 0;
-    for (int i = SAMPLES / 4; i < SAMPLES - SAMPLES / 4; i++) {
+    for (int i = QUARTER; i < SAMPLES - QUARTER; i++) {
         sum += ticks[i];
     }
-    return (double)sum / (SAMPLES - 2 * (SAMPLES / 4));
+    return (double)sum / (SAMPLES - 2 * QUARTER);
 }
 
 int main(void)
 {
     long size_l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     size_t size = (size_l2 > 0 ? (size_t)size_l2 : USUAL_SIZE) * TIMES_ITS_SIZE;
-    char *memory = malloc(size);
     cprof_process_start();
     cprof_registry *registry = cprof_registry_create(1);
-    if (memory == NULL || registry == NULL || cprof_thread_get() == NULL) {
+    if (registry == NULL || cprof_thread_get() == NULL) {
+        return EXIT_FAILURE;
+    }
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+    cprof_accum *accum = cprof_registry_accum(registry, (cprof_names){cprof_name_of("inference"), cprof_name_of("node")});
+    char *memory = malloc(size);
+    if (accum == NULL || memory == NULL) {
+        free(memory);
         return EXIT_FAILURE;
     }
     for (size_t i = 0; i < size; i++) {
         memory[i] = (char)i;
-    }
-    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
-    cprof_accum *accum = cprof_registry_accum(registry, (cprof_names){cprof_name_of("inference"), cprof_name_of("node")});
-    if (accum == NULL) {
-        return EXIT_FAILURE;
     }
     double start_ns = now_ns();
     uint64_t start = read_counter();
@@ -102,5 +103,6 @@ int main(void)
     double cold = mean_ticks(registry, accum, memory, size) - mean_ticks(registry, NULL, memory, size);
     double ns_per_tick = (now_ns() - start_ns) / (double)(read_counter() - start);
     (void)printf("%.2f %.2f\n", hot * ns_per_tick, cold * ns_per_tick);
+    free(memory);
     return EXIT_SUCCESS;
 }
