@@ -150,7 +150,7 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     }
     key->order = order;
     all->has_changed = true;
-    cprof_snapshot_key **older = bsearch(&key, keys, all->known, sizeof *keys, by_names);
+    cprof_snapshot_key **older = all->known > 0 ? bsearch(&key, keys, all->known, sizeof *keys, by_names) : NULL;
     if (older == NULL) {
         keys[snapshot->key_count++] = key;
     } else {
@@ -323,7 +323,7 @@ static void sink(queue *heap, size_t count)
 /* Has the processor fetch a key that is wanted soon: there may be more keys than caches hold. */
 static void fetch(const cprof_snapshot_key *key)
 {
-    for (size_t at = 0; at < sizeof *key + 2 * CACHE_LINE; at += CACHE_LINE) { /* a few buckets are behind it */
+    for (size_t at = 0; at < sizeof *key + (size_t)2 * CACHE_LINE; at += CACHE_LINE) { /* a few buckets are behind it */
         __builtin_prefetch((const char *)key + at);
     }
 }

@@ -781,7 +781,6 @@ TEST(allocations_that_fail)
     expect_no_leak(fail_visit, &m, 1);
 }
 
-/* Without memory a histogram counts nothing; the first samples are kept nevertheless. */
 /* Whatever happens in a registry: what is kept up to date is to the bit what is made anew. */
 TEST(refreshing_is_as_collecting)
 {
@@ -790,7 +789,7 @@ TEST(refreshing_is_as_collecting)
     cprof_snapshot_remarks remarks = {.taken_ns = 5, .cost_ns = 3, .notes = &note, .note_count = 1};
     cprof_snapshot_kept kept_one = {.snapshot = NULL};
     uint64_t state = 1;
-    byte_string before = {.size = 0};
+    byte_string before = encode(collected(registry, remarks));
     for (int round = 0; round < 300; round++) {
         uint64_t events = check_random(&state) % 3;
         for (uint64_t i = 0; i < events; i++) {
@@ -850,6 +849,7 @@ TEST(refreshing_fails_as_a_whole)
     cprof_snapshot_drop(&kept_one);
 }
 
+/* Without memory a histogram counts nothing; the first samples are kept nevertheless. */
 TEST(histogram_that_lost_all)
 {
     cprof_registry *registry = registry_new(0);
