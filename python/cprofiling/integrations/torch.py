@@ -17,24 +17,24 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import ModuleDict, ModuleList
 
+from cprofiling import _core
 from cprofiling._internal import arguments
 from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.integrations.handle import Profiled
-from cprofiling.nodes.decorators import NodeSite
 
 if TYPE_CHECKING:
-    from cprofiling import _core
     from cprofiling.nodes.decorators import StageName
 
 __all__ = ["Profiled", "profile_modules"]
 
 _CALL = torch.nn.Module._call_impl.__code__
 _CUT_SHORT = "_StopRecomputationError"  # how torch.utils.checkpoint leaves a module when it has what it needs
+_NO_OUTPUT = object()
 
 
 def profile_modules(
@@ -109,23 +109,16 @@ def put_hooks(
     Raises TypeError and ValueError for a wrong name, stage or profiler, RuntimeError for a module that takes no hooks;
     no module has one then.
     """
-    hooks = [(module, _Hook(NodeSite(name, stage, profiler))) for name, module in modules]
+    hooks = [(module, _Hook(name, stage, profiler)) for name, module in modules]
     with contextlib.ExitStack() as undo:
         undo.callback(_end_what_is_over)
         for module, hook in hooks:
+            undo.callback(hook.leave, module)
             undo.callback(module.register_forward_pre_hook(hook, prepend=True).remove)
             undo.callback(module.register_forward_hook(hook, always_call=True).remove)
+            _choose_newest(module)
         kept = undo.pop_all()
-    return Profiled((str(hook.site.name) for _, hook in hooks), [kept.close])
-
-
-class _Call(NamedTuple):
-    """An open call of a module."""
-
-    hook: _Hook
-    frame: FrameType | None  # that calls the module: the same one for both hooks
-    site: NodeSite  # of its own: what opens it and what closes it are two frames
-    error: int  # the id of the exception that is being handled further out
+    return Profiled((str(hook.name) for _, hook in hooks), [kept.close])
 
 
 class _Here(threading.local):
@@ -135,57 +128,104 @@ class _Here(threading.local):
     """
 
     def __init__(self) -> None:
-        self.calls: list[_Call] = []
+        self.calls: list[_Hook] = []
 
 
 _here = _Here()
 
 
-class _Hook:
-    """Hook that runs first in a call, and at its end, also on an exception."""
+class _Hook(_core.Block):
+    """Hook that runs first in a call, and at its end, also on an exception.
 
-    __slots__ = ("site",)
+    It is also the open call. While it is one, other calls by threads or by the module itself are hooks that stand in.
+    """
 
-    def __init__(self, site: NodeSite) -> None:
-        self.site = site
+    __slots__ = ("calls", "counts", "frame", "is_free", "stands_for")
 
-    def __call__(self, module: torch.nn.Module, args: Any, *output: Any) -> None:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not _CALL:
-            frame = frame.f_back
-        if output:
-            self._close(frame)
-        elif self._is_newest(module):
+    def __init__(self, *node: object) -> None:
+        self.counts = True
+        self.is_free = True
+        self.stands_for: _Hook | None = None
+        self.frame: FrameType | None = None  # that calls the module: the same one for both hooks
+        self.calls: list[_Hook] = []  # of the thread
+
+    def __call__(self, module: torch.nn.Module, args: Any, output: Any = _NO_OUTPUT) -> None:
+        try:
+            frame: FrameType | None = sys._getframe(2)  # PyTorch has a function between
+        except ValueError:  # the module runs its hooks itself, first of all in a greenlet or thread
+            frame = sys._getframe(1)
+        if output is not _NO_OUTPUT:
+            if self.frame is frame and self.calls[-1] is self:
+                self.__exit__(None)
+                self.calls.pop()
+                self.frame = None
+                self.is_free = True
+            else:
+                self._close(_calling(sys._getframe(1)))
+            return
+        if not self.counts:
+            return
+        if frame is None or frame.f_code is not _CALL:
+            frame = _calling(sys._getframe(1))
+        calls = _here.calls
+        try:
+            if calls and calls[-1].frame is not sys._getframe(6):  # usually that calls the module around this one
+                _end_what_is_over()
+        except ValueError:  # not as many frames are around
             _end_what_is_over()
-            site = NodeSite(self.site.name, self.site.stage, self.site.profiler)
-            _here.calls.append(_Call(self, frame, site, id(sys.exc_info()[1])))
-            site._enter_call(args)
+        is_free, self.is_free = self.is_free, False  # in one step: other threads come here, too
+        call = self
+        if not is_free:
+            call = _Hook(self.name, self.stage, self.profiler)
+            call.stands_for = self
+        call.calls = calls
+        call.frame = frame
+        calls.append(call)
+        call._enter_call(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce to a no-op that needs no cprofiling."""
         return getattr, (contextlib.nullcontext(), "__exit__")
 
-    def _is_newest(self, module: torch.nn.Module) -> bool:
-        """Return whether this hook counts for its Profiler."""
-        for hook in tuple(module._forward_pre_hooks.values()):
-            if hook is self:
-                return True
-            if isinstance(hook, _Hook) and hook.site.profiler is self.site.profiler:
-                return False
-        return False  # it was removed a moment ago
+    def leave(self, module: torch.nn.Module) -> None:
+        """Count no more, but let an older hook."""
+        self.counts = False
+        _choose_newest(module)
 
     def _close(self, frame: FrameType | None) -> None:
         calls = _here.calls
         for call in reversed(calls):
-            if call.hook is self and call.frame is frame:
+            if call.frame is frame and self in (call, call.stands_for):
                 break
         else:
             return  # it began before the hooks were there, or does not count
         if call is not calls[-1]:
             _end_what_is_over()
-        kind, error, _ = sys.exc_info()
-        fails = error is not None and id(error) != call.error and type(error).__name__ != _CUT_SHORT
+        kind, _, traceback = sys.exc_info()
+        if kind is not None and kind.__name__ == _CUT_SHORT:
+            kind = None
+        # The traceback of an exception that is being handled further out begins there.
+        fails = traceback is not None and traceback.tb_frame is sys._getframe(2)
         _end(calls, call, kind if fails else None)
+
+
+_Hook.own_methods()
+
+
+def _calling(frame: FrameType | None) -> FrameType | None:
+    """Return the nearest frame that calls a module, of this one and its callers."""
+    while frame is not None and frame.f_code is not _CALL:
+        frame = frame.f_back
+    return frame
+
+
+def _choose_newest(module: torch.nn.Module) -> None:
+    """Have one hook of a module count for each Profiler."""
+    profilers: list[_core.Profiler | None] = []
+    for hook in tuple(module._forward_pre_hooks.values()):
+        if isinstance(hook, _Hook):
+            hook.counts = hook.profiler not in profilers
+            profilers.append(hook.profiler)
 
 
 def _end_what_is_over() -> None:
@@ -199,11 +239,14 @@ def _end_what_is_over() -> None:
         _end(calls, call, BaseException)
 
 
-def _end(calls: list[_Call], call: _Call, error: type[BaseException] | None) -> None:
-    with contextlib.suppress(RuntimeError):  # an interrupt came before it began, or after it ended
-        call.site.__exit__(error, None, None)
+def _end(calls: list[_Hook], call: _Hook, error: type[BaseException] | None) -> None:
+    if call in calls:
+        with contextlib.suppress(RuntimeError):  # an interrupt came before it began, or after it ended
+            call.__exit__(error, None, None)
     if call in calls:  # else a finalizer called a module meanwhile, and its hooks did the same
         calls.remove(call)
+        call.frame = None
+        call.is_free = True
 
 
 def _keep_out_of_graphs(function: Any) -> None:
