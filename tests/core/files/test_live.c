@@ -30,7 +30,8 @@ enum {
     THREADS = 4,
     MANY_KEYS = 200,
     MANY_GONE = CPROF_LIVE_SOURCES + 10,
-    MOST_ALLOCATIONS = 200,
+    MANY_LEFT = 40,
+    MOST_ALLOCATIONS = 500,
 };
 
 #define NEVER_NS (UINT64_C(1000000000) * 3600)
@@ -42,7 +43,7 @@ static cprof_live_state state;
 
 /* ---- A disk that is full, or broken */
 
-static _Atomic int refuses_writes, refuses_records, refuses_room, cuts_writes, refuses_links;
+static _Atomic int refuses_writes, refuses_records, refuses_room, cuts_writes, refuses_links, refuses_renames;
 static _Atomic int interruptions; /* that are to come */
 
 enum { RECORD = 64 }; /* bytes */
@@ -75,6 +76,15 @@ WRAP_REAL(int, link, const char *from, const char *to)
         return -1;
     }
     return real_link(from, to);
+}
+
+WRAP_REAL(int, rename, const char *from, const char *to)
+{
+    if (refuses_renames) {
+        errno = EACCES;
+        return -1;
+    }
+    return real_rename(from, to);
 }
 
 static bool refuses_threads, refuses_stacks, fakes_threads;
@@ -371,6 +381,114 @@ TEST(who_comes_back_is_counted_once)
     CHECK_EQUAL(unlink(second), 0);
 }
 
+/* The next commit has it, as it has samples. */
+TEST(what_changes_beside_samples_is_news)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "news");
+    part found;
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    cprof_registry_configure(registry, 0, 0, false);
+    CHECK_EQUAL(committed(live), 0);
+    read_parts(path, &found, 1);
+    CHECK(found.flags == 0 && found.refused == 0);
+    cprof_snapshot_destroy(found.snapshot);
+    atomic_store(&registry->refused_keys, 7);
+    CHECK_EQUAL(committed(live), 0);
+    read_parts(path, &found, 1);
+    CHECK(found.flags == 0 && found.refused == 7);
+    cprof_snapshot_destroy(found.snapshot);
+    end(live, registry);
+}
+
+/* Has so many registries leave that those which left before are merged. */
+static void have_many_leave(cprof_live *live)
+{
+    for (int i = 0; i < MANY_LEFT; i++) {
+        cprof_registry *registry = registry_in(live, "passes");
+        record_one(registry);
+        cprof_live_remove(registry);
+        cprof_process_end_registry(registry);
+    }
+}
+
+/* Its statistics can no longer be told from the others': they stay as they were, until it counts anew. */
+TEST(who_comes_back_late_is_counted_once)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "late");
+    record_one(registry);
+    cprof_live_remove(registry);
+    have_many_leave(live);
+    for (int i = 0; i < 2; i++) {
+        add(live, registry, "late");
+        record_one(registry);
+        CHECK_EQUAL(committed(live), 0);
+        CHECK_EQUAL(samples_of(path), 1 + MANY_LEFT);
+        CHECK_EQUAL(part_count, 1);
+        cprof_live_remove(registry);
+        CHECK_EQUAL(committed(live), 0);
+        CHECK_EQUAL(samples_of(path), 1 + MANY_LEFT);
+    }
+    add(live, registry, "late");
+    CHECK_EQUAL(committed(live), 0);
+    cprof_registry_reset(registry);
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(path), 1 + MANY_LEFT + 1);
+    CHECK_EQUAL(part_count, 2);
+    end(live, registry);
+    CHECK_EQUAL(samples_of(path), 1 + MANY_LEFT + 1);
+}
+
+/* The samples of the file, and the errors that it tells. */
+static uint64_t samples_and_errors(uint64_t *errors)
+{
+    part parts[2];
+    uint64_t samples = 0;
+    read_parts(path, parts, COUNT_OF(parts));
+    CHECK(part_count <= COUNT_OF(parts));
+    *errors = 0;
+    for (size_t i = 0; i < part_count; i++) {
+        samples += samples_in(parts[i].snapshot);
+        *errors += parts[i].snapshot->internal_errors;
+        cprof_snapshot_destroy(parts[i].snapshot);
+    }
+    return samples;
+}
+
+/* A thread that was stopped in the middle of a call: readers are told that there is something newer; what leaves is lost. */
+TEST(a_key_that_cannot_be_read)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *stays = registry_in(live, "stays");
+    cprof_registry *leaves = registry_in(live, "leaves");
+    record_one(stays);
+    record_one(leaves);
+    CHECK_EQUAL(committed(live), 0);
+    record_one(stays);
+    cprof_accum *accum = accum_of(stays, "train", "node");
+    cprof_lock_acquire(&accum->lock);
+    CHECK_EQUAL(committed(live), EBUSY);
+    CHECK_EQUAL(samples_of(path), 2);
+    CHECK(latest.flags == CPROF_LIVE_STALE && latest.error == EBUSY);
+    cprof_lock_release(&accum->lock);
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(path), 3);
+    CHECK_EQUAL(latest.flags, 0);
+    accum = accum_of(leaves, "train", "node");
+    cprof_lock_acquire(&accum->lock);
+    cprof_live_remove(leaves);
+    cprof_lock_release(&accum->lock);
+    CHECK_EQUAL(committed(live), 0);
+    uint64_t errors;
+    CHECK_EQUAL(samples_and_errors(&errors), 2);
+    CHECK_EQUAL(errors, 1);
+    end(live, stays);
+    cprof_process_end_registry(leaves);
+}
+
 /* Those of the module are counted once for the file, and so are statistics that could not be kept. */
 TEST(faults_are_counted_once)
 {
@@ -485,6 +603,22 @@ TEST(signals_interrupt_nothing)
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(interruptions, 0);
     end(live, registry);
+}
+
+/* A program that closes descriptors which are not its own. */
+TEST(a_descriptor_that_was_closed)
+{
+    const cprof_live_plan plan = {.descriptor = open(path, O_RDWR), .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *live = opened_by(plan);
+    cprof_registry *registry = registry_in(live, "closed");
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(close(plan.descriptor), 0);
+    record_one(registry);
+    CHECK_EQUAL(committed(live), EBADF);
+    CHECK_EQUAL(samples_of(path), 1);
+    end(live, registry);
+    CHECK_EQUAL(state.error, EBADF);
 }
 
 /* Somebody deletes the file, which those go on to read that have it open; or cuts it. */
@@ -640,6 +774,36 @@ TEST(a_file_of_its_own_is_nobody_elses)
     }
 }
 
+/* Neither a file nor a name that was to be its own stays behind, and the next commit tries again. */
+TEST(a_folder_without_links_and_renames)
+{
+    char folder[] = "/tmp/cprof_live_folder_XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char own[80];
+    (void)snprintf(own, sizeof own, "%s/live.cprof", folder);
+    cprof_registry *registry = registry_made(0);
+    refuses_links = refuses_renames = 1;
+    cprof_live *live = beside(own, registry);
+    record_one(registry);
+    CHECK_EQUAL(committed(live), EACCES);
+    CHECK_EQUAL(rmdir(folder), 0);
+    CHECK_EQUAL(mkdir(folder, 0700), 0);
+    refuses_links = refuses_renames = 0;
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(own), 1);
+    end(live, registry);
+    registry = registry_made(0);
+    live = beside(own, registry);
+    record_one(registry);
+    refuses_renames = 1; /* of a name that somebody else's file has */
+    CHECK_EQUAL(committed(live), EACCES);
+    refuses_renames = 0;
+    CHECK_EQUAL(committed(live), 0);
+    end(live, registry);
+    CHECK_EQUAL(unlink(own), 0);
+    CHECK_EQUAL(rmdir(folder), 0);
+}
+
 TEST(a_path_that_is_too_long)
 {
     char longest[PATH_MAX];
@@ -754,6 +918,36 @@ TEST(who_joins_or_ends_does_not_wait_for_a_commit)
     cprof_process_end_registry(leaves);
 }
 
+static _Atomic bool has_stopped;
+
+static void *stop(void *live)
+{
+    cprof_live_stop(live, &state);
+    has_stopped = true;
+    return NULL;
+}
+
+/* Who was about to commit does so before the last commit. */
+TEST(the_last_commit_is_the_last)
+{
+    cprof_live *live = opened(ROOM);
+    cprof_registry *registry = registry_in(live, "held");
+    record_one(registry);
+    cprof_live_hold(live);
+    pthread_t stopper = check_thread(stop, live);
+    (void)usleep(20000);
+    CHECK(!has_stopped);
+    cprof_live_state held;
+    cprof_live_commit(live, &held);
+    CHECK_EQUAL(held.commits, 2);
+    check_join(stopper);
+    CHECK_EQUAL(state.commits, 3);
+    cprof_live_close(live);
+    CHECK_EQUAL(samples_of(path), 1);
+    CHECK(latest.number == 3 && latest.flags == CPROF_LIVE_LAST);
+    cprof_process_end_registry(registry);
+}
+
 static commit wait_for_commit(int descriptor, uint64_t number)
 {
     commit found = latest_of(descriptor);
@@ -860,7 +1054,7 @@ TEST(it_does_not_open_where_nothing_can_be_written)
 /* Whatever is refused: what was committed before stays, and the next commit has all. */
 TEST(without_memory_nothing_is_lost)
 {
-    fake_alloc_install(); /* in the last test, so that all that it counts is given back */
+    fake_alloc_install(); /* in the last tests, so that all that it counts is given back */
     uint8_t head[CPROF_LIVE_HEAD] = {0};
     const cprof_live_plan plan = {.descriptor = -1, .path = path, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
     for (uint64_t nth = 0; fake_alloc_fail_next(&nth);) {
@@ -896,6 +1090,37 @@ TEST(without_memory_nothing_is_lost)
         CHECK(samples_of(path) == 4 || !passes);
         cprof_process_end_registry(registry);
         cprof_process_end_registry(other);
+    }
+}
+
+/* Whatever is refused: those who left before are there, and one who leaves is, or is told to be lost. */
+TEST(without_memory_what_has_left_stays)
+{
+    bool passes = false;
+    for (uint64_t nth = 1; !passes; nth++) {
+        CHECK(nth < MOST_ALLOCATIONS);
+        cprof_live *live = opened(ROOM);
+        have_many_leave(live);
+        cprof_registry *registries[MANY_LEFT];
+        for (int i = 0; i < MANY_LEFT; i++) {
+            registries[i] = registry_in(live, "leaves");
+            record_one(registries[i]);
+        }
+        fake_alloc_fail(nth);
+        for (int i = 0; i < MANY_LEFT; i++) {
+            cprof_live_remove(registries[i]);
+        }
+        CHECK(committed(live) == 0 || state.error == ENOMEM);
+        passes = !fake_alloc_has_failed();
+        fake_alloc_fail(0);
+        closed(live);
+        uint64_t lost;
+        uint64_t samples = samples_and_errors(&lost);
+        CHECK_EQUAL(samples + lost, 2 * MANY_LEFT);
+        CHECK(lost <= (passes ? 0 : 1));
+        for (int i = 0; i < MANY_LEFT; i++) {
+            cprof_process_end_registry(registries[i]);
+        }
     }
 }
 
