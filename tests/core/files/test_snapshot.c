@@ -849,6 +849,26 @@ TEST(refreshing_fails_as_a_whole)
     cprof_snapshot_drop(&kept_one);
 }
 
+/* A thread that has stopped in the middle of a call; then everything is read anew. */
+TEST(refreshing_waits_for_nobody_for_ever)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_snapshot_remarks remarks = {.taken_ns = 5};
+    cprof_snapshot_kept kept_one = {.snapshot = NULL};
+    bool has_changed = false;
+    record(registry, "a", 1);
+    record(registry, "b", 2);
+    CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_OK);
+    cprof_accum *stuck = accum_of(registry, "train", "a");
+    cprof_lock_acquire(&stuck->lock);
+    CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_BUSY);
+    CHECK(kept_one.snapshot == NULL);
+    cprof_lock_release(&stuck->lock);
+    CHECK(cprof_snapshot_refresh(&kept_one, registry, &remarks, &has_changed) == CPROF_OK);
+    CHECK(equal(kept_one.snapshot, collected(registry, remarks)));
+    cprof_snapshot_drop(&kept_one);
+}
+
 /* Without memory a histogram counts nothing; the first samples are kept nevertheless. */
 TEST(histogram_that_lost_all)
 {

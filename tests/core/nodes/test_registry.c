@@ -544,6 +544,31 @@ TEST(a_stopped_thread_holds_no_reader_up)
     CHECK_EQUAL(epoch.unread, 0);
 }
 
+/* What could not be read counts as not seen. */
+TEST(a_stopped_thread_hides_no_change)
+{
+    cprof_registry_seen seen = {.count = 0};
+    cprof_generation epoch;
+    visit met = {.count = 0};
+    cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
+    cprof_accum *other = cprof_registry_accum(registry, key("train", "b"));
+    finish(registry, stuck);
+    CHECK_EQUAL(visit_changed(&seen).count, 1);
+    finish(registry, stuck);
+    finish(registry, other);
+    cprof_lock_acquire(&stuck->lock);
+    CHECK(cprof_registry_visit_changed(registry, &seen, note, &met, &epoch) == CPROF_OK);
+    cprof_lock_release(&stuck->lock);
+    CHECK_EQUAL(met.count, 1);
+    CHECK(cprof_registry_accum(registry, met.names[0]) == other);
+    CHECK_EQUAL(epoch.unread, 1);
+    met = visit_changed(&seen);
+    CHECK_EQUAL(met.count, 1);
+    CHECK(cprof_registry_accum(registry, met.names[0]) == stuck);
+    CHECK_EQUAL(visit_changed(&seen).count, 0);
+    cprof_alloc_release(seen.changes);
+}
+
 TEST(after_fork_in_child)
 {
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
