@@ -33,8 +33,8 @@ typedef struct {
     const cprof_shapes_view *shapes; /* by signature, borrowed as `extra`; NULL: calls were not told apart, or not copied */
 } cprof_figures;
 
-/* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
- * dense histogram that was copied with them. 0 without a sample. */
+/* Of copied figures: the quantiles for `count` ascending fractions (0 to 1), in ms, within the range of the samples. `counts`
+ * is the dense histogram that was copied with them. 0 without a sample. */
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
 

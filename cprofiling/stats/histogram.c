@@ -142,34 +142,24 @@ double cprof_histogram_edge_ns(unsigned index)
     return (double)((uint64_t)(ROW + column) << (row - 1)) / ROW;
 }
 
-double cprof_histogram_quantile(cprof_histogram_dense dense, uint64_t total, double fraction)
-{
-    if (total == 0) {
-        return 0.0;
-    }
-    double position = fraction * (double)total;
-    uint64_t rank = (uint64_t)position;
-    if ((double)rank < position || rank == 0) {
-        rank++;
-    }
-    uint64_t seen = 0;
-    unsigned index = cprof_histogram_begin_of(dense.rows);
-    for (unsigned end = cprof_histogram_end_of(dense.rows); index < end; index++) {
-        seen += dense.counts[index];
-        if (seen >= rank) {
-            break;
-        }
-    }
-    return (cprof_histogram_edge_ns(index) + cprof_histogram_edge_ns(index + 1)) / 2.0;
-}
-
 void cprof_histogram_quantiles_ms(cprof_histogram_dense dense, uint64_t total, double least_ms, double most_ms, double none,
                                   const double *fractions, size_t count, double *quantiles_ms)
 {
+    uint64_t before = 0; /* counts of the buckets before `index` */
+    unsigned index = cprof_histogram_begin_of(dense.rows);
+    unsigned end = cprof_histogram_end_of(dense.rows);
     for (size_t i = 0; i < count; i++) {
-        double ms = cprof_histogram_quantile(dense, total, fractions[i]) / 1e6;
+        double position = fractions[i] * (double)total;
+        uint64_t rank = (uint64_t)position;
+        if ((double)rank < position || rank == 0) {
+            rank++;
+        }
+        while (index < end && before + dense.counts[index] < rank) {
+            before += dense.counts[index++];
+        }
+        double ms = (cprof_histogram_edge_ns(index) + cprof_histogram_edge_ns(index + 1)) / 2.0 / 1e6;
         ms = ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
-        quantiles_ms[i] = dense.rows != 0 ? ms : none;
+        quantiles_ms[i] = total != 0 && dense.rows != 0 ? ms : none;
     }
 }
 

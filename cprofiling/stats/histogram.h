@@ -113,11 +113,8 @@ size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices,
 /* Gives back what the histogram owns; it is empty afterwards. */
 void cprof_histogram_dispose(cprof_histogram *histogram);
 
-/* The value in ns that at least `fraction` (0 to 1) of the `total` counted values do not exceed: the middle of the bucket of
- * the nearest rank. 0.0 when total is 0. */
-double cprof_histogram_quantile(cprof_histogram_dense dense, uint64_t total, double fraction);
-
-/* The same in ms for `count` fractions, each within `least_ms` and `most_ms`; without any value counted, `none`. */
+/* For each of `count` ascending fractions (0 to 1), the value in ms that at least so many of the `total` counted ones do not
+ * exceed: the middle of the bucket of the nearest rank, within `least_ms` and `most_ms`. Without any value counted, `none`. */
 void cprof_histogram_quantiles_ms(cprof_histogram_dense dense, uint64_t total, double least_ms, double most_ms, double none,
                                   const double *fractions, size_t count, double *quantiles_ms);
 

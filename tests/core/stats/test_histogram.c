@@ -86,13 +86,20 @@ TEST(beyond_the_limit)
     CHECK_EQUAL(cprof_histogram_index(UINT64_MAX), BUCKETS - 1);
 }
 
+static double quantile_ns(cprof_histogram_dense dense, uint64_t total, double fraction)
+{
+    double ms;
+    cprof_histogram_quantiles_ms(dense, total, 0.0, INFINITY, 0.0, &fraction, 1, &ms);
+    return ms * 1e6;
+}
+
 /* One value alone: its quantile is the middle of its bucket. */
 static double middle_ns(uint64_t units)
 {
     unsigned row = cprof_histogram_index(units) / ROW;
     memset(counts + row * ROW, 0, ROW * sizeof *counts);
     counts[cprof_histogram_index(units)] = 1;
-    return cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << row}, 1, 0.5);
+    return quantile_ns((cprof_histogram_dense){counts, UINT64_C(1) << row}, 1, 0.5);
 }
 
 TEST(within_one_percent)
@@ -285,7 +292,7 @@ TEST(rows_without_memory)
 TEST(quantile_of_nothing)
 {
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 0, 0.5) == 0.0);
+    CHECK(quantile_ns((cprof_histogram_dense){counts, ALL_ROWS}, 0, 0.5) == 0.0);
 }
 
 TEST(quantile_is_the_nearest_rank)
@@ -300,7 +307,7 @@ TEST(quantile_is_the_nearest_rank)
     } expected[] = {{0.0, 1000},  {0.001, 1000}, {0.1, 1000},   {0.101, 2000}, {0.5, 5000},
                     {0.51, 6000}, {0.9, 9000},   {0.95, 10000}, {0.99, 10000}, {1.0, 10000}};
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
-        double value_ns = cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, 100, expected[i].fraction);
+        double value_ns = quantile_ns((cprof_histogram_dense){counts, ALL_ROWS}, 100, expected[i].fraction);
         CHECK_NEAR(value_ns, expected[i].value_ns, 1.0 / 128);
     }
 }
@@ -310,11 +317,11 @@ TEST(quantile_of_very_many)
 {
     memset(counts, 0, sizeof counts);
     counts[ROW] = UINT64_MAX;
-    CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 0.5), 1.0, 0.01);
-    CHECK(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 1.0) <= 2.02);
+    CHECK_NEAR(quantile_ns((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 0.5), 1.0, 0.01);
+    CHECK(quantile_ns((cprof_histogram_dense){counts, UINT64_C(1) << 1}, UINT64_MAX, 1.0) <= 2.02);
     memset(counts, 0, sizeof counts);
     counts[BUCKETS - 1] = 5;
-    CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, UINT64_C(1) << LAST_ROW}, 5, 0.999), 0x1p47, 0.01);
+    CHECK_NEAR(quantile_ns((cprof_histogram_dense){counts, UINT64_C(1) << LAST_ROW}, 5, 0.999), 0x1p47, 0.01);
 }
 
 static int by_value(const void *left, const void *right)
@@ -337,9 +344,13 @@ TEST(quantiles_of_a_sample)
     }
     qsort(values, COUNT, sizeof values[0], by_value);
     copy_all();
+    double found_ms[COUNT_OF(fractions)];
+    cprof_histogram_dense dense = {counts, ALL_ROWS};
+    cprof_histogram_quantiles_ms(dense, COUNT, 0.0, INFINITY, 0.0, fractions, COUNT_OF(fractions), found_ms);
     for (size_t i = 0; i < COUNT_OF(fractions); i++) {
         double exact_ns = (double)values[(size_t)ceil(fractions[i] * COUNT) - 1] / ROW;
-        CHECK_NEAR(cprof_histogram_quantile((cprof_histogram_dense){counts, ALL_ROWS}, COUNT, fractions[i]), exact_ns, 0.01);
+        CHECK_NEAR(found_ms[i] * 1e6, exact_ns, 0.01);
+        CHECK(found_ms[i] * 1e6 == quantile_ns(dense, COUNT, fractions[i]));
     }
 }
 
