@@ -116,6 +116,7 @@ static PyMethodDef module_methods[] = {
     {"checksum", ext_live_checksum, METH_O, PyDoc_STR("The checksum of this package's files: CRC-64 as in .xz files.")},
     {"arrow_stream", ext_arrow_stream, METH_O, PyDoc_STR("Columns of values as an Arrow stream: a capsule.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
+    {"fill_row", ext_summary_fill, METH_VARARGS, PyDoc_STR("Gives the first keys of a dict a row's values.")},
     {"cost_ns", module_cost_ns, METH_O, PyDoc_STR("The cost of a call of a Profiler (None: a plain one) here, in ns.")},
     {"environment_is_trusted", module_environment_is_trusted, METH_NOARGS, PyDoc_STR("Whether variables may start things.")},
     {"run_program", EXT_METHOD(ext_program_run), METH_FASTCALL, PyDoc_STR("Runs a program with no Python frame below it.")},

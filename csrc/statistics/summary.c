@@ -285,25 +285,63 @@ static int by_order(const void *left, const void *right)
 
 static PyObject *make_row(const ext_state *state, const summary_row *row)
 {
+    PyObject *made = state->node_row != NULL ? PyStructSequence_New(state->node_row) : ext_state_ending();
+    if (made == NULL) {
+        return NULL;
+    }
     const cprof_figures *figures = &row->figures;
     bool any = figures->count > 0;
-    PyObject *ranked[QUANTILES];
-    for (int i = 0; i < QUANTILES; i++) {
-        bool is_known = figures->count > figures->histogram_lost || (i == 0 && any && figures->count <= CPROF_FIGURES_EXACT);
-        ranked[i] = ms_or_none(is_known ? row->quantiles_ms[i] : -1.0);
+    bool is_known = figures->count > figures->histogram_lost;
+    const double *ms = row->quantiles_ms;
+    PyObject *const values[] = {
+        ext_convert_to_str(row->names.node),
+        ext_convert_to_str(row->names.stage),
+        PyLong_FromUnsignedLongLong(figures->count),
+        PyFloat_FromDouble(cprof_moments_mean_ms(&figures->moments, figures->count)),
+        PyFloat_FromDouble(any ? figures->median_ms : 0.0),
+        PyFloat_FromDouble(cprof_figures_std_ms(figures)),
+        PyFloat_FromDouble(any ? figures->min_ms : 0.0),
+        PyFloat_FromDouble(any ? figures->max_ms : 0.0),
+        PyFloat_FromDouble(cprof_moments_total_ms(&figures->moments)),
+        PyFloat_FromDouble(any ? figures->last_ms : 0.0),
+        ms_or_none(is_known || (any && figures->count <= CPROF_FIGURES_EXACT) ? ms[0] : -1.0),
+        ms_or_none(is_known ? ms[1] : -1.0),
+        ms_or_none(is_known ? ms[2] : -1.0),
+        ms_or_none(is_known ? ms[3] : -1.0),
+        ms_or_none(is_known ? ms[4] : -1.0),
+        PyLong_FromUnsignedLongLong(figures->error_count),
+        PyLong_FromUnsignedLongLong(figures->cancelled_count),
+        PyLong_FromUnsignedLongLong(figures->skipped_count),
+        PyLong_FromUnsignedLongLong(figures->dropped_count),
+        ms_or_none(figures->first_ms),
+        ms_or_none(cprof_figures_self_ms(figures)),
+        ms_or_none(cprof_figures_active_ms(figures)),
+        row->extra != NULL ? resources_row(state, &row->extra->figures, row->extra->gpu_ms) : Py_NewRef(Py_None),
+    };
+    bool is_complete = true;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        PyStructSequence_SetItem(made, (Py_ssize_t)i, values[i]);
+        is_complete = is_complete && values[i] != NULL;
     }
-    return ext_summary_row_of(
-        state->node_row,
-        Py_BuildValue("(NNKdddddddNNNNNKKKKNNNN)", ext_convert_to_str(row->names.node), ext_convert_to_str(row->names.stage),
-                      (unsigned long long)figures->count, cprof_moments_mean_ms(&figures->moments, figures->count),
-                      any ? figures->median_ms : 0.0, cprof_figures_std_ms(figures), any ? figures->min_ms : 0.0,
-                      any ? figures->max_ms : 0.0, cprof_moments_total_ms(&figures->moments), any ? figures->last_ms : 0.0,
-                      ranked[0], ranked[1], ranked[2], ranked[3], ranked[4], (unsigned long long)figures->error_count,
-                      (unsigned long long)figures->cancelled_count, (unsigned long long)figures->skipped_count,
-                      (unsigned long long)figures->dropped_count, ms_or_none(figures->first_ms),
-                      ms_or_none(cprof_figures_self_ms(figures)), ms_or_none(cprof_figures_active_ms(figures)),
-                      row->extra != NULL ? resources_row(state, &row->extra->figures, row->extra->gpu_ms)
-                                         : Py_NewRef(Py_None)));
+    if (!is_complete) {
+        Py_CLEAR(made);
+    }
+    return made;
+}
+
+PyObject *ext_summary_fill(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *values, *row, *key;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &values, &PyTuple_Type, &row)) {
+        return NULL;
+    }
+    Py_ssize_t last = PyTuple_GET_SIZE(row) - 1, place = 0;
+    for (Py_ssize_t i = 0; i < last && PyDict_Next(values, &place, &key, NULL); i++) {
+        if (PyDict_SetItem(values, key, PyTuple_GET_ITEM(row, i)) < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *row_list(const ext_state *state, const collector *all, uint64_t *lost)

@@ -25,4 +25,7 @@ PyObject *ext_summary_row_of(PyTypeObject *type, PyObject *values);
  * each signature of each key. The GIL is released meanwhile. NULL with an exception. */
 PyObject *ext_summary_rows(ext_state *state, cprof_registry *registry, const cprof_snapshot *snapshot, PyObject *stage);
 
+/* fill_row(values, row): gives the first keys of a dict the values of the row but its last. */
+PyObject *ext_summary_fill(PyObject *module, PyObject *args);
+
 #endif

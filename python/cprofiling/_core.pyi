@@ -516,6 +516,7 @@ def cupti_status() -> dict[str, Any]: ...
 def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
+def fill_row(values: dict[str, Any], row: tuple[Any, ...], /) -> None: ...  # csrc/statistics/summary.c
 def checksum(data: Buffer, /) -> int: ...  # CRC-64; csrc/statistics/live_type.c
 
 @final

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from cprofiling import _core
 from cprofiling._internal.text import checked_text, shown_names
 from cprofiling.nodes.decorators import StageName
 from cprofiling.nodes.exports import SummaryExports
@@ -136,24 +137,21 @@ class NodeProfilingStats:
 
 _LEAST_SHARED_MS = 0.02
 _KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
-_new = object.__new__
-_LAST_OF_TIMES = "active_total_ms"
 # CPython 3.10 takes no dict for a default, immutable or not; pickles from before the field existed find it here.
 type.__setattr__(NodeProfilingStats, "counters", NO_COUNTERS)
-_NAMES = [part.name for part in fields(NodeProfilingStats)]
-_UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
+_DEFAULTS = {part.name: getattr(NodeProfilingStats, part.name, None) for part in fields(NodeProfilingStats)}
 
 
 def stats_from_row(row: Any) -> NodeProfilingStats:
     """Make one key's statistics from a row of ``csrc/statistics/summary.c``."""
-    stats = _new(NodeProfilingStats)
+    stats = object.__new__(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
     # Nobody else has seen the object yet, so it is as frozen as any other.
     values = stats.__dict__
-    values.update(zip(row.__match_args__, row, strict=True))
-    resources = values.pop("resources")
+    values.update(_DEFAULTS)
+    _core.fill_row(values, row)
     values["stage"] = _KNOWN_STAGES.get(row.stage, row.stage)
-    values.update(_UNASKED)
+    resources = row.resources
     if resources is not None:
         if resources.waits:
             values["sync_total_ms"], values["sync_count"] = resources.wait_ms, resources.waits
