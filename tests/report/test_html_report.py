@@ -242,8 +242,8 @@ def test_a_node_opens_by_key_and_shows_its_distribution_and_all_figures(show: Sh
 def test_reasons_are_there_with_the_columns_that_have_their_marks(show: Show, statistics: Document) -> None:
     first, second = statistics.nodes[:2]
     nodes = (
-        first._replace(active_total_ms=1.0),
-        second._replace(active_total_ms=None, unknown={"active_total_ms": "why"}),
+        replace(first, active_total_ms=1.0),
+        replace(second, active_total_ms=None, unknown={"active_total_ms": "why"}),
     )
     page = show(replace(statistics, nodes=nodes))
     reason = page.locator("#nodes-notes li", has_text="why")

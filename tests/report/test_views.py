@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 import math
 import os
+import pickle
 import stat
 import statistics
 import sys
@@ -89,7 +91,7 @@ def valid(document: Document) -> dict[str, Any]:
 
 def test_a_node_has_the_fields_of_the_statistics() -> None:
     names = [field.name for field in fields(NodeProfilingStats)]
-    assert [*Node._fields] == [*names, "histogram", "gpu_histogram", "unknown"]
+    assert [field.name for field in fields(Node)] == [*names, "histogram", "gpu_histogram", "unknown"]
 
 
 def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
@@ -122,6 +124,13 @@ def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() 
     assert document.measurement.synchronized is True
     assert document.nodes[0].unknown == {"queue_delay_ms": "1 call was captured"}
     assert View(ProfilingSummary()).document.measurement.synchronized is None
+
+
+def test_documents_are_values(snapshot: Snapshot, recording: Recording) -> None:
+    for of in (snapshot, snapshot.stats(), recording):
+        document = View(of).document
+        for other in (copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
+            assert (other, hash(other)) == (document, hash(document))
 
 
 def test_a_report_tells_of_estimated_medians(snapshot: Snapshot) -> None:
@@ -234,7 +243,7 @@ def test_every_kind_of_document_is_of_the_schema(snapshot: Snapshot, recording: 
     node = valid(View(ProfilingSummary([FULL])).document)["nodes"][0]
     assert node["counters"]["cycles"]["total"] == 10**30
     assert node["memory"]["host"]["change"] == -30
-    assert set(node) == set(Node._fields) == set(SCHEMA["$defs"]["node"]["properties"])
+    assert set(node) == {field.name for field in fields(Node)} == set(SCHEMA["$defs"]["node"]["properties"])
     value = View(snapshot).document.to_dict()
     for key in ("schema", "nodes", "measurement"):
         with pytest.raises(jsonschema.ValidationError):

@@ -89,7 +89,7 @@ def _run(view: View, labels: dict[Key, str]) -> Run:
     if isinstance(view.of, Mapping):
         return run_of_report(view.of)
     document = view.tables
-    rows = {labels[_key(node)]: RowTimes.of(node._asdict(), node.total_ms or 0.0) for node in document.nodes}
+    rows = {labels[_key(node)]: RowTimes.of(vars(node), node.total_ms or 0.0) for node in document.nodes}
     host, world_size = document.facts.get("host"), document.facts.get("world_size")
     return Run(
         rows,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "cprofiling.report"
 VERSION = 1
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Measurement(NamedTuple):
@@ -38,7 +36,8 @@ class Measurement(NamedTuple):
     reasons: tuple[str, ...] = ()  # why figures, or all of a key, are unknown or less certain
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True)
+class Node:
     """One node in one stage, with the fields of ``NodeProfilingStats`` first.
 
     Its stage is empty in runs without stages. Histograms have the buckets that are not empty, ascending. ``unknown``
@@ -47,7 +46,7 @@ class Node(NamedTuple):
 
     node_name: str
     stage: str
-    count: int | None = None  # type: ignore[assignment]  # not the method of tuples
+    count: int | None = None
     mean_ms: float | None = None
     median_ms: float | None = None
     std_ms: float | None = None
@@ -74,14 +73,14 @@ class Node(NamedTuple):
     gpu_total_ms: float | None = None
     queue_delay_ms: float | None = None
     gpu_reason: str | None = None
-    counters: Mapping[str, CounterValue | None] = _NONE
+    counters: Mapping[str, CounterValue | None] = field(default_factory=dict, hash=False)
     launches: NodeLaunches | None = None
     memory: NodeMemory | None = None
     sync_total_ms: float | None = None
     sync_count: int = 0
     histogram: tuple[Bucket, ...] | None = None
     gpu_histogram: tuple[Bucket, ...] | None = None
-    unknown: Mapping[str, str] = _NONE
+    unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Track(NamedTuple):
@@ -133,7 +132,8 @@ class IcicleNode(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """A finding without its rows."""
 
     kind: str
@@ -141,7 +141,7 @@ class Finding(NamedTuple):
     text: str
     advice: str
     share: float
-    figures: Mapping[str, float] = _NONE
+    figures: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

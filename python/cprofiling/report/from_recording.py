@@ -144,7 +144,8 @@ def nodes_of(evidence: Evidence, skip_first_n: int = 0) -> tuple[tuple[Node, ...
                 **{key: ranked[max(-(-count * part // whole), 1) - 1] for key, (part, whole) in _QUANTILES.items()},
                 **({"active_total_ms": sum(active)} if active else {}),
             }
-            node = node._replace(
+            node = replace(
+                node,
                 histogram=histogram_of(times),
                 unknown={} if active else {"active_total_ms": "it is no coroutine or generator"},
                 **{name: time_ns / _NS_PER_MS for name, time_ns in figures_ns.items()},
