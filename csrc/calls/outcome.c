@@ -37,7 +37,7 @@ static bool is_known_error(const ext_state *state, PyObject *type)
         return true;
     }
     PyObject *trio = NULL;
-    bool is_known = ext_compat_type_version(state->error_type) == state->error_version;
+    bool is_known = state->error_version != 0 && ext_compat_type_version(state->error_type) == state->error_version;
     is_known = is_known && (trio = ext_state_loaded_module(state, EXT_WORD_TRIO)) == NULL;
     Py_XDECREF(trio);
     return is_known;
