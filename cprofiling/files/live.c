@@ -669,7 +669,7 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
 void cprof_live_close(cprof_live *live)
 {
     if (live->file.descriptor >= 0) {
-        (void)close(live->file.descriptor);
+        cprof_live_file_close(&live->file);
     }
     if (is_own(live)) {
         for (cprof_live_part *part = live->ended; part != NULL; part = part->next_ended) { /* since the last commit */

@@ -23,6 +23,24 @@ enum {
     PAGE = 4096,
 };
 
+static void remember(cprof_live_file *file)
+{
+    struct stat opened;
+    if (fstat(file->descriptor, &opened) == 0) {
+        file->device = opened.st_dev;
+        file->inode = opened.st_ino;
+    }
+}
+
+/* EBADF where the program has closed the descriptor, also if another file of its own has the number now. */
+static int find(const cprof_live_file *file, struct stat *found)
+{
+    if (fstat(file->descriptor, found) != 0) {
+        return errno;
+    }
+    return found->st_dev == file->device && found->st_ino == file->inode ? 0 : EBADF;
+}
+
 bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
 {
     file->descriptor = plan->descriptor;
@@ -30,6 +48,7 @@ bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
     file->areas[1] = (cprof_live_area){CPROF_LIVE_AREAS + plan->room, plan->room};
     file->end = CPROF_LIVE_AREAS + 2 * plan->room;
     if (plan->descriptor >= 0) {
+        remember(file);
         return true;
     }
     file->path = cprof_alloc_zeroed(strlen(plan->path) + 1);
@@ -40,6 +59,14 @@ bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
     memcpy(file->path, plan->path, strlen(plan->path));
     memcpy(file->head, plan->head, CPROF_LIVE_HEAD);
     return true;
+}
+
+void cprof_live_file_close(const cprof_live_file *file)
+{
+    struct stat found;
+    if (find(file, &found) == 0) {
+        (void)close(file->descriptor);
+    }
 }
 
 void cprof_live_file_dispose(cprof_live_file *file)
@@ -92,7 +119,7 @@ static int make_room(cprof_live_file *file, cprof_live_area *room, size_t size)
 }
 
 /* Says which statistics are the latest: the place of the commit before the last is overwritten. */
-int cprof_live_file_beat(cprof_live_file *file)
+static int say_latest(cprof_live_file *file)
 {
     uint8_t bytes[WORDS * 8];
     const uint64_t words[WORDS - 1] = {file->commits + 1, file->taken_ns, file->areas[file->latest].offset,
@@ -106,6 +133,13 @@ int cprof_live_file_beat(cprof_live_file *file)
     int error = write_at(file, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
     file->commits += error == 0;
     return error;
+}
+
+int cprof_live_file_beat(cprof_live_file *file)
+{
+    struct stat found;
+    int error = find(file, &found);
+    return error != 0 ? error : say_latest(file);
 }
 
 static int write_statistics(cprof_live_file *file, const cprof_live_statistics *statistics)
@@ -127,13 +161,14 @@ static int write_statistics(cprof_live_file *file, const cprof_live_statistics *
 int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics)
 {
     struct stat found;
-    if (fstat(file->descriptor, &found) != 0) {
-        return errno;
+    int error = find(file, &found);
+    if (error != 0) {
+        return error;
     }
     if (S_ISREG(found.st_mode) && (uint64_t)found.st_size < file->end) {
         return ESTALE; /* it was cut: writing would make holes without reserved room */
     }
-    int error = statistics->error;
+    error = statistics->error;
     cprof_live_file before = *file;
     if (error == 0 && statistics->bytes != NULL) {
         error = write_statistics(file, statistics);
@@ -141,7 +176,7 @@ int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *s
     file->taken_ns = (uint64_t)cprof_clock_time_of_day();
     file->flags = statistics->flags | (error != 0 ? CPROF_LIVE_STALE : 0);
     file->error = error;
-    int unsaid = cprof_live_file_beat(file);
+    int unsaid = say_latest(file);
     if (unsaid != 0) { /* what readers are referred to is where it was: the next statistics must not go there */
         file->latest = before.latest;
         file->length = before.length;
@@ -254,6 +289,7 @@ int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *sta
     if (file->descriptor < 0) {
         return errno;
     }
+    remember(file);
     (void)flock(file->descriptor, LOCK_EX | LOCK_NB); /* nobody else knows the name; some file systems have no locks */
     int error = reserve(file, 0, file->end);
     error = error == 0 ? write_at(file, file->head, CPROF_LIVE_HEAD, 0) : error;

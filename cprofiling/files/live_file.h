@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum {
     CPROF_LIVE_HEAD = 4096,  /* bytes, as the next two */
@@ -41,6 +42,8 @@ typedef struct {
     int descriptor; /* owned. Negative: the file is still to be made, of */
     char *path;     /* owned, as the next; NULL where it was made by the caller */
     uint8_t *head;
+    dev_t device; /* with the next what tells the file from one of the program's own that has its number now */
+    ino_t inode;
     cprof_live_area areas[2];
     unsigned latest; /* the area that the last commit refers to */
     uint64_t end;    /* of the file */
@@ -65,7 +68,8 @@ typedef struct {
 bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan);
 
 /* Writes statistics into a file that is there. What fails is told to the reader, as far as that can be written. Returns the
- * errno of why the file does not have the newest statistics, or 0. ESTALE: it was cut, or has no name any more. */
+ * errno of why the file does not have the newest statistics, or 0. ESTALE: it was cut, or has no name any more. EBADF: the
+ * program has closed the descriptor, though it may have opened another file as that. */
 int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics);
 
 /* Has readers see that the process lives: the last commit once more. Returns an errno, or 0. */
@@ -74,6 +78,9 @@ int cprof_live_file_beat(cprof_live_file *file);
 /* Makes the file, with a first commit. It gets its name when it is whole: the path, or one beside it, numbered, where somebody
  * else's is, or one of a process that was killed. Returns an errno, without a file, or 0. */
 int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *statistics);
+
+/* Closes the descriptor, if it is still that of the file. */
+void cprof_live_file_close(const cprof_live_file *file);
 
 /* Frees all that it owns but the descriptor. */
 void cprof_live_file_dispose(cprof_live_file *file);

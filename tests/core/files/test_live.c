@@ -621,6 +621,28 @@ TEST(a_descriptor_that_was_closed)
     CHECK_EQUAL(state.error, EBADF);
 }
 
+/* Then one of the program's own has the number; it is neither written nor closed. */
+TEST(a_file_of_the_programs_own)
+{
+    char own[64];
+    (void)snprintf(own, sizeof own, "%s.own", path);
+    const cprof_live_plan plan = {.descriptor = open(path, O_RDWR), .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *live = opened_by(plan);
+    cprof_registry *registry = registry_in(live, "own");
+    record_one(registry);
+    CHECK_EQUAL(close(plan.descriptor), 0);
+    CHECK_EQUAL(open(own, O_RDWR | O_CREAT | O_TRUNC, 0600), plan.descriptor);
+    CHECK_EQUAL(ftruncate(plan.descriptor, CPROF_LIVE_AREAS + 4 * ROOM), 0);
+    CHECK_EQUAL(committed(live), EBADF);
+    end(live, registry);
+    CHECK_EQUAL(state.error, EBADF);
+    static uint8_t found[CPROF_LIVE_AREAS + 4 * ROOM], zeros[sizeof found];
+    CHECK_EQUAL(pread(plan.descriptor, found, sizeof found, 0), sizeof found);
+    CHECK(memcmp(found, zeros, sizeof found) == 0);
+    CHECK_EQUAL(close(plan.descriptor), 0);
+    CHECK_EQUAL(unlink(own), 0);
+}
+
 /* Somebody deletes the file, which those go on to read that have it open; or cuts it. */
 TEST(what_others_do_to_it_is_noticed)
 {
