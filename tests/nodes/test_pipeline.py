@@ -701,6 +701,33 @@ def test_rule_2_the_first_argument(default: cp.Profiler) -> None:
     assert counts(default) == {}
 
 
+def test_rule_2_where_a_class_or_its_bases_are_assigned(default: cp.Profiler) -> None:
+    class Base:
+        text = ""
+
+    class Plain(Base):
+        pass
+
+    class Piped(Base, cp.PipelineProfiling):
+        pass
+
+    changed = on(Piped())
+    plain: Any = Plain()
+    profiler = changed.profiler
+    changed.__class__ = Plain
+    assert plain.text == ""  # the class has a version
+    run = cp.profile_node("run")(lambda pipeline: None)
+    for _ in range(2):
+        run(plain)
+        run(changed)
+    assert (counts(default), counts(profiler)) == ({"run": 2}, {"run": 2})
+    Plain.__bases__ = (Base, cp.PipelineProfiling)
+    run(plain)  # a pipeline now, and off
+    on(plain)
+    run(plain)
+    assert (counts(default), piped(plain)) == ({"run": 2}, {"run": 1})
+
+
 def test_rule_3_the_innermost_running_pipeline(default: cp.Profiler) -> None:
     outer, inner = on(Pipe("outer")), on(Pipe("inner"))
     outer.forward(inner.forward, helper)
