@@ -168,8 +168,6 @@ typedef struct {
     cprof_probe_rest no_other_device; /* none but CUDA's was in use: it is not asked for until this is over */
     uint64_t entered;                 /* how often a stage, or a Profiler, was put in force in a context */
     struct ext_view *views;           /* all there are; borrowed */
-    PyTypeObject *error_type;         /* outcome.c's: of exceptions that were no cancellation lately; compared only, */
-    unsigned error_version;           /* and what it was then */
     bool capturing;                   /* a capture window was set */
     bool recording;                   /* one of this interpreter runs, not paused */
     const void *recorder;             /* the Recorder of it, or of the last one; compared only */

@@ -128,6 +128,31 @@ def test_the_exception_of_a_coroutine_is_the_very_same(p: cp.Profiler, error: ty
     assert outcomes(p, "node") == (0, 1, 0, 0, 0)
 
 
+def test_a_class_of_errors_that_becomes_one_of_cancellations(p: cp.Profiler) -> None:
+    class Base(BaseException):
+        pass
+
+    class Stopped(Base, asyncio.CancelledError):
+        pass
+
+    class Late(Base):
+        pass
+
+    @p.profile_node
+    def node(error: type[BaseException]) -> None:
+        raise error
+
+    for error in (Late, Late, Stopped, Late):
+        with pytest.raises(error), p.profile_node("block"):
+            node(error)
+    Late.__bases__ = (Stopped,)
+    later: tuple[type[BaseException], ...] = (Late, ValueError, Late)
+    for each in later:
+        with pytest.raises(each), p.profile_node("block"):
+            node(each)
+    assert outcomes(p, "node") == outcomes(p, "block") == (0, 4, 3, 0, 0)
+
+
 def test_stop_iteration_out_of_a_coroutine_is_pythons_runtime_error(p: cp.Profiler) -> None:
     @p.profile_node
     async def node() -> None:
