@@ -281,7 +281,7 @@ static bool leave_idle(ext_opening *self)
     return left;
 }
 
-static __attribute__((noinline)) bool leave(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
+static bool leave(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
 {
     if (self->open == 0) {
         return leave_idle(self);
@@ -304,29 +304,9 @@ static __attribute__((noinline)) bool leave(ext_opening *self, ext_state *state,
     return true;
 }
 
-/* Leaves where this is the only entry, of the place that runs, and no exception passes. False: nothing was done. */
-static inline bool leave_usual(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
-{
-    cprof_thread *thread = cprof_thread_self;
-    ext_view *view = thread != NULL && self->open == 1 ? ext_view_get(state, thread) : NULL;
-    cprof_span *span = self->open == 1 && self->idle == 0 && (nargs == 0 || args[0] == Py_None) ? self->spans : NULL;
-    if (__builtin_expect(view == NULL || span == NULL || view->chain.top != span || span->opener != NULL, 0) ||
-        !cprof_call_is_usual(span->state)) {
-        return false;
-    }
-    PyObject *owner = span->owner;
-    take_span(self, span);
-    cprof_call_close(thread, &view->chain, span, CPROF_OUTCOME_SUCCESS, view->task != view->base_task);
-    Py_XDECREF(owner);
-    return true;
-}
-
 PyObject *ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs,
                                   const char *what, PyObject *name)
 {
-    if (leave_usual(self, state, args, nargs)) {
-        Py_RETURN_NONE;
-    }
     if (!leave(self, state, args, nargs)) {
         return PyErr_Format(PyExc_RuntimeError, "%s(%A): left without having been entered", what, name);
     }
