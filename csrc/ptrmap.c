@@ -18,7 +18,7 @@ static bool grow(ext_ptrmap *map)
     if (slots == NULL) {
         return false;
     }
-    ext_ptrmap bigger = {slots, slot_count - 1, map->count};
+    ext_ptrmap bigger = {slots, slot_count - 1, map->count, map->changes};
     for (size_t i = 0; map->slots != NULL && i <= map->mask; i++) {
         if (map->slots[i].key != NULL) {
             put(&bigger, map->slots[i].key, map->slots[i].value);
@@ -36,6 +36,7 @@ bool ext_ptrmap_add(ext_ptrmap *map, const void *key, void *value)
     }
     put(map, key, value);
     map->count++;
+    map->changes++;
     return true;
 }
 
@@ -56,6 +57,7 @@ static void *take_slot(ext_ptrmap *map, size_t i)
 {
     void *value = map->slots[i].value;
     map->count--;
+    map->changes++;
     close_gap(map, i);
     return value;
 }
@@ -82,7 +84,7 @@ void ext_ptrmap_clear(ext_ptrmap *map, void (*drop)(void *value))
         }
     }
     PyMem_Free(map->slots);
-    *map = (ext_ptrmap){NULL, 0, 0};
+    *map = (ext_ptrmap){.changes = map->changes};
 }
 
 /* ---- Entries that go with objects */

@@ -16,6 +16,7 @@ typedef struct {
     ext_ptrmap_slot *slots; /* a power of two of them, at most half taken; NULL while empty */
     size_t mask;            /* number of slots - 1 */
     size_t count;
+    size_t changes; /* how often a key was added or taken out */
 } ext_ptrmap;
 
 /* The slot where the search for `key` begins. */

@@ -290,7 +290,8 @@ PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, si
     }
     ext_profiler *profiler = self->node.profiler;
     PyObject *first = profiler == NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
-    if (first != NULL && ext_pipeline_find(self->node.state, first, &profiler) && profiler == NULL) {
+    profiler = first != NULL ? ext_node_pipeline_profiler(&self->node, first) : profiler;
+    if (__builtin_expect(profiler == NULL, 0) && first != NULL && ext_pipeline_is(self->node.state, first)) {
         profiler = ext_pipeline_profiler(self->node.state, first);
     }
     Py_XINCREF(profiler);
