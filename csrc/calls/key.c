@@ -54,14 +54,18 @@ cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage)
         return NULL;
     }
     size_t first = ext_key_place(profiler, stage);
-    size_t place = first;
-    for (size_t i = EXT_KEY_PLACES; i-- > 0;) { /* the nearest that is free, else the first */
-        size_t next = (first + i) % EXT_KEY_PLACES;
-        place = key->places[next].profiler_uid == 0 ? next : place;
+    size_t moved = 0; /* the newest comes first, the others move on to a free place; without one the last of them goes */
+    while (moved < EXT_KEY_PLACES - 1 && key->places[(first + moved) % EXT_KEY_PLACES].profiler_uid != 0) {
+        moved++;
     }
-    key->places[place].profiler_uid = profiler->uid;
-    key->places[place].accum = accum;
-    Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
+    PyObject *gone = key->places[(first + moved) % EXT_KEY_PLACES].stage;
+    for (size_t i = moved; i > 0; i--) {
+        key->places[(first + i) % EXT_KEY_PLACES] = key->places[(first + i - 1) % EXT_KEY_PLACES];
+    }
+    key->places[first].profiler_uid = profiler->uid;
+    key->places[first].stage = Py_NewRef(stage);
+    key->places[first].accum = accum;
+    Py_XDECREF(gone);
     ext_stage_note_node(profiler->state, stage);
     ext_key_warn_of_overflow(profiler);
     return accum;
