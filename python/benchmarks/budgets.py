@@ -211,6 +211,21 @@ BUDGETS = (
         "<=",
         lambda f: 10,
     ),
+    Budget("forward of a pipeline, enabled", "ns", lambda f: f.over(c.ENABLED_FORWARD), "<=", lambda f: 20),
+    Budget(
+        "forward of a pipeline, disabled, against the C forwarder + 10 ns",
+        "ns",
+        lambda f: f.over(c.DISABLED_FORWARD),
+        "<=",
+        lambda f: f.over(c.FORWARDER) + 10,
+    ),
+    Budget(
+        "one node in two stages in turn, the slowest of 15 pairs of stages by the others",
+        "x",
+        lambda f: f.extra(x.SLOWEST_PAIR_NS) / f.extra(x.OTHER_PAIRS_NS),
+        "<=",
+        lambda f: 1.1,
+    ),
     Budget(
         "disabled decorator, against the C forwarder + 2 ns",
         "ns",

@@ -29,6 +29,8 @@ ENABLED_P2 = "cprofiling decorator, enabled with median=p2"
 ENABLED_BOUND = "cprofiling decorator of one Profiler, enabled"
 DISABLED_METHOD = "cprofiling method of a PipelineProfiling, disabled"
 ENABLED_METHOD = "cprofiling method of a PipelineProfiling, enabled"
+DISABLED_FORWARD = "cprofiling forward of a PipelineProfiling, not decorated, disabled"
+ENABLED_FORWARD = "cprofiling forward of a PipelineProfiling, not decorated, enabled"
 DISABLED_WITH = "cprofiling with, disabled"
 ENABLED_WITH = "cprofiling with, enabled"
 ENABLED_WITH_BOUND = "cprofiling with of one Profiler, enabled"
@@ -217,6 +219,24 @@ def enabled_method() -> Workload:
     """A decorated method, recorded by its pipeline's own Profiler."""
     instance = pipeline()
     return Workload("o.node()", {"o": instance}, functools.partial(switched_on, instance))
+
+
+def forwarding() -> Any:
+    """Return a pipeline whose method ``forward`` is no node."""
+    return type("Pipeline", (cprofiling().PipelineProfiling,), {"forward": new_method()})()
+
+
+@own.add(DISABLED_FORWARD, baseline=BARE_METHOD)
+def disabled_forward() -> Workload:
+    """The method that every pipeline has, whose profiling is off."""
+    return Workload("o.forward()", {"o": forwarding()})
+
+
+@own.add(ENABLED_FORWARD, baseline=BARE_METHOD)
+def enabled_forward() -> Workload:
+    """The same, on: nodes inside it count in the pipeline's own Profiler."""
+    instance = forwarding()
+    return Workload("o.forward()", {"o": instance}, functools.partial(switched_on, instance))
 
 
 @own.add(DISABLED_WITH, baseline=LOOP_ONLY)

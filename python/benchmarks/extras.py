@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
+import itertools
 import json
 import statistics
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cold, counters, cuvis, device, live, sizes, starts
-from .candidates import cprofiling
+from .candidates import cprofiling, new_function
 from .harness import collector_off, elapsed_ns, explain
 
 SUMMARY_NS = "summary of 1,000 keys (ns)"
@@ -21,6 +23,9 @@ DATACLASSES_NS = "making 1,000 frozen dataclasses of 22 fields (ns)"
 MAPPED_BYTES = "memory per key, mapped (bytes)"
 RESIDENT_BYTES = "memory per key, touched (bytes)"
 IMPORT_MS = "import cprofiling, beyond dataclasses, enum and contextvars (ms)"
+
+SLOWEST_PAIR_NS = "a call in each of two stages in turn, the slowest of 15 pairs (ns)"
+OTHER_PAIRS_NS = "a call in each of two stages in turn, the other pairs (ns)"
 
 EXPORTED = "Chrome trace written (events/s)"
 VIZTRACER_EXPORTED = "Chrome trace written by VizTracer's parse and save (events/s)"
@@ -31,6 +36,8 @@ EXPORT_EVENTS = 500_000
 EXPORT_ROUNDS = 3
 SUMMARY_KEYS = 1_000
 SUMMARY_SAMPLES = 20
+STAGES = ("train", "val", "test", "inference", "predict", "warm-up")
+TURNS = 2_000
 MEMORY_KEYS = 4_000
 FIELDS = 22
 
@@ -58,6 +65,28 @@ def summary_cost(rounds: int) -> dict[str, float]:
             copies.append(elapsed_ns(lambda: [row_type(*row) for row in rows]))
             gc.collect()
     return {SUMMARY_NS: statistics.median(summaries[1:]), DATACLASSES_NS: statistics.median(copies[1:])}
+
+
+def stage_pairs(rounds: int) -> dict[str, float]:
+    """Time one node in two stages in turn, for each pair of STAGES, in interleaved rounds."""
+    cp = cprofiling()
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    node = profiler.profile_node(new_function())
+
+    def take_turns(first: Any, second: Any) -> None:
+        for _ in range(TURNS):
+            with first:
+                node()
+            with second:
+                node()
+
+    samples: dict[tuple[Any, ...], list[int]] = {pair: [] for pair in itertools.combinations(map(cp.stage, STAGES), 2)}
+    with collector_off():
+        for _, pair in itertools.product(range(rounds), samples):
+            samples[pair].append(elapsed_ns(functools.partial(take_turns, *pair)))
+    *others, slowest = sorted(statistics.median(times) / TURNS for times in samples.values())
+    return {SLOWEST_PAIR_NS: slowest, OTHER_PAIRS_NS: statistics.median(others)}
 
 
 def probe(name: str, *arguments: str) -> str:
@@ -101,6 +130,7 @@ def trace_files(rounds: int) -> dict[str, float]:
 
 MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     summary_cost: (SUMMARY_NS, DATACLASSES_NS),
+    stage_pairs: (SLOWEST_PAIR_NS, OTHER_PAIRS_NS),
     memory_per_key: (MAPPED_BYTES, RESIDENT_BYTES),
     import_cost: (IMPORT_MS,),
     trace_files: (EXPORTED, VIZTRACER_EXPORTED, LOADED, LOADED_BY_HAND),
