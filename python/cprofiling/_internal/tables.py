@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from cprofiling._internal import arguments
@@ -143,8 +145,6 @@ def _text_lines(value: object) -> list[str]:
         return [f"{value:.1f}"]
     text = shown_text("value", value) if isinstance(value, str) else str(value)
     if isinstance(value, Whole):
-        from textwrap import wrap  # here, as html below: few tables need it
-
         return wrap(text, _WIDEST, break_on_hyphens=False)
     return [text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."]
 
@@ -235,8 +235,6 @@ def _html_cell(value: object) -> str:
 
 def escaped(text: str) -> str:
     """Return a text on one line for HTML, control characters escaped."""
-    import html
-
     return html.escape(shown_text("text", text))
 
 

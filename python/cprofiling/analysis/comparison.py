@@ -412,9 +412,9 @@ class _Side:
         self.mean_ms = fmean(means) if means else None
         self.sample = None
         if len(means) > 1:
-            from statistics import variance  # here, as only comparisons of several runs need it
-
-            self.sample = Sample(len(means), fmean(means), variance(means))
+            middle = fmean(means)
+            variance = math.fsum((mean_ms - middle) ** 2 for mean_ms in means) / (len(means) - 1)
+            self.sample = Sample(len(means), middle, variance)
         self.spread: Spread | None = None
         if len(means) == 1:
             mean, calls, low, high, deviation, _ = next(row for row in rows if row.mean_ms is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import Column, Section
@@ -112,8 +113,6 @@ def shown(value: Cell, unit: Unit) -> str:
         return f"{value:.6g}"
     if value.bit_length() <= _MOST_BITS:
         return str(value)  # all digits, as it may be the number of a process
-    from decimal import Decimal
-
     return f"{Decimal(value).normalize():.6g}"  # it may be beyond a float
 
 
