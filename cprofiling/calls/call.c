@@ -18,29 +18,13 @@ static inline bool is_counted(const cprof_span *span)
     return (span->state & CPROF_FLAG_STATS) != 0;
 }
 
-static inline void put_on_top(cprof_chain *chain, cprof_span *span)
-{
-    cprof_span *parent = cprof_chain_top(chain);
-    span->parent = parent;
-    span->parent_serial = parent != NULL ? parent->serial : 0;
-    chain->top = span;
-}
-
 cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
                             const void *tag)
 {
-    cprof_span *span = cprof_span_take(thread);
+    cprof_span *span = cprof_call_put(thread, chain, accum, state, owner, tag);
     if (__builtin_expect(span == NULL, 0)) {
         return NULL;
     }
-    span->state = state;
-    span->accum = accum;
-    span->nested_ns = 0;
-    span->moment = chain->moment;
-    span->owner = owner;
-    span->tag = tag;
-    span->place = NULL;
-    put_on_top(chain, span);
     if (__builtin_expect((state & CPROF_FLAG_TRACE) != 0, 0)) {
         cprof_recording_open(thread, span, span->parent);
     }
@@ -380,7 +364,7 @@ void cprof_call_resumable_continue(cprof_resumable *call, cprof_chain *chain)
     cprof_span *span = call->span;
     cprof_span *parent = span->parent;
     uint64_t parent_serial = span->parent_serial;
-    put_on_top(chain, span);
+    cprof_call_put_on_top(chain, span);
     chain->top = call->inner;
     if (may_have_probes(call, call->inner) && cprof_thread_self != NULL) {
         continue_probes(call, cprof_thread_self);

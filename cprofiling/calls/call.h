@@ -25,28 +25,37 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
  * none, and an empty span stays in its place until that chain is trimmed. */
 void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
-/* Opens a span that only names an owner for what runs inside it, as above: no clock is read. */
-static inline cprof_span *cprof_call_open_owner(cprof_thread *thread, cprof_chain *chain, void *owner, const void *tag)
+/* Makes the chain's innermost span the parent of one that is open, and this the innermost. */
+static inline void cprof_call_put_on_top(cprof_chain *chain, cprof_span *span)
+{
+    cprof_span *parent = cprof_chain_top(chain);
+    span->parent = parent;
+    span->parent_serial = parent != NULL ? parent->serial : 0;
+    chain->top = span;
+}
+
+/* Puts an open span on top of the chain, without clock and recording. Of no accumulator and with state 0 it only names an owner
+ * for what runs inside it. NULL without memory. */
+static inline cprof_span *cprof_call_put(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
+                                         void *owner, const void *tag)
 {
     cprof_span *span = cprof_span_take(thread);
     if (__builtin_expect(span == NULL, 0)) {
         return NULL;
     }
-    cprof_span *parent = cprof_chain_top(chain);
-    span->state = 0;
-    span->accum = NULL;
+    span->state = state;
+    span->accum = accum;
     span->nested_ns = 0;
     span->moment = chain->moment;
     span->owner = owner;
     span->tag = tag;
     span->place = NULL;
-    span->parent = parent;
-    span->parent_serial = parent != NULL ? parent->serial : 0;
-    chain->top = span;
+    cprof_call_put_on_top(chain, span);
     return span;
 }
 
-/* Closes such a span, unless nodes that ended inside are to be told to one around it, or it is not the chain's top: then false.
+/* Closes a span that only names an owner, unless nodes that ended inside are to be told to one around it, or it is not the
+ * chain's top: then false.
  */
 static inline bool cprof_call_close_owner(cprof_thread *thread, cprof_chain *chain, cprof_span *span)
 {

@@ -57,9 +57,6 @@ static cprof_span *open_block(ext_opening *opening, ext_view *view, PyObject *ar
 
 static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyObject *arguments)
 {
-    if (ext_opening_enter_usual(&self->opening, &self->node)) {
-        return Py_NewRef((PyObject *)self);
-    }
     if (self->node.key.name == NULL) {
         PyErr_SetString(PyExc_TypeError, "profile_node needs a name (a str) to be used as a context manager");
         return NULL;

@@ -305,7 +305,7 @@ PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, si
     if (__builtin_expect(self->kind != EXT_KIND_CALL, 0)) {
         return make_suspendable(self, &(ext_target){.profiler = profiler}, NULL, args, nargsf, kwnames);
     }
-    cprof_span *span = cprof_call_open_owner(thread, &view->chain, profiler, self);
+    cprof_span *span = cprof_call_put(thread, &view->chain, NULL, 0, profiler, self);
     if (__builtin_expect(span == NULL, 0)) {
         return forward_unmeasured(self, profiler, args, nargsf, kwnames);
     }

@@ -140,32 +140,6 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
     return span;
 }
 
-bool ext_opening_enter_usual(ext_opening *self, ext_node *node)
-{
-    cprof_thread *thread = cprof_thread_self;
-    if (thread == NULL || (atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
-        return false;
-    }
-    PyThreadState *tstate = PyThreadState_Get();
-    bool suspends = ext_compat_frame_suspends(tstate);
-    PyObject *generator = __builtin_expect(suspends, 0) ? find_generator(tstate) : NULL;
-    ext_view *view = ext_view_get_in(tstate, node->state, thread);
-    ext_profiler *profiler = view != NULL ? ext_node_find_profiler(node, view, NULL) : NULL;
-    cprof_accum *accum = profiler != NULL ? ext_key_known(&node->key, profiler, ext_node_stage(node, view)) : NULL;
-    uint64_t state = accum != NULL ? cprof_registry_state(profiler->registry) : 0;
-    bool is_usual = cprof_call_is_usual(state) && (view->chain.top == NULL || !cprof_span_is_left(view->chain.top));
-    cprof_span *span = is_usual ? cprof_call_open(thread, &view->chain, accum, state, profiler, self) : NULL;
-    if (__builtin_expect(span == NULL, 0)) {
-        Py_XDECREF(generator);
-        return false;
-    }
-    Py_INCREF(profiler);
-    span->place = place_of_frame(tstate, view, suspends);
-    span->opener = generator;
-    add_span(self, span);
-    return true;
-}
-
 /* Whether other tasks may run in the thread while the block is open: it is in one, and no call is around it that stands still
  * with it. What they launch, and tell tools, would be taken for the block's. */
 static bool others_may_run(const ext_view *view)

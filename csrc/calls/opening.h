@@ -55,9 +55,6 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
 PyObject *ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs,
                                   const char *what, PyObject *name);
 
-/* Enters, where the usual is measured at a place that the node's key knows. False: nothing was done. */
-bool ext_opening_enter_usual(ext_opening *self, ext_node *node);
-
 /* A span for a measured opening. The target's Profiler, if it has one, becomes the span's. */
 cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments);
 
