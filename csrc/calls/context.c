@@ -8,11 +8,11 @@ enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost i
 bool ext_context_is_entered(PyObject *context)
 {
     if (PyContext_Enter(context) < 0) {
-        PyErr_Clear();
+        ext_state_forget_error();
         return true;
     }
     if (PyContext_Exit(context) < 0) {
-        PyErr_Clear();
+        ext_state_forget_error();
     }
     return false;
 }
@@ -59,7 +59,7 @@ PyObject *ext_context_outermost(const ext_state *state, PyThreadState *tstate)
     while (base == NULL && count < MOST_CONTEXTS) {
         PyObject *context = Py_XNewRef(ext_context_current(tstate));
         if (context == NULL || PyContext_Exit(context) < 0) {
-            PyErr_Clear();
+            ext_state_forget_error();
             base = context;
             break;
         }
@@ -68,7 +68,7 @@ PyObject *ext_context_outermost(const ext_state *state, PyThreadState *tstate)
     while (count > 0) {
         PyObject *context = left[--count];
         if (PyContext_Enter(context) < 0) {
-            PyErr_Clear();
+            ext_state_forget_error();
         }
         Py_DECREF(context);
     }
