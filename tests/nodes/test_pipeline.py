@@ -11,14 +11,16 @@ import contextlib
 import contextvars
 import copy
 import dataclasses
+import dis
 import functools
 import gc
 import inspect
 import pickle
+import sys
 import time
 import types
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -119,6 +121,65 @@ def test_the_mixin_leaves_no_trace_in_classes_and_instances() -> None:
     pipe = on(Pipe())
     pipe.forward()
     assert vars(pipe) == {"name": "pipe"}
+
+
+def _run_often(owner: Any) -> None:
+    for _ in range(2000):
+        owner.run()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="specialized instructions came with Python 3.11")
+@pytest.mark.parametrize("base", [Pipe, cp.PipelineProfiling])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        on,
+        lambda pipe: on(pipe).set_profiling(False),
+        lambda pipe: cp.instrument(pipe, "snapshot"),
+        lambda pipe: [cp.instrument(each, "snapshot") for each in (type(pipe)(), pipe)],
+        lambda pipe: cp.instrument(pipe, "snapshot").remove(),
+    ],
+    ids=["on", "off", "instrumented", "second of its class", "removed"],
+)
+def test_other_methods_stay_as_fast_as_python_makes_them(prepare: Callable[[Any], object], base: Any) -> None:
+    def instructions(pipe: Any) -> list[str]:
+        run_often = types.FunctionType(_run_often.__code__.replace(co_name="run_often"), {"range": range})
+        run_often(pipe)
+        return [each.opname for each in dis.get_instructions(run_often, adaptive=True)]  # type: ignore[call-arg, unused-ignore]
+
+    class Unprofiled(base):  # type: ignore[misc]
+        def run(self) -> None: ...
+
+    class Profiled(base):  # type: ignore[misc]
+        def run(self) -> None: ...
+
+    pipe = Profiled()
+    prepare(pipe)
+    assert instructions(pipe) == instructions(Unprofiled())
+
+
+def test_switching_asks_no_descriptor_of_the_users() -> None:
+    class NotReady:
+        def __call__(self) -> None: ...
+
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            raise RuntimeError("not ready")
+
+    class Base:
+        forward = NotReady()
+
+    class Own(cp.PipelineProfiling):
+        forward = NotReady()
+
+    class Inheriting(cp.PipelineProfiling, Base):
+        pass
+
+    for pipe in (Own(), Inheriting()):
+        assert on(pipe).profiling_enabled
+        with pytest.raises(RuntimeError, match="not ready"):
+            _ = pipe.forward
 
 
 def test_the_profiler_needs_no_init_and_stays_the_same() -> None:

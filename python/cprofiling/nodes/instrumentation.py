@@ -10,7 +10,7 @@ import functools
 import inspect
 from _thread import RLock
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from cprofiling import _core
@@ -66,11 +66,12 @@ class Instrumentation:
         with _instrumenting:
             while isinstance(below, _core.Function) and below.detached:
                 below = below.__wrapped__
-            own = _own(owner)
-            current: Any = own.get(self._attribute)
             if not isinstance(wrapper, OwnMethod):
                 _restore_inherited(owner, self._attribute, wrapper, below)
-            elif current is wrapper:
+                return
+            own = _own(owner, self._attribute)
+            current: Any = own.get(self._attribute)
+            if current is wrapper:
                 if wrapper.was_own or isinstance(below, OwnMethod):
                     own[self._attribute] = below
                 else:
@@ -162,7 +163,7 @@ def bind_class(cls: type) -> bool:
 def bind_pipeline(pipeline: object) -> bool:
     """Apply ``bind_class`` to a pipeline's class, and to its own forward."""
     has_changed = bind_class(type(pipeline))
-    own = _own(pipeline)
+    own = _own(pipeline, "forward")
     method: Any = own.get("forward")
     if isinstance(method, OwnMethod) and _binds(method) and method.profiler is not _core.profiler_of(pipeline):
         own["forward"] = method = method.__wrapped__  # a shallow copy has that of its original
@@ -187,7 +188,8 @@ def _replace(
     **settings: Any,
 ) -> Instrumentation:
     """Give the object a wrapper of ``make(method)``, in its ``__dict__`` or by a switch in its class."""
-    cls, own = type(obj), _own(obj)
+    cls = type(obj)
+    own: Any = _own(obj, attr)
     found = inspect.getattr_static(cls, attr, None)
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
@@ -196,7 +198,8 @@ def _replace(
     with _instrumenting:
         handle = Instrumentation(obj, attr)  # first: without memory for it nothing may be changed
         if attr in own or found is None or not can_change:
-            if not isinstance(getattr(obj, "__dict__", None), dict):
+            own = getattr(obj, "__dict__", None)
+            if not isinstance(own, dict):
                 raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}")
             made = make(original)
             profiler = profiler or _core.profiler_of(obj)
@@ -254,7 +257,22 @@ def _change_class(cls: type, attribute: str, *value: object) -> None:
         (setattr if value else delattr)(cls, attribute, *value)
 
 
-def _own(obj: object) -> dict[str, Any]:
+def _own(obj: object, attr: str) -> dict[str, Any]:
+    """Return the object's ``__dict__`` if it may hold the attribute, else an empty one.
+
+    Once it was read, CPython 3.11 and 3.12 make method calls of the object less fast. A class makes a new method each
+    time, while the object's own stays the same.
+    """
+    found = inspect.getattr_static(type(obj), attr, None)
+    while isinstance(found, (_core.Function, _core.Inherited, _core.MethodSwitch)):
+        found = found.found if isinstance(found, _core.MethodSwitch) else getattr(found, "__wrapped__", obj)
+    if found is None or isinstance(found, FunctionType):  # other descriptors may run code of the user's
+        try:
+            method = object.__getattribute__(obj, attr)
+        except Exception:  # noqa: BLE001 of the class, as an attribute of the object's own raises nothing
+            return {}
+        if isinstance(method, MethodType) and method is not object.__getattribute__(obj, attr):
+            return {}
     own = getattr(obj, "__dict__", None)
     return own if isinstance(own, dict) else {}
 
