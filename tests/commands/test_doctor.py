@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -483,8 +484,10 @@ def test_torch_may_be_odd_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(facts: dict[str, Any]) -> None:
     """The keys and kinds that are documented."""
     assert list(facts) == [
-        "format", "version", "cprofiling", "python", "system", "container", "clock", "cost", "checks",
+        "format", "version", "cprofiling", "python", "system", "libc", "container", "clock", "cost", "checks",
     ]  # fmt: skip
+    assert facts["system"] == f"{platform.system()} {platform.release()} {platform.machine()}"
+    assert facts["libc"] == " ".join(platform.libc_ver())
     assert (facts["format"], facts["version"]) == ("cprofiling doctor", 1)
     assert list(facts["clock"]) == ["name", "reason", "resolution_ns", "read_ns"]
     assert min(facts["clock"]["read_ns"], facts["clock"]["resolution_ns"]) > 0
@@ -526,7 +529,8 @@ def test_the_page_is_plain_and_fits(capsys: pytest.CaptureFixture[str], monkeypa
     assert "\x1b" not in text
     assert "Fake GPU 1" in text
     assert "\\x1b[2J" in text
-    assert lines[2].startswith("clock            ok  ")
+    assert lines[2].startswith(f"platform         ok  Linux {platform.release()} {platform.machine()}, glibc ")
+    assert any(line.startswith("clock            ok  ") for line in lines)
     assert any(line.startswith("ncu              no  why: ncu was not found") for line in lines)
     assert all(line == line.rstrip() for line in lines)
 
@@ -586,20 +590,25 @@ sys.exit(status)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
+def test_a_page_tells_of_a_platform() -> None:
     facts: dict[str, Any] = {
-        "cprofiling": "1.2", "python": "3.11.7", "system": "Linux", "container": True, "checks": [],
+        "cprofiling": "1.2", "python": "3.11.7", "system": "Linux 6.1 aarch64", "libc": "glibc 2.36",
+        "container": True, "checks": [],
         "clock": {"name": "CLOCK_MONOTONIC", "reason": "no invariant TSC", "resolution_ns": 1.0, "read_ns": 21.04},
         "cost": {"call_ns": 99.6, "floor_ns": 42.08, "options_ns": {"gpu_time": 149.6, "memory": 12345.6}},
     }  # fmt: skip
     assert doctor.page(facts).splitlines() == [
-        "cprofiling 1.2, Python 3.11.7, Linux, in a container",
+        "cprofiling 1.2, Python 3.11.7",
         "",
+        "platform         ok  Linux 6.1 aarch64, glibc 2.36, in a container",
         "clock            ok  CLOCK_MONOTONIC: steps of 1 ns, a read takes 21.0 ns",
         "                     why: no invariant TSC",
         "cost of a call   ok  100 ns for a node; 42 ns are the clock's",
         "cost of options  -   of a call in all, with gpu_time 150 ns (no device is in use here), memory",
         "                     12,346 ns",
     ]
-    facts.update(container=False)
-    assert doctor.page(facts).startswith("cprofiling 1.2, Python 3.11.7, Linux\n")
+    facts.update(container=False, libc=None)
+    assert doctor.page(facts).splitlines()[2:4] == [
+        "platform         -   Linux 6.1 aarch64, an unknown C library",
+        "                     why: cprofiling is tested on Linux with glibc, on x86_64 and aarch64",
+    ]

@@ -89,6 +89,7 @@ def examine() -> dict[str, Any]:
         "cprofiling": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "libc": " ".join(filter(None, platform.libc_ver())) or None,
         "container": in_container(),
         "clock": {
             "name": clock,
@@ -123,10 +124,17 @@ def run(options: argparse.Namespace) -> str:
 def page(facts: dict[str, Any]) -> str:
     """Return the result of ``examine`` as text that fits a screen."""
     clock, cost = facts["clock"], facts["cost"]
-    title = f"cprofiling {facts['cprofiling']}, Python {facts['python']}, {facts['system']}"
+    libc = facts["libc"] or "an unknown C library"
+    is_tested = bool(re.fullmatch(r"Linux .* (x86_64|aarch64), glibc .*", f"{facts['system']}, {libc}"))
     without = {"gpu_time": " (no device is in use here)"}
     options = [f"{name} {ns:,.0f} ns{without.get(name, '')}" for name, ns in cost["options_ns"].items()]
     rows = [
+        Row(
+            "platform",
+            is_tested or None,
+            f"{facts['system']}, {libc}" + (", in a container" if facts["container"] else ""),
+            "" if is_tested else "cprofiling is tested on Linux with glibc, on x86_64 and aarch64",
+        ),
         Row(
             "clock",
             True,
@@ -137,7 +145,7 @@ def page(facts: dict[str, Any]) -> str:
         Row("cost of options", None, f"of a call in all, with {', '.join(options)}"),
         *(Row(**check) for check in facts["checks"]),
     ]
-    lines = [title + (", in a container" if facts["container"] else ""), ""]
+    lines = [f"cprofiling {facts['cprofiling']}, Python {facts['python']}", ""]
     for row in rows:
         texts = [row.detail, row.why and f"why: {row.why}", row.what_to_do and f"do: {row.what_to_do}"]
         told = [
