@@ -8,6 +8,7 @@ from _thread import RLock
 from typing import Any
 
 _IMPORTED_IN = os.getpid()
+_FORK_SERVER = "multiprocessing.forkserver import main"  # in the command that multiprocessing gives to Python
 _DEAD = "ZX"  # states of ended processes that wait for their parent
 _START = 19  # the field of the start in /proc/PID/stat, counted from behind the name
 
@@ -50,8 +51,15 @@ def is_main() -> bool:
     """Whether this is no fork and no child of multiprocessing."""
     if not is_as_imported():
         return False
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    return multiprocessing is None or multiprocessing.parent_process() is None
+    return not is_of_multiprocessing()
+
+
+def is_of_multiprocessing() -> bool:
+    """Whether multiprocessing started this process, to work or to fork those that do."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is None or module.parent_process() is not None:
+        return module is not None
+    return any(_FORK_SERVER in argument for argument in sys.orig_argv)  # it may load the program
 
 
 def is_as_imported() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cprofiling import _core
 from cprofiling._internal.messages import say
 from cprofiling.nodes.from_patterns import source
-from cprofiling.nodes.from_patterns.import_hook import NodeFinder
+from cprofiling.nodes.from_patterns.import_hook import NodeFinder, wrap_members
 from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
 from cprofiling.recording.output_names import UnusablePathError, checked_path, shown_path
 from cprofiling.recording.traces import chrome_writer
@@ -220,7 +220,8 @@ class Program:
             vars(sys).pop(name, None)
         main = ModuleType(MAIN)
         main.__loader__ = BuiltinImporter  # as the interpreter itself does
-        main.__annotations__ = {}
+        if sys.version_info < (3, 14):  # from then on they are made when asked for
+            main.__annotations__ = {}
         vars(main)["__builtins__"] = builtins
         sys.modules[MAIN] = main
         self._main = weakref.ref(main)
@@ -262,7 +263,9 @@ class Program:
             return os.fsencode(self._path)
         self._is_compiled = True
         main = sys.modules[MAIN]
-        main.__file__, main.__cached__ = self._path, None  # type: ignore[attr-defined]
+        main.__file__ = self._path
+        if sys.version_info < (3, 15):  # which has it no more
+            main.__cached__ = None  # type: ignore[attr-defined]
         main.__loader__ = SourceFileLoader(MAIN, self._path)
         return code
 
@@ -350,6 +353,10 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
     """
     recording = RunRecording(path, patterns, is_first=False, speaks=False)
     _make_nodes(recording, module)
+    main = sys.modules.get("__mp_main__")  # loaded, where a fork server has done that for its children
+    selection = None if main is None else recording.patterns.selection(MAIN)
+    if main is not None and selection is not None:
+        wrap_members(main, selection)
     if script is not None:
         import runpy  # which gives the script another name than the finder looks for
 
@@ -358,7 +365,8 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
         @functools.wraps(plain)
         def get_code(*arguments: str) -> Any:
             found = plain(*arguments)  # the code, or a pair of it and the path
-            selection = recording.patterns.selection(MAIN) if os.path.abspath(arguments[-1]) == script else None
+            is_script = script in map(os.path.abspath, arguments)  # one of which is the path, others are names
+            selection = recording.patterns.selection(MAIN) if is_script else None
             code = None if selection is None else source.compiled_script(script, selection)
             if code is None:
                 return found

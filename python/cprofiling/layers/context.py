@@ -485,5 +485,5 @@ class AtExit:
 
 def gather_workers() -> None:
     """Have later workers write records for this process, unless it is one."""
-    if not workers.is_child():
+    if not process.is_of_multiprocessing():
         _registry.records.open()

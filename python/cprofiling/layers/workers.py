@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -167,9 +166,3 @@ class WorkerRecords:
 def folder_of_main() -> str | None:
     """Return the folder that the main process reads, if any."""
     return environment.text(_FOLDER)
-
-
-def is_child() -> bool:
-    """Tell whether multiprocessing started this process."""
-    module = sys.modules.get("multiprocessing.process")
-    return module is not None and module.parent_process() is not None
