@@ -60,6 +60,7 @@ def _usage(message: str) -> Exception:
 
 
 _PARSER = _Parser(prog=f"%{_NAME}", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
+_PARSER.color = False  # type: ignore[attr-defined]  # the help is a docstring: from CPython 3.14 on it has colours else
 _add = _PARSER.add_argument
 _add("-n", "--node", metavar="GLOB", action="append", default=[],
      help="make nodes of functions meanwhile: MODULE:FUNCTION or MODULE, both globs; :FUNCTION is of the notebook "
