@@ -20,8 +20,32 @@ WORK = ROOT / ".ci" / "work"
 WHEELS = WORK / "wheels"
 PYTHON = str(WORK / "environment/bin/python")  # with all peers, linters and what the documentation needs
 RELEASE = WORK / "release/bin"  # makes wheels and looks at them
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+Command = tuple[str, ...]  # an interpreter, after what lets it run here
+# Pythons that the machine lacks, which .ci/pythons makes once. NEWEST is another system: its /usr takes the place of
+# the machine's for one program, and all else stays. Its compiler uses the machine's C library, so that wheels are for
+# the same systems as the others.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cprofiling-ci"
+NEWEST = CACHE / "newest"
+IN_NEWEST = """
+mount --bind "$0/etc/ld.so.cache" /etc/ld.so.cache
+mount --bind /usr "$0/usr/machine/usr"
+mount --rbind "$0/usr" /usr
+exec "$@"
+"""
+# In this namespace only, the kernel has programs for aarch64 run by the emulator, child processes too.
+AARCH64 = CACHE / "aarch64"
+IN_AARCH64 = r"""
+mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+echo ":aarch64:M::$magic:$mask:$0/tools/qemu-aarch64-static:PF" >/proc/sys/fs/binfmt_misc/register
+includes=$(printf %s: "$0"/usr/include "$0"/usr/include/python3.*)
+QEMU_LD_PREFIX=$0 PATH="$0/tools:$PATH" C_INCLUDE_PATH=${includes%:} exec "$@"
+"""
 PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 98, 91  # percent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+WHOLE = "not (integration or core or lint)"
 # Where everything is installed: other Pythons have it, or the machine itself refuses.
 MAY_BE_SKIPPED = re.compile(
     r"(came with|from) Python 3|telefuser.s stages need|there is no strace|strace may not trace|not on PATH:"
@@ -77,15 +101,15 @@ def listed_files() -> list[str]:
     return [name for name in listing.split("\0") if name and (ROOT / name).is_file()]
 
 
-def make_environment(session: nox.Session, python: str, folder: Path) -> str:
+def make_environment(session: nox.Session, python: Command, folder: Path) -> Command:
     """Make a virtual environment and return its interpreter."""
-    session.run(python, "-m", "venv", "--clear", str(folder))
-    return str(folder / "bin/python")
+    session.run(*python, "-m", "venv", "--clear", str(folder))
+    return (*python[:-1], str(folder / "bin/python"))
 
 
-def install(session: nox.Session, python: str, *packages: str, **environment: str) -> None:
+def install(session: nox.Session, python: Command, *packages: str, **environment: str) -> None:
     """Install packages; once more if that fails, as the package index may have been away."""
-    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=10", *packages]
+    command = [*python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=10", *packages]
     try:
         session.run(*command, env=environment)
     except nox.command.CommandFailed:
@@ -93,32 +117,49 @@ def install(session: nox.Session, python: str, *packages: str, **environment: st
         session.run(*command, env=environment)
 
 
-def find_python(version: str) -> str | None:
-    """Return the interpreter of a version that has headers and makes environments, None without."""
+def find_python(version: str) -> Command | None:
+    """Return the interpreter of a version that has headers and makes environments, None without.
+
+    aarch64 is some version for that processor.
+    """
     homes = {os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")} - {""}
-    candidates = [path for home in homes for path in sorted(Path(home).glob(f"versions/{version}.*/bin/python"))]
-    candidates += [Path(found) for found in [shutil.which(f"python{version}")] if found]
+    paths = [path for home in homes for path in sorted(Path(home).glob(f"versions/{version}.*/bin/python"))]
+    paths += [Path(found) for found in [shutil.which(f"python{version}")] if found]
+    candidates: list[Command] = [
+        *((str(path),) for path in paths),
+        ("unshare", "--mount", "bash", "-ec", IN_NEWEST, str(NEWEST), f"/usr/bin/python{version}"),
+    ]
+    if version == "aarch64":
+        emulated = ("unshare", "--user", "--map-root-user", "--mount", "bash", "-ec", IN_AARCH64, str(AARCH64))
+        candidates = [(*emulated, str(AARCH64 / "usr/bin/python3"))]
     check = (
         "import ensurepip, os, platform, sys, sysconfig, venv\n"
-        "assert '%d.%d' % sys.version_info[:2] == sys.argv[1] and platform.python_implementation() == 'CPython'\n"
-        "assert not sysconfig.get_config_var('Py_GIL_DISABLED')\n"
+        "assert platform.python_implementation() == 'CPython'\n"
+        "version = '%d.%d' % sys.version_info[:2] + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED'))\n"
+        "assert sys.argv[1] in (version, platform.machine())\n"
         "assert os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h'))\n"
     )
-    for path in candidates:
-        if subprocess.run([path, "-c", check, version], capture_output=True, check=False).returncode == 0:
-            return str(path)
+    for command in candidates:
+        if subprocess.run([*command, "-c", check, version], capture_output=True, check=False).returncode == 0:
+            return command
     return None
 
 
-def found_pythons(session: nox.Session) -> dict[str, str]:
-    """Return the interpreters of this machine by version; name those that are missing."""
-    found = {version: path for version in VERSIONS if (path := find_python(version))}
+def fetch_python(session: nox.Session, kind: str, folder: Path) -> None:
+    """Make Pythons that the machine lacks, unless an earlier run has; without them, tests name them."""
+    if not folder.exists():
+        session.run("bash", str(ROOT / ".ci/pythons"), kind, str(folder), success_codes=[*range(256)])
+
+
+def found_pythons(session: nox.Session) -> dict[str, Command]:
+    """Return the interpreters by version; name those that are missing."""
+    found = {version: command for version in VERSIONS if (command := find_python(version))}
     for version in set(VERSIONS) - set(found):
         session.warn(f"CPython {version}: not on this machine, NOT TESTED")
     return found
 
 
-def run_tests(session: nox.Session, marks: str, *options: str, python: str = PYTHON, **environment: str) -> None:
+def run_tests(session: nox.Session, marks: str, *options: str, python: Command = (PYTHON,), **environment: str) -> None:
     """Run the tests with these marks; of files that lack the first one nothing is imported."""
     mark = re.match(r"\w+", marks)
     files = ["tests"]
@@ -126,7 +167,7 @@ def run_tests(session: nox.Session, marks: str, *options: str, python: str = PYT
         files = [
             str(path) for path in sorted(Path("tests").rglob("test_*.py")) if f"mark.{mark[0]}" in path.read_text()
         ]
-    session.run(python, "-m", "pytest", *files, "-m", marks, *options, *session.posargs, env=environment)
+    session.run(*python, "-m", "pytest", *files, "-m", marks, *options, *session.posargs, env=environment)
 
 
 def build_in_place(session: nox.Session, **environment: str) -> None:
@@ -141,66 +182,80 @@ def build_in_place(session: nox.Session, **environment: str) -> None:
 def environment(session: nox.Session) -> None:
     """Make the environment with all peers and linters."""
     copy_tree(session)
-    python = make_environment(session, sys.executable, WORK / "environment")
+    python = make_environment(session, (sys.executable,), WORK / "environment")
     install(session, python, "--upgrade", "pip", "setuptools", "wheel")
     # By itself and first: where the index has a build for the CPU, the extra is content with it.
     install(session, python, "torch==2.13.0")
     install(session, python, ".[peers,lint,docs]")
     install(session, python, "--no-deps", "--requirement", "tests/support/readers.txt")
     # It comes for CUDA and does not load beside the CPU's torch; torchmetrics would load it.
-    session.run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision")
+    session.run(*python, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision")
     # From source, as the wheel is built for another torch; one unit takes a third of the time.
     install(session, python, "annotated-types", "cmake", "ninja", "pybind11", "scikit-build-core", "soundfile")
     torchfx = ["--no-deps", "--no-build-isolation", "--no-binary=torchfx", "torchfx==0.8.0"]
     install(session, python, *torchfx, CMAKE_ARGS="-DTORCHFX_USE_CUDA=OFF -DCMAKE_UNITY_BUILD=ON")
-    session.run(python, "-m", "pip", "list")
+    session.run(*python, "-m", "pip", "list")
 
 
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Make the source distribution and from it a wheel for each Python, offline; check them all."""
-    project = nox.project.load_toml(ROOT / "pyproject.toml")
     copy_tree(session)
     for folder in (WHEELS, WORK / "built"):
         shutil.rmtree(folder, ignore_errors=True)
-    release = make_environment(session, sys.executable, WORK / "release")
-    install(session, release, *project["project"]["optional-dependencies"]["dist"])
-    session.run(release, "-m", "build", "--sdist", "--outdir", str(WHEELS), ".")
+    release = make_environment(session, (sys.executable,), WORK / "release")
+    install(session, release, *PROJECT["project"]["optional-dependencies"]["dist"])
+    session.run(*release, "-m", "build", "--sdist", "--outdir", str(WHEELS), ".")
+    if not all(map(find_python, VERSIONS)):
+        fetch_python(session, "newest", NEWEST)
     pythons = found_pythons(session)
-    for version, path in pythons.items():
-        make_wheel(session, version, path, project["build-system"]["requires"])
-    files = sorted(map(str, WHEELS.iterdir()))
+    for version, python in pythons.items():
+        shutil.copy2(make_wheel(session, version, python), WHEELS)
+    check_release(session, WHEELS, *pythons)
+
+
+def make_wheel(session: nox.Session, version: str, interpreter: Command) -> Path:
+    """Build a wheel, make it fit for other machines, and use it where nothing else is installed."""
+    python = make_environment(session, interpreter, WORK / f"build-{version}")
+    install(session, python, *PROJECT["build-system"]["requires"])
+    folder = WORK / "built" / version
+    shutil.rmtree(folder, ignore_errors=True)
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--check-build-dependencies"]
+    # How this Python was linked itself is of use on this machine only; no symbols for debuggers are kept.
+    flags = {"LDSHARED": "gcc -shared -s", "CFLAGS": "-g0", "CPROFILING_WERROR": "1"}
+    command = [*python, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", str(folder), source_distribution()]
+    session.run(*command, env=flags)
+    tools = {"PATH": f"{RELEASE}:{os.environ['PATH']}"}
+    built = str(next(folder.glob("*.whl")))
+    session.run(str(RELEASE / "auditwheel"), "repair", "--wheel-dir", str(folder / "fit"), built, env=tools)
+    clean = make_environment(session, interpreter, WORK / f"clean-{version}")
+    session.run(*clean, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel_of(version)))
+    with session.chdir("/"):
+        session.run(*clean, "-W", "error", "-c", CLEAN_CHECK)
+        session.run(*clean[:-1], str(WORK / f"clean-{version}/bin/cprofiling"), "--version")
+    return wheel_of(version)
+
+
+def check_release(session: nox.Session, folder: Path, *pythons: str) -> None:
+    """Check a source distribution and its wheels for these versions of CPython."""
+    files = sorted(map(str, folder.iterdir()))
     session.run(str(RELEASE / "twine"), "check", "--strict", *files)
     session.run(str(RELEASE / "check-wheel-contents"), *(file for file in files if file.endswith(".whl")))
-    (WORK / "files").write_text("\n".join(listed_files()), encoding="utf-8")
-    tools = f"{RELEASE}:{os.environ['PATH']}"
-    check = [release, "tests/support/distribution.py", str(WHEELS), str(WORK / "files"), *pythons]
-    session.run(*check, env={"PATH": tools})
-
-
-def make_wheel(session: nox.Session, version: str, path: str, requirements: list[str]) -> None:
-    """Build a wheel, make it fit for other machines, and use it where nothing else is installed."""
-    python = make_environment(session, path, WORK / f"build-{version}")
-    install(session, python, *requirements)
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--check-build-dependencies"]
-    source = str(next(WHEELS.glob("cprofiling-*.tar.gz")))
-    # How this Python was linked itself is of use on this machine only; no symbols for debuggers are kept.
-    flags = {"LDSHARED": "gcc -shared", "CFLAGS": "-g0", "CPROFILING_WERROR": "1"}
-    command = [python, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", str(WORK / "built"), source]
-    session.run(*command, env=flags)
-    built = str(next((WORK / "built").glob(f"*-cp{version.replace('.', '')}-*.whl")))
+    listing = WORK / f"{folder.name}.txt"
+    listing.write_text("\n".join(listed_files()), encoding="utf-8")
+    script = [str(RELEASE / "python"), str(ROOT / "tests/support/distribution.py")]
     tools = {"PATH": f"{RELEASE}:{os.environ['PATH']}"}
-    session.run(str(RELEASE / "auditwheel"), "repair", "--strip", "--wheel-dir", str(WHEELS), built, env=tools)
-    clean = make_environment(session, path, WORK / f"clean-{version}")
-    session.run(clean, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel_of(version))
-    with session.chdir("/"):
-        session.run(clean, "-W", "error", "-c", CLEAN_CHECK)
-        session.run(str(Path(clean).with_name("cprofiling")), "--version")
+    session.run(*script, str(folder), str(listing), *pythons, env=tools)
 
 
-def wheel_of(version: str) -> str:
+def wheel_of(version: str) -> Path:
     """Return the wheel for a Python."""
-    return str(next(WHEELS.glob(f"*-cp{version.replace('.', '')}-*.whl")))
+    return next((WORK / "built" / version / "fit").glob("*.whl"))
+
+
+def source_distribution() -> str:
+    """Return the source distribution."""
+    return str(next(WHEELS.glob("cprofiling-*.tar.gz")))
 
 
 # ---- tests
@@ -264,20 +319,43 @@ def native(session: nox.Session, version: str) -> None:
 @each_python
 def whole(session: nox.Session, version: str) -> None:
     """Test the wheel for a Python with all but the core's programs and frameworks."""
-    test_wheel(session, version, "not (integration or core or lint)")
+    test_wheel(session, version, WHOLE)
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """Make a wheel for another processor, and test it in an emulator with what depends on the processor."""
+    fetch_python(session, "aarch64", AARCH64)
+    release_of_its_own(session, "aarch64")
+    test_wheel(session, "aarch64", "native and not slow")
+
+
+def release_of_its_own(session: nox.Session, version: str) -> None:
+    """Make a wheel that is not among those of the other Pythons, and check it."""
+    python = interpreter(session, version)
+    folder = WORK / f"wheels-{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy2(source_distribution(), folder)
+    shutil.copy2(make_wheel(session, version, python), folder)
+    [abi] = [path.name.split("-")[3] for path in folder.glob("*.whl")]
+    check_release(session, folder, re.sub("^cp3", "3.", abi))
+
+
+def interpreter(session: nox.Session, version: str) -> Command:
+    """Return the interpreter of a version; skip the session without."""
+    return find_python(version) or session.skip(f"CPython {version}: not on this machine, NOT TESTED")
 
 
 def test_wheel(session: nox.Session, version: str, marks: str) -> None:
     """Run the tests of the source distribution on what a wheel installs."""
-    if find_python(version) is None:
-        session.skip(f"CPython {version}: not on this machine, NOT TESTED")
+    python = (*interpreter(session, version)[:-1], str(WORK / f"clean-{version}/bin/python"))
     tree = WORK / "trees" / session.name
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.unpack_archive(next(WHEELS.glob("cprofiling-*.tar.gz")), tree)
+    shutil.unpack_archive(source_distribution(), tree)
     [sources] = tree.iterdir()
     shutil.rmtree(sources / "python/cprofiling")  # what is tested is what is installed
     session.chdir(sources)
-    python = str(WORK / f"clean-{version}/bin/python")
     install(session, python, f"{wheel_of(version)}[test]")
     run_tests(session, marks, python=python)
 
@@ -315,8 +393,8 @@ def sanitize(session: nox.Session, marks: str) -> None:
 def frameworks(session: nox.Session) -> None:
     """Test programs inside the frameworks that people run, with cprofiling as users install it."""
     copy_tree(session)
-    install(session, PYTHON, "--requirement", "tests/frameworks/requirements.txt")
-    install(session, PYTHON, "--no-deps", "--force-reinstall", ".")
+    install(session, (PYTHON,), "--requirement", "tests/frameworks/requirements.txt")
+    install(session, (PYTHON,), "--no-deps", "--force-reinstall", ".")
     output = session.run(PYTHON, "-m", "pytest", "tests", "-m", "integration", silent=True)
     session.log(output)
     if re.search(r"^SKIPPED", str(output), re.MULTILINE):
@@ -329,16 +407,16 @@ def suites(session: nox.Session) -> None:
     tree = copy_tree(session)
     build_in_place(session)
     # Some packages are older than ours: an environment of its own, which sees the other's.
-    python = make_environment(session, sys.executable, WORK / "suites")
+    python = make_environment(session, (sys.executable,), WORK / "suites")
     purelib = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    ours, theirs = (str(session.run(path, "-c", purelib, silent=True)).strip() for path in (python, PYTHON))
+    ours, theirs = (str(session.run(path, "-c", purelib, silent=True)).strip() for path in (python[-1], PYTHON))
     Path(ours, "peers.pth").write_text(f"{theirs}\n", encoding="utf-8")
     install(session, python, "--requirement", "tests/support/peers_suites.txt")
     for peer in ("cuvis-ai-core", "telefuser"):
-        command = [python, "tests/support/peers_suites.py", peer, "--folder", str(WORK / "suites-sources")]
+        command = [*python, "tests/support/peers_suites.py", peer, "--folder", str(WORK / "suites-sources")]
         session.run(*command, env={"PYTHONPATH": str(tree / "python")})
     tests = ["tests/integrations/test_telefuser_stage.py", "-p", "no:asyncio"]
-    session.run(python, "-m", "pytest", *tests, env={"PYTHONPATH": str(tree / "python")})
+    session.run(*python, "-m", "pytest", *tests, env={"PYTHONPATH": str(tree / "python")})
 
 
 @nox.session

@@ -1,4 +1,4 @@
-/* Everything that differs between CPython 3.10 and 3.13, and nothing else. */
+/* Everything that differs between CPython 3.10 and later ones, and nothing else. */
 #ifndef EXT_COMPAT_H
 #define EXT_COMPAT_H
 
@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000
-#error "cprofiling supports CPython 3.10 to 3.13"
+#if PY_VERSION_HEX < 0x030a0000
+#error "cprofiling needs CPython 3.10 or later"
 #endif
 
 /* The identity of the current context: changes with each switch of task or greenlet, and only then. These fields of the public
@@ -53,7 +53,11 @@ static inline bool ext_compat_frame_suspends(PyThreadState *tstate)
 static inline PyObject *ext_compat_frame_generator(PyFrameObject *frame)
 {
 #if PY_VERSION_HEX >= 0x030b0000
-    return PyFrame_GetGenerator(frame);
+    PyObject *generator = PyFrame_GetGenerator(frame);
+    if (generator == Py_None) { /* CPython 3.14 has it in the place of NULL */
+        Py_CLEAR(generator);
+    }
+    return generator;
 #else
     return Py_XNewRef(frame->f_gen);
 #endif
@@ -77,7 +81,7 @@ static inline PyObject *ext_compat_generator_finder(PyFrameObject *frame, PyObje
 static inline PyObject *ext_compat_find_generator(PyObject *finder)
 {
 #if PY_VERSION_HEX >= 0x030b0000
-    return PyFrame_GetGenerator((PyFrameObject *)finder);
+    return ext_compat_frame_generator((PyFrameObject *)finder);
 #else
     PyObject *object = PyWeakref_GetObject(finder);
     return object != Py_None ? Py_NewRef(object) : NULL;

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         "--soak", nargs="?", type=float, const=1.0, metavar="SHARE", help="only the thread soak, or a share"
     )
     where = made.add_argument_group("where")
-    where.add_argument("--all-pythons", action="store_true", help="run on each CPython 3.10 to 3.13 found here")
+    where.add_argument("--all-pythons", action="store_true", help="run on each CPython 3.10 to 3.15 found here")
     where.add_argument("--peers", action="store_true", help="with --all-pythons: install the peers for each, too")
     output = made.add_argument_group("output")
     output.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")

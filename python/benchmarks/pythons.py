@@ -17,7 +17,7 @@ from .results import Run, from_json
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 PEERS = FOLDER / "peers.txt"
-MINORS = (10, 11, 12, 13)
+MINORS = (10, 11, 12, 13, 14, 15)
 IDENTIFY = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
 
 

@@ -68,7 +68,9 @@ def files(build: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> dict[
     }
 
 
-def release(folder: Path, files: dict[str, bytes], name: str = WHEEL, left_out: str = "") -> list[str]:
+def release(
+    folder: Path, files: dict[str, bytes], name: str = WHEEL, left_out: str = "", python: str = "3.11"
+) -> list[str]:
     """Makes the two files of a release, and returns what is wrong with them."""
     with zipfile.ZipFile(folder / name, "w") as archive:
         for path, content in files.items():
@@ -76,11 +78,35 @@ def release(folder: Path, files: dict[str, bytes], name: str = WHEEL, left_out: 
     with tarfile.open(folder / SOURCE, "w:gz") as sources:
         for path in sorted({*CHECKOUT, "PKG-INFO", "python/cprofiling.egg-info/SOURCES.txt"} - {left_out}):
             sources.addfile(tarfile.TarInfo(f"cprofiling-1.2/{path}"))
-    return list(problems(folder, CHECKOUT, "1.2", ["3.11"]))
+    return list(problems(folder, CHECKOUT, "1.2", [python]))
 
 
-def test_nothing_is_wrong(files: dict[str, bytes], tmp_path: Path) -> None:
-    assert release(tmp_path, files) == []
+@pytest.mark.parametrize(
+    ("python", "tag"),
+    [
+        ("3.11", TAG),
+        ("3.14", "cp314-cp314-manylinux_2_34_x86_64"),
+        ("3.13t", "cp313-cp313t-manylinux_2_34_x86_64"),
+        ("3.11", "cp311-cp311-manylinux_2_34_aarch64"),
+    ],
+)
+def test_nothing_is_wrong(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, tag: str
+) -> None:
+    real, platform = distribution.output, tag.rpartition("-")[2]
+    monkeypatch.setattr(
+        distribution, "output", lambda *command: real(*command).replace("manylinux_2_34_x86_64", platform)
+    )
+    files[f"{ABOUT}/WHEEL"] = f"Tag: {tag}\n".encode()
+    assert release(tmp_path, files, name=f"cprofiling-1.2-{tag}.whl", python=python) == []
+
+
+def test_a_wheel_without_the_lock_is_not_one_with_it(files: dict[str, bytes], tmp_path: Path) -> None:
+    name = "cprofiling-1.2-cp313-cp313t-manylinux_2_34_x86_64.whl"
+    assert release(tmp_path, files, name=name, python="3.13") == [
+        "there are 0 manylinux wheels of 1.2 for CPython 3.13",
+        f"{name}: does not belong to the release",
+    ]
 
 
 @pytest.mark.parametrize(

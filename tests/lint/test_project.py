@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 
 import pytest
@@ -37,11 +38,24 @@ def test_the_top_level_is_the_owners() -> None:
 
 
 def test_supported_versions_are_said_once_each_way() -> None:
-    assert 'requires-python = ">=3.10,<3.14"' in PYPROJECT
+    assert 'requires-python = ">=3.10"\n' in PYPROJECT
     classifiers = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
-    assert classifiers == ["3.10", "3.11", "3.12", "3.13"]
+    assert classifiers == ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
     compat = (BINDING / "compat.h").read_text(encoding="utf-8")
-    assert "PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000" in compat
+    assert re.findall(r"(.*)\n#error", compat) == ["#if PY_VERSION_HEX < 0x030a0000"]
+
+
+def test_every_supported_version_is_tested() -> None:
+    classifiers = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
+    ci = ROOT / ".ci"
+    assert f"\nVERSIONS = {json.dumps(classifiers)}\n" in (ci / "noxfile.py").read_text(encoding="utf-8")
+    nightly = (ci / "nightly").read_text(encoding="utf-8")
+    assert re.findall(r"'whole\((3\.\d+)\)'", nightly) == classifiers
+    for workflow in (ROOT / ".github" / "workflows").iterdir():
+        told = re.findall(r"^ +(3\.\d+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(told) == set(classifiers), workflow
+    newest = re.findall(r"python(3\.\d+)-venv", (ci / "pythons").read_text(encoding="utf-8"))
+    assert newest == classifiers[-len(newest) :]
 
 
 def test_the_version_is_said_once() -> None:

@@ -1,7 +1,8 @@
 """Looks at the files of a release, which ``.ci/run`` makes; prints what is wrong, and ends with status 1 then.
 
 ``python tests/support/distribution.py FOLDER LIST VERSION...``: the folder has the source distribution and a
-wheel for each of the versions of CPython; the list is a file that names those of the checkout, one a line.
+wheel for each of the versions of CPython, such as 3.11 or 3.13t; the list is a file that names those of the checkout,
+one a line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EXPANDED = {
     "_Py_CheckFunctionResult", "_Py_Dealloc", "_Py_FalseStruct", "_Py_NoneStruct", "_Py_NotImplementedStruct",
     "_Py_TrueStruct",
 }  # fmt: skip
-LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 BUILT = {"PKG-INFO", "setup.cfg"}  # what is in a source distribution, and not in a checkout
 
 
@@ -36,8 +37,9 @@ def problems(folder: Path, listed: set[str], version: str, pythons: Sequence[str
     else:
         yield f"there is no {source}"
     for python in pythons:
-        tag = f"cp{python.replace('.', '')}"
-        name = re.compile(rf"cprofiling-{re.escape(version)}-({tag}-{tag}-manylinux_2_\d+_x86_64)\.whl")
+        abi = f"cp{python.replace('.', '')}"
+        tag = rf"{abi.removesuffix('t')}-{abi}-manylinux_2_\d+_(?:x86_64|aarch64)"
+        name = re.compile(rf"cprofiling-{re.escape(version)}-({tag})\.whl")
         wheels = [match for match in map(name.fullmatch, left) if match]
         if len(wheels) != 1:
             yield f"there are {len(wheels)} manylinux wheels of {version} for CPython {python}"
