@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,14 @@ assert cprofiling.__file__ is not None, "the package is not installed or built: 
 
 # A shell that runs the tests in the background has interrupts ignored, in the processes that they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore what is warned of without need from some CPython on."""
+    if sys.version_info >= (3, 14):  # which borrows references, and hypothesis counts them
+        config.addinivalue_line("filterwarnings", "ignore:It looks like .register_random. was passed")
+    if sys.version_info >= (3, 15):  # which counts the threads of numpy and others before they end for a fork
+        config.addinivalue_line("filterwarnings", "ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

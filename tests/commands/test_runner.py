@@ -47,8 +47,9 @@ SCRIPTS = {
         import sys, os, __main__
         def f(): pass
         print(sys.argv, sys.orig_argv, sys.path[0], sys.path[1:], os.getcwd(), sys.flags, __name__, __file__)
-        print(__doc__, __package__, __spec__, type(__loader__), __builtins__, __annotations__, __cached__)
-        print(list(globals()), __main__.__dict__ is globals(), sys.modules["__main__"], f.__module__, f.__qualname__)
+        print(__doc__, __package__, __spec__, type(__loader__), __builtins__, globals().get("__annotations__"))
+        print(globals().get("__cached__"), list(globals()))
+        print(__main__.__dict__ is globals(), sys.modules["__main__"], f.__module__, f.__qualname__)
         print(sys.excepthook is sys.__excepthook__, hasattr(sys, "last_value"), sys.exc_info())
     """,
     "stack": """

@@ -615,7 +615,9 @@ def test_a_loop_inside_a_node_inside_a_loop(p: cp.Profiler) -> None:
 
     @p.profile_node
     def nested() -> None:
-        running = asyncio.events._get_running_loop()
+        running, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        asyncio.tasks._leave_task(running, task)  # CPython 3.14 lets a thread be in one task only
         asyncio.events._set_running_loop(None)
         loop = asyncio.new_event_loop()
         try:
@@ -623,6 +625,7 @@ def test_a_loop_inside_a_node_inside_a_loop(p: cp.Profiler) -> None:
         finally:
             loop.close()
             asyncio.events._set_running_loop(running)
+            asyncio.tasks._enter_task(running, task)
 
     @p.profile_node
     async def main() -> None:

@@ -218,7 +218,14 @@ def test_blocks_generators_and_coroutines_open_at_the_fork(profiler: cp.Profiler
         now = counts(profiler.get_profiling_summary())
         assert (now["block"], now["function"]) == (1, 1)
 
-    asyncio.run(coroutine())
+    if sys.version_info < (3, 14):
+        asyncio.run(coroutine())
+    else:  # which leaves no task in a child that was forked in it: by hand
+        driven = coroutine()
+        for _ in range(2):
+            driven.send(None)
+        with pytest.raises(StopIteration):
+            driven.send(None)
     if pids == [0]:
         in_child(child)
     wait_for(pids[0])
@@ -641,6 +648,7 @@ thread.join()
 """
 
 
+@pytest.mark.unsanitized  # the thread of the live file allocates at any time
 def test_hooks_of_others_may_switch_in_the_child(tmp_path: Path) -> None:
     """While another thread of the parent switches, and so has the lock of live files now and then."""
     command = [sys.executable, "-c", SWITCHES_WHILE_FORKING, str(tmp_path / "live")]

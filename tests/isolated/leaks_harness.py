@@ -68,7 +68,7 @@ def malloc_bytes() -> int:
 
 def holdings() -> Holdings:
     gc.collect()
-    sys._clear_type_cache()  # it holds on to the names of attributes
+    (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()  # they hold on to names of attributes
     with open("/proc/self/statm") as statm:
         pages = int(statm.read().split()[0])
     return Holdings(

@@ -896,7 +896,7 @@ def test_operation(name: str) -> None:
 def blocks_after(run: Callable[[str], None], name: str) -> int:
     run(name)
     gc.collect()
-    sys._clear_type_cache()  # it holds on to the names of attributes
+    (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()  # they hold on to names of attributes
     return sys.getallocatedblocks()
 
 

@@ -21,6 +21,7 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on, run_unwatched, unwatched
+from forks import BESIDE_THREADS
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("grpc_health")
@@ -751,7 +752,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), p.get_profiling_summary(
 server.stop()
 serve({{'p': p}}).stop()
 """
-    done = run_unwatched(code, "-W", "error")
+    done = run_unwatched(code, "-W", "error", *BESIDE_THREADS)
     refused = "gRPC does not serve in a process that was forked while it served: start the process by spawn"
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{refused} 1\n0 1\n", "")
 

@@ -13,6 +13,7 @@ import inspect
 import pickle
 import shutil
 import subprocess
+import sys
 import sysconfig
 import time
 import types
@@ -747,7 +748,7 @@ class Attributes:
     """What lies in a class and is no method."""
 
     length = len
-    partial = functools.partial(max, 3)
+    partial = functools.partial(lambda *args: len(args), 3)
     bound = [1, 1].count
     static_: Any = staticmethod(lambda x: x)
 
@@ -769,7 +770,7 @@ class Attributes:
     ("attribute", "argument", "result"),
     [
         ("length", "ab", 2),
-        ("partial", 4, 4),
+        ("partial", 4, 3 if sys.version_info >= (3, 14) else 2),  # where it binds
         ("bound", 1, 2),
         ("static_", 1, 1),
         ("dispatched", 1, 1),

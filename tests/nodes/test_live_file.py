@@ -26,6 +26,7 @@ from command import COMMAND
 from cprofiling import _core, _startup, live
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes import live_file
+from forks import BESIDE_THREADS
 
 pytestmark = pytest.mark.native
 
@@ -534,7 +535,8 @@ if __name__ == "__main__":
     script = tmp_path / "script.py"
     script.write_text(program)
     environment = {**ENVIRONMENT, "CPROFILING_LIVE": str(tmp_path / "live.cprof")}
-    subprocess.run([sys.executable, "-W", "error", str(script)], env=environment, check=True, timeout=60)
+    command = [sys.executable, "-W", "error", *BESIDE_THREADS, str(script)]
+    subprocess.run(command, env=environment, check=True, timeout=60)
     files = sorted(tmp_path.glob("live*"))
     assert len(files) == 3
     assert counts(files[0]) == {"default": {"parent": 1}}

@@ -200,8 +200,9 @@ def test_a_folder_that_is_not_writable() -> None:
 SMALL_FILES = """
         import resource
         class Limit:
-            def __init__(self): resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1))
-            def __del__(self, resource=resource): resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+            def __init__(self): resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+            def __del__(self, resource=resource):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         limit = Limit()
 """
 

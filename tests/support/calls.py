@@ -19,6 +19,7 @@ import cprofiling as cp
 
 TICK = 0.02  # seconds of a sleep whose time must show, or must not
 SLEPT_MS = 0.95e3 * TICK  # the least that such a sleep takes, with room for two clocks' difference in rate
+IS_EMULATED = "QEMU_LD_PREFIX" in os.environ  # another processor's programs, slower by an order of magnitude
 NEVER = 60.0  # seconds of a wait that only a failure lets expire
 
 Target = Callable[[], object]
@@ -188,12 +189,13 @@ def watch_no_lines() -> None:
 
 WATCH_DOG = """
 import faulthandler, os
+threads_before = len(os.listdir("/proc/self/task"))  # an emulator has some of its own
 faulthandler.dump_traceback_later(120, exit=True)
 
 def end_watch_dog():
     "Before a fork: its thread would be none of the child's, and takes a moment to end."
     faulthandler.cancel_dump_traceback_later()
-    while len(os.listdir("/proc/self/task")) > 1:
+    while len(os.listdir("/proc/self/task")) > threads_before:
         os.sched_yield()
 
 """

@@ -64,6 +64,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run tests in this process, with the plugin, and without PyTorch."""
     monkeypatch.setattr(dispatches, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be taken for a file that changes within a second
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # other plugins only take time
     pytester.makepyfile(gate_native=NATIVE, test_it=TESTS)
     monkeypatch.syspath_prepend(str(pytester.path))

@@ -956,7 +956,7 @@ TEST(without_membarrier)
     record_one_call();
 }
 
-static void *call_once(void *number)
+static void *call_in_thread(void *number)
 {
     cprof_chain own = {.top = NULL};
     cprof_span *span = cprof_call_open(cprof_thread_get(), &own, nodes[1], cprof_registry_state(registry), NULL, number);
@@ -973,7 +973,7 @@ TEST(threads_that_come_and_go)
     cprof_recording_session *session = start(1000, false, false);
     uint64_t before = fake_alloc_mapped_bytes();
     for (int i = 0; i < 200; i++) {
-        check_in_thread(call_once, NULL);
+        check_in_thread(call_in_thread, NULL);
     }
     CHECK(fake_alloc_mapped_bytes() - before < 100 * 4096);
     cprof_table *table = finish(session);
