@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from subprocess import PIPE
+from typing import Any
 
 import pytest
 
@@ -383,6 +385,54 @@ USE = """
     use()
     cp.get_profiling_summary()._repr_html_()
 """
+
+
+SWITCHED_FROM_OUTSIDE = """
+import cprofiling as cp
+
+done = False
+
+@cp.profile_node("node")
+def node():
+    pass
+
+print("ready", flush=True)
+while not done:
+    node()
+    with cp.profile_node("block"):
+        node()
+"""
+REMOTE_EXEC: Any = getattr(sys, "remote_exec", None)
+
+
+@pytest.mark.skipif(REMOTE_EXEC is None, reason="sys.remote_exec came with Python 3.14")
+def test_code_from_another_process_may_switch_and_read(tmp_path: Path) -> None:
+    """As a debugger attaches: between any two instructions of the program, so inside nodes, too."""
+    scripts = {
+        "on": "import cprofiling as cp; cp.set_profiling(enabled=True); print('on', flush=True)",
+        "read": "import cprofiling as cp; print(len(cp.get_profiling_summary()), flush=True)",
+        "end": "import __main__; __main__.done = True",
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script)
+    find = f"import sys; sys.path.insert(0, {package_directory()!r})"
+    command = [sys.executable, "-X", "dev", "-c", find + SWITCHED_FROM_OUTSIDE]
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=unwatched()) as program:
+
+        def answer(name: str) -> str:
+            REMOTE_EXEC(program.pid, str(tmp_path / name))
+            assert program.stdout is not None
+            return program.stdout.readline()
+
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        assert answer("read") == "0\n"
+        assert answer("on") == "on\n"
+        while answer("read") != "2\n":
+            assert program.poll() is None
+        REMOTE_EXEC(program.pid, str(tmp_path / "end"))
+        assert program.communicate(timeout=HANGS_AFTER_S) == ("", "")
+    assert program.returncode == 0
 
 
 @pytest.mark.parametrize("flags", ["-S", "-I", "-E", "-S -I -E", "-O", "-OO", "-b -b", "-B"])
