@@ -190,15 +190,15 @@ KINDS = {
 }
 
 SCRIPT = """
-import cprofiling as cp, ctypes, functools, gc, sys, threading
+import cprofiling as cp, ctypes, functools, gc, platform, sys, threading
 IS_ON, DEPTH, STACK, LIMIT = {is_on}, {depth}, {stack}, {limit}
 p = cp.Profiler()
 p.set_profiling(IS_ON)
 begun = [0]
 
 libc = ctypes.CDLL(None)
-registers = (ctypes.c_uint64 * 256)()
-RSP = (40 + 15 * 8) // 8   # of ucontext_t on x86-64
+registers = (ctypes.c_uint64 * 1024)()
+STACK_POINTER = {{"x86_64": 40 + 15 * 8, "aarch64": 184 + 31 * 8}}[platform.machine()] // 8  # in ucontext_t
 
 def room():
     "Bytes of C stack between here and the thread's end."
@@ -208,7 +208,7 @@ def room():
     libc.pthread_attr_getstack(attributes, ctypes.byref(low), ctypes.byref(size))
     libc.pthread_attr_destroy(attributes)
     libc.getcontext(registers)
-    return registers[RSP] - (low.value or 0)
+    return registers[STACK_POINTER] - (low.value or 0)
 
 least = [1 << 62]
 
