@@ -45,6 +45,7 @@ includes=$(printf %s: "$0"/usr/include "$0"/usr/include/python3.*)
 unset PYTHONDONTWRITEBYTECODE
 QEMU_LD_PREFIX=$0 PATH="$0/tools:$PATH" C_INCLUDE_PATH=${includes%:} exec "$@"
 """
+FREE_THREADED = CACHE / "free_threaded"  # CPython 3.13 without the GIL
 PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 98, 91  # percent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 WHOLE = "not (integration or core or lint)"
@@ -129,6 +130,7 @@ def find_python(version: str) -> Command | None:
     paths += [Path(found) for found in [shutil.which(f"python{version}")] if found]
     candidates: list[Command] = [
         *((str(path),) for path in paths),
+        (str(FREE_THREADED / f"bin/python{version}"),),
         ("unshare", "--mount", "bash", "-ec", IN_NEWEST, str(NEWEST), f"/usr/bin/python{version}"),
     ]
     if version == "aarch64":
@@ -142,6 +144,8 @@ def find_python(version: str) -> Command | None:
         "assert os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h'))\n"
     )
     for command in candidates:
+        if not shutil.which(command[0]):
+            continue
         if subprocess.run([*command, "-c", check, version], capture_output=True, check=False).returncode == 0:
             return command
     return None
@@ -330,6 +334,15 @@ def aarch64(session: nox.Session) -> None:
     fetch_python(session, "aarch64", AARCH64)
     release_of_its_own(session, "aarch64")
     test_wheel(session, "aarch64", "native and not slow")
+
+
+@nox.session
+def free_threaded(session: nox.Session) -> None:
+    """Make a wheel for CPython without the GIL, and test it with all but the core's programs and frameworks."""
+    fetch_python(session, "free_threaded", FREE_THREADED)
+    session.env["PYTHON_GIL"] = "1"  # which the extension still needs
+    release_of_its_own(session, "3.13t")
+    test_wheel(session, "3.13t", WHOLE)
 
 
 def release_of_its_own(session: nox.Session, version: str) -> None:
