@@ -144,6 +144,48 @@ static inline void ext_compat_restore_error(ext_compat_error error)
         Py_END_ALLOW_THREADS   \
     } while (0)
 
+/* Builds of CPython without the GIL: threads run at the same time.
+ *
+ * What several threads use is then a field that is EXT_SHARED (an atomic: its readers see all of a value, and what was written
+ * before it), or used in EXT_ALONE() only. That executes statements while no other thread is in one of the same object: other
+ * threads may come in between wherever they might if there was a GIL, and it may be entered again. In other builds both are
+ * nothing, as the GIL does that. */
+#ifdef Py_GIL_DISABLED
+#define EXT_FREE_THREADED 1
+#define EXT_SHARED _Atomic
+#define EXT_ALONE(object, ...)                           \
+    do {                                                 \
+        Py_BEGIN_CRITICAL_SECTION((PyObject *)(object)); \
+        __VA_ARGS__;                                     \
+        Py_END_CRITICAL_SECTION();                       \
+    } while (0)
+#else
+#define EXT_FREE_THREADED 0
+#define EXT_SHARED
+#define EXT_ALONE(object, ...) \
+    do {                       \
+        (void)(object);        \
+        __VA_ARGS__;           \
+    } while (0)
+#endif
+
+/* Defines `name`_alone, which does in EXT_ALONE() of its object what `name` does: a method or a getter, or one that has
+ * keywords. */
+#define EXT_ALONE_FUNCTION(name, type)                             \
+    static PyObject *name##_alone(PyObject *object, type argument) \
+    {                                                              \
+        PyObject *result;                                          \
+        EXT_ALONE(object, result = name(object, argument));        \
+        return result;                                             \
+    }
+#define EXT_ALONE_KEYWORDS(name)                                                      \
+    static PyObject *name##_alone(PyObject *object, PyObject *args, PyObject *kwargs) \
+    {                                                                                 \
+        PyObject *result;                                                             \
+        EXT_ALONE(object, result = name(object, args, kwargs));                       \
+        return result;                                                                \
+    }
+
 /* A function of other than two arguments, for a PyMethodDef whose flags say so. */
 #define EXT_METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

@@ -20,7 +20,14 @@ static bool set_hook(ext_state *state, PyObject *name, PyObject *value)
     };
     for (size_t i = 0; i < sizeof hooks / sizeof hooks[0]; i++) {
         if (PyUnicode_CompareWithASCIIString(name, hooks[i].name) == 0) {
-            ext_state_set((PyObject **)((char *)state + hooks[i].at), value);
+            PyObject *EXT_SHARED *field = (PyObject * EXT_SHARED *)((char *)state + hooks[i].at);
+            /* Others may be using what is replaced; but what recordings and Profilers ask is used in EXT_ALONE() only. */
+            bool is_asked = field == &state->thread_namer || field == &state->probers;
+            bool retires = EXT_FREE_THREADED && *field != NULL && *field != value && !is_asked;
+            if (retires && (state->retired == NULL || PyList_Append(state->retired, *field) < 0)) {
+                return false;
+            }
+            ext_state_set(field, value);
             return true;
         }
     }
@@ -32,27 +39,35 @@ static PyObject *module_configure(PyObject *module, PyObject *Py_UNUSED(args), P
 {
     PyObject *name, *value;
     Py_ssize_t place = 0;
-    while (kwargs != NULL && PyDict_Next(kwargs, &place, &name, &value)) {
-        if (!set_hook(ext_state_of_module(module), name, value)) {
-            return NULL;
-        }
+    ext_state *state = ext_state_of_module(module);
+    bool is_set = true;
+    while (is_set && kwargs != NULL && PyDict_Next(kwargs, &place, &name, &value)) {
+        EXT_ALONE(state->guard, is_set = set_hook(state, name, value));
     }
-    Py_RETURN_NONE;
+    return is_set ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *module_profiler_of(PyObject *module, PyObject *object)
+static PyObject *profiler_of(ext_state *state, PyObject *object)
 {
     ext_profiler *profiler;
-    ext_state *state = ext_state_of_module(module);
     if (!ext_pipeline_find(state, object, &profiler)) {
         Py_RETURN_NONE;
     }
     return Py_XNewRef((PyObject *)ext_pipeline_profiler(state, object));
 }
 
+static PyObject *module_profiler_of(PyObject *module, PyObject *object)
+{
+    ext_state *state = ext_state_of_module(module);
+    PyObject *profiler;
+    EXT_ALONE(state->guard, profiler = profiler_of(state, object));
+    return profiler;
+}
+
 static PyObject *module_forget_pipeline(PyObject *module, PyObject *pipeline)
 {
-    ext_pipeline_forget(ext_state_of_module(module), pipeline);
+    ext_state *state = ext_state_of_module(module);
+    EXT_ALONE(state->guard, ext_pipeline_forget(state, pipeline));
     Py_RETURN_NONE;
 }
 
@@ -91,7 +106,9 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
     if (profiler != Py_None && !ext_convert_is_profiler(state, profiler, "a Profiler or None")) {
         return NULL;
     }
-    return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);
+    PyObject *cost_ns;
+    EXT_ALONE(state->guard, cost_ns = ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL));
+    return cost_ns;
 }
 
 static PyObject *module_environment_is_trusted(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -156,7 +173,7 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->first_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->default_stage = Py_NewRef(state->first_stage)) != NULL && (state->defaults = PyList_New(0)) != NULL &&
-           (state->entered_stages = PyDict_New()) != NULL &&
+           (state->retired = PyList_New(0)) != NULL && (state->entered_stages = PyDict_New()) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 &&

@@ -18,14 +18,15 @@ static bool grow(ext_ptrmap *map)
     if (slots == NULL) {
         return false;
     }
-    ext_ptrmap bigger = {slots, slot_count - 1, map->count, map->changes};
+    ext_ptrmap bigger = {slots, slot_count - 1, 0, 0};
     for (size_t i = 0; map->slots != NULL && i <= map->mask; i++) {
         if (map->slots[i].key != NULL) {
             put(&bigger, map->slots[i].key, map->slots[i].value);
         }
     }
     PyMem_Free(map->slots);
-    *map = bigger;
+    map->slots = bigger.slots;
+    map->mask = bigger.mask;
     return true;
 }
 
@@ -84,26 +85,38 @@ void ext_ptrmap_clear(ext_ptrmap *map, void (*drop)(void *value))
         }
     }
     PyMem_Free(map->slots);
-    *map = (ext_ptrmap){.changes = map->changes};
+    map->slots = NULL;
 }
 
 /* ---- Entries that go with objects */
 
 static const char capsule_name[] = "cprofiling._core.watch";
 
-/* Called with the dead reference; `self` is the capsule that has the entry as its context. Without one, the watch was ended in
- * the meantime: others may keep a reference, and call it, although we have let it go. */
-static PyObject *call_watcher(PyObject *self, PyObject *Py_UNUSED(reference))
+/* The capsule has the entry as its context. Without one, the watch was ended in the meantime: others may keep a reference, and
+ * call it, although we have let it go. */
+static void end_watch(PyObject *capsule)
 {
-    ext_ptrmap_entry *entry = PyCapsule_GetContext(self);
+    ext_ptrmap_entry *entry = PyCapsule_GetContext(capsule);
     if (entry != NULL) {
         (void)ext_ptrmap_take(entry->map, entry->object);
         entry->drop(entry);
     }
+}
+
+/* Called with the dead reference; `self` is the capsule. */
+static PyObject *call_watcher(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    EXT_ALONE(PyCapsule_GetPointer(self, capsule_name), end_watch(self));
     Py_RETURN_NONE;
 }
 
 static PyMethodDef watcher = {"watcher", call_watcher, METH_O, NULL};
+
+/* A capsule of the guard, which it owns. */
+static void release_guard(PyObject *capsule)
+{
+    Py_DECREF((PyObject *)PyCapsule_GetPointer(capsule, capsule_name));
+}
 
 /* The weak reference, and the capsule of its callback. */
 static PyObject *make_watch(PyObject *object, PyObject *capsule)
@@ -116,13 +129,16 @@ static PyObject *make_watch(PyObject *object, PyObject *capsule)
     return watch;
 }
 
-bool ext_ptrmap_watch(ext_ptrmap_entry *entry, ext_ptrmap *map, PyObject *object, void (*drop)(void *entry))
+bool ext_ptrmap_watch(ext_ptrmap_entry *entry, ext_ptrmap *map, PyObject *object, PyObject *guard, void (*drop)(void *entry))
 {
     *entry = (ext_ptrmap_entry){map, object, drop, NULL};
     if (!ext_compat_can_be_referenced(object)) {
         return true;
     }
-    PyObject *capsule = PyCapsule_New(entry, capsule_name, NULL);
+    PyObject *capsule = PyCapsule_New(Py_NewRef(guard), capsule_name, release_guard);
+    if (capsule == NULL) {
+        Py_DECREF(guard);
+    }
     entry->watch = capsule != NULL ? make_watch(object, capsule) : NULL;
     if (entry->watch != NULL) {
         (void)PyCapsule_SetContext(capsule, entry); /* fails for no capsule only */

@@ -1,4 +1,5 @@
-/* A hash table from pointers to pointers. All zero: an empty table. Not locked; the GIL is held by whoever uses it. */
+/* A hash table from pointers to pointers. All zero: an empty table. Not locked: used with
+ * the GIL held, or by one thread at a time. */
 #ifndef EXT_PTRMAP_H
 #define EXT_PTRMAP_H
 
@@ -15,8 +16,8 @@ typedef struct {
 typedef struct {
     ext_ptrmap_slot *slots; /* a power of two of them, at most half taken; NULL while empty */
     size_t mask;            /* number of slots - 1 */
-    size_t count;
-    size_t changes; /* how often a key was added or taken out */
+    EXT_SHARED size_t count;
+    EXT_SHARED size_t changes; /* how often a key was added or taken out */
 } ext_ptrmap;
 
 /* The slot where the search for `key` begins. */
@@ -57,8 +58,8 @@ typedef struct {
 } ext_ptrmap_entry;
 
 /* Takes the entry out of the map, if it is in it, and drops it when the object dies, until the watch is ended. To take no weak
- * references is no error. False with an exception. */
-bool ext_ptrmap_watch(ext_ptrmap_entry *entry, ext_ptrmap *map, PyObject *object, void (*drop)(void *entry));
+ * references is no error. The map is used in EXT_ALONE() of the guard. False with an exception. */
+bool ext_ptrmap_watch(ext_ptrmap_entry *entry, ext_ptrmap *map, PyObject *object, PyObject *guard, void (*drop)(void *entry));
 
 /* Ends the watch, if there is one. */
 void ext_ptrmap_forget(ext_ptrmap_entry *entry);

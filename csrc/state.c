@@ -20,6 +20,11 @@ ext_state *ext_state_create(void)
     }
     state->users = 1;
     state->serial = cprof_random_serial();
+    state->guard = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    if (state->guard == NULL) {
+        ext_state_release(state);
+        return NULL;
+    }
     for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
         state->words[i] = PyUnicode_InternFromString(texts[i]);
         if (state->words[i] == NULL) {

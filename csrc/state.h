@@ -1,7 +1,8 @@
 /* What one interpreter's copy of the module owns, and the few functions that several of its files share.
  *
  * There is no mutable global in this folder. Objects keep a pointer to the state, and hold it, or hold an object that does.
- * Everything here is used with the GIL held.
+ * Everything here is used with the GIL held, or, in builds without it, in EXT_ALONE() of the guard; but for fields that are
+ * EXT_SHARED, and for those that do not change once the package is set up.
  */
 #ifndef EXT_STATE_H
 #define EXT_STATE_H
@@ -121,17 +122,19 @@ typedef struct {
     X(live_switch)      /* callable(Profiler, path or None, whether it is on) -> callable() or None */
 
 /* Other objects that may be in a cycle. */
-#define EXT_STATE_OBJECTS(X)                                                                        \
-    X(sys_module)                                                                                   \
-    X(describer)            /* callable(arguments) -> (shapes, types, stack), each a str or None */ \
-    X(device_memory_finder) /* callable() -> (bytes in use, the most there were) or None */         \
-    X(defaults)             /* list: the default stages that are entered, the last one in force */  \
+#define EXT_STATE_OBJECTS(X)                                                                         \
+    X(sys_module)                                                                                    \
+    X(describer)            /* callable(arguments) -> (shapes, types, stack), each a str or None */  \
+    X(device_memory_finder) /* callable() -> (bytes in use, the most there were) or None */          \
+    X(defaults)             /* list: the default stages that are entered, the last one in force */   \
+    X(retired)              /* list: objects of the package that were replaced, and may be in use */ \
     X(record_profiler)      /* Profiler in whose name record() is; counts nothing */
 
 /* Objects that have no part in a cycle: kept until the last user lets go. */
 #define EXT_STATE_KEPT(X)                                                                                                \
     X(stage_variable) /* context variable: the innermost stage, an interned str */                                       \
     X(bound_variable) /* context variable: the Profiler bound by `with profiler:` */                                     \
+    X(guard)          /* what is used by one thread at a time is used in EXT_ALONE() of it */                            \
     X(first_stage)    /* interned str: "inference" */                                                                    \
     X(default_stage)  /* interned str: that of the last of `defaults`, else the first */                                 \
     X(entered_stages) /* dict: stage -> the number of its last entry while a Profiler was on, 0 once a node ran in it */ \
@@ -145,7 +148,7 @@ typedef struct {
 typedef struct {
 #define EXT_STATE_TYPE_FIELD(name, base) PyTypeObject *name##_type;
 #define EXT_STATE_ROW_FIELD(name) PyTypeObject *name##_row;
-#define EXT_STATE_FIELD(name) PyObject *name;
+#define EXT_STATE_FIELD(name) PyObject *EXT_SHARED name;
     EXT_STATE_TYPES(EXT_STATE_TYPE_FIELD)
     EXT_STATE_ROWS(EXT_STATE_ROW_FIELD)
     EXT_STATE_HOOKS(EXT_STATE_FIELD)
@@ -157,22 +160,22 @@ typedef struct {
     PyObject *words[EXT_WORD_COUNT];
     ext_label labels[EXT_LABEL_PLACES];
     /* Not objects */
-    size_t users;
+    EXT_SHARED size_t users;
     ext_ptrmap pipelines;    /* pipeline (borrowed) -> ext_pipeline */
     ext_ptrmap shape_types;  /* type (borrowed) -> what its instances are; shape.c's, as the next */
     ext_ptrmap shape_dtypes; /* dtype -> its text */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, a recording of it runs, or a capture window
                               was set */
-    size_t profilers_on;
+    EXT_SHARED size_t profilers_on;
     uint64_t stage_entries;           /* of stages while a Profiler was on */
     cprof_probe_rest no_other_device; /* none but CUDA's was in use: it is not asked for until this is over */
     uint64_t entered;                 /* how often a stage, or a Profiler, was put in force in a context */
     struct ext_view *views;           /* all there are; borrowed */
-    bool capturing;                   /* a capture window was set */
-    bool recording;                   /* one of this interpreter runs, not paused */
+    EXT_SHARED bool capturing;        /* a capture window was set */
+    EXT_SHARED bool recording;        /* one of this interpreter runs, not paused */
     const void *recorder;             /* the Recorder of it, or of the last one; compared only */
-    bool wants_memory;                /* as do its details */
-    uint64_t serial;                  /* unique among the states of the process; 0 after clear */
+    EXT_SHARED bool wants_memory;     /* as do its details */
+    EXT_SHARED uint64_t serial;       /* unique among the states of the process; 0 after clear */
     _Atomic uint64_t internal_errors; /* faults that belong to no Profiler */
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
@@ -213,7 +216,7 @@ static inline void ext_state_set_gate(ext_state *state)
 }
 
 /* Sets a field of the state that owns an object; None: to NULL. */
-static inline void ext_state_set(PyObject **field, PyObject *value)
+static inline void ext_state_set(PyObject * EXT_SHARED * field, PyObject *value)
 {
     Py_XSETREF(*field, value != Py_None ? Py_NewRef(value) : NULL);
 }

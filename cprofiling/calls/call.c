@@ -101,15 +101,16 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
     above->parent_serial = span->parent_serial;
 }
 
-/* Leaves a closed span where it is, as a mark without a meaning: to statistics and recordings it is not there. */
+/* Leaves a closed span where it is, as a mark without a meaning: to statistics and recordings it is not there. The state goes
+ * last: from then on the thread of the chain may take it for another call. */
 static void mark_left(cprof_span *span)
 {
-    span->state = CPROF_FLAG_LEFT;
     span->accum = NULL;
     span->nested_ns = 0;
     span->owner = NULL;
     span->tag = NULL;
-    span->place = NULL;
+    span->opener = NULL;
+    __atomic_store_n(&span->state, CPROF_FLAG_LEFT, __ATOMIC_RELEASE);
 }
 
 /* Counts a call that is told apart by its arguments. Without a probe there was no memory. */

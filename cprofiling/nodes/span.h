@@ -22,7 +22,7 @@ struct cprof_span {
     void *owner;        /* of the layer above, as is the tag: opaque here */
     const void *tag;
     /* Of a block, set by the layer above after opening, and opaque here; of other spans only the first means anything: */
-    const void *place; /* NULL: it is no block, or was left */
+    const void *place; /* NULL: it is no block */
     void *opener;
     cprof_span *same; /* others of one kind, and its neighbours among these */
     cprof_span *next;

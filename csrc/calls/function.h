@@ -19,15 +19,18 @@ typedef struct ext_function {
     PyObject *wrapped;            /* __wrapped__: the function, until it is set or deleted. Owned, or NULL */
     const _Atomic uint64_t *gate; /* borrowed from the node */
     bool is_plain_function;       /* a Python function: called by its own pointer */
-    bool is_inner;                /* some wrapped function calls this one */
+    EXT_SHARED bool is_inner;     /* some wrapped function calls this one */
     bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
-    bool is_uncommon;             /* decorated twice, or of another kind than EXT_KIND_CALL */
-    ext_kind kind;
-    PyObject *first_parameter;  /* its name, a str, or None; NULL: not found out yet. Owned */
-    struct ext_function *inner; /* the wrapped function inside this one, or NULL; owned */
+    EXT_SHARED bool is_uncommon;  /* decorated twice, or of another kind than EXT_KIND_CALL */
+    EXT_SHARED ext_kind kind;
+    PyObject *EXT_SHARED first_parameter; /* its name, a str, or None; NULL: not found out yet. Owned */
+    struct ext_function *inner;           /* the wrapped function inside this one, or NULL; owned */
     ext_node node;
     PyObject *weakrefs;
 } ext_function;
+
+/* Sets the name of its first parameter, which is taken over: a str, None, or NULL, by which it is to be found out. */
+void ext_function_set_first_parameter(ext_function *self, PyObject *name);
 
 /* Calls of it, as vectorcall has them: of a node, and of what names its pipeline's Profiler for what runs inside. The hot path
  * of the profiler. */

@@ -6,20 +6,32 @@
 #include "csrc/calls/suspendable.h"
 #include "csrc/probes/sync.h"
 
+void ext_function_set_first_parameter(ext_function *self, PyObject *name)
+{
+#if EXT_FREE_THREADED
+    if (name != NULL && name != Py_None) {
+        PyUnicode_InternInPlace(&name); /* then it lives for ever: others may use what is replaced */
+    }
+#endif
+    Py_XSETREF(self->first_parameter, name);
+}
+
 /* The name of the first parameter, borrowed; None when it has none that can be given by keyword. */
 static PyObject *first_parameter(ext_function *self)
 {
     const ext_state *state = self->node.state;
-    if (self->first_parameter == NULL && state->parameter_finder != NULL) {
+    PyObject *name = self->first_parameter;
+    if (name == NULL && state->parameter_finder != NULL) {
         PyObject *found = PyObject_CallOneArg(state->parameter_finder, self->function);
-        if (found == NULL || !PyUnicode_Check(found)) {
+        if (found == NULL || !PyUnicode_CheckExact(found)) {
             ext_state_forget_error();
             Py_XDECREF(found);
             found = Py_NewRef(Py_None);
         }
-        Py_XSETREF(self->first_parameter, found);
+        ext_function_set_first_parameter(self, found);
+        name = self->first_parameter;
     }
-    return self->first_parameter != NULL ? self->first_parameter : Py_None;
+    return name != NULL ? name : Py_None;
 }
 
 static bool has_self(ext_function *self)
@@ -290,12 +302,17 @@ PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, si
     }
     ext_profiler *profiler = self->node.profiler;
     PyObject *first = profiler == NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
-    profiler = first != NULL ? ext_node_pipeline_profiler(&self->node, first) : profiler;
+    PyThreadState *tstate = PyThreadState_Get();
+#if EXT_FREE_THREADED
+    ext_view *own = first != NULL ? ext_view_get_in(tstate, self->node.state, thread) : NULL;
+    profiler = own != NULL ? ext_node_pipeline_profiler(&self->node, own, first) : profiler;
+#else
+    profiler = first != NULL ? ext_node_pipeline_profiler(&self->node, NULL, first) : profiler;
+#endif
     if (__builtin_expect(profiler == NULL, 0) && first != NULL && ext_pipeline_is(self->node.state, first)) {
-        profiler = ext_pipeline_profiler(self->node.state, first);
+        EXT_ALONE(self->node.state->guard, profiler = ext_pipeline_profiler(self->node.state, first));
     }
     Py_XINCREF(profiler);
-    PyThreadState *tstate = PyThreadState_Get();
     ext_view *view = profiler != NULL ? ext_view_get_in(tstate, self->node.state, thread) : NULL;
     if (__builtin_expect(view == NULL, 0)) {
         ext_state_forget_error();

@@ -192,7 +192,7 @@ static PyObject *function_getattro(PyObject *object, PyObject *name)
 /* Another code may make another kind of function of it. */
 static void look_again(ext_function *self)
 {
-    Py_CLEAR(self->first_parameter);
+    ext_function_set_first_parameter(self, NULL);
     PyObject *finder = self->node.state->kind_finder;
     PyObject *found = finder != NULL ? PyObject_CallOneArg(finder, self->function) : NULL;
     long kind = found != NULL ? PyLong_AsLong(found) : -1;

@@ -11,11 +11,24 @@ enum { EXT_KEY_PLACES = 4 };
 typedef struct {
     PyObject *name; /* str; owned */
     struct {
-        uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
-        PyObject *stage;       /* str; owned */
-        cprof_accum *accum;    /* borrowed */
+        EXT_SHARED uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
+        PyObject *EXT_SHARED stage;       /* str; owned. Where threads run at the same time, interned ones live for ever */
+        cprof_accum *EXT_SHARED accum;    /* borrowed */
     } places[EXT_KEY_PLACES];
+#if EXT_FREE_THREADED
+    EXT_SHARED size_t
+        turn; /* raised before and after the places are changed, in EXT_ALONE() of the state's guard: odd meanwhile */
+#endif
 } ext_key;
+
+/* What tells readers whether the places were changed meanwhile: an odd one says that they are being changed. */
+#if EXT_FREE_THREADED
+#define EXT_KEY_TURN(key) ((key)->turn)
+#define EXT_KEY_TAKE_TURN(key) ((void)(key)->turn++)
+#else
+#define EXT_KEY_TURN(key) ((size_t)0)
+#define EXT_KEY_TAKE_TURN(key) ((void)0)
+#endif
 
 /* The place of a key that is looked at first for a Profiler's accumulator for a stage. */
 static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
@@ -27,10 +40,12 @@ static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject 
 static inline cprof_accum *ext_key_known(const ext_key *key, const ext_profiler *profiler, const PyObject *stage)
 {
     size_t first = ext_key_place(profiler, stage);
+    size_t turn = EXT_KEY_TURN(key);
     for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
         size_t place = (first + i) % EXT_KEY_PLACES;
         if (__builtin_expect(key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage, 1)) {
-            return key->places[place].accum;
+            cprof_accum *accum = key->places[place].accum;
+            return turn % 2 == 0 && EXT_KEY_TURN(key) == turn ? accum : NULL;
         }
     }
     return NULL;
@@ -40,8 +55,8 @@ static inline cprof_accum *ext_key_known(const ext_key *key, const ext_profiler 
  * with an exception or without. */
 cprof_accum *ext_key_accum(ext_profiler *profiler, PyObject *stage, PyObject *name);
 
-/* The same for a key, which remembers it. A failure is counted as the Profiler's, without an exception. May run code of the
- * user's: see the next. */
+/* The same for a key, which remembers it; in EXT_ALONE() of the state's guard. A failure is counted as the Profiler's, without
+ * an exception. May run code of the user's: see the next. */
 cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage);
 
 /* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */

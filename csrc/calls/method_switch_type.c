@@ -5,6 +5,7 @@
 typedef struct {
     PyObject_HEAD
     PyObject *found;      /* what the class, or a base of it, had; owned */
+    PyObject *guard;      /* the state's; owned */
     char own;             /* whether it was the class's own, and not a base's */
     ext_ptrmap instances; /* instance (borrowed) -> switch_entry */
 } method_switch;
@@ -31,8 +32,10 @@ static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Op:MethodSwitch", keywords, &found, &own)) {
         return NULL;
     }
-    method_switch *self = (method_switch *)type->tp_alloc(type, 0);
+    const ext_state *state = ext_state_of_type(type);
+    method_switch *self = state != NULL ? (method_switch *)type->tp_alloc(type, 0) : NULL;
     if (self != NULL) {
+        self->guard = Py_NewRef(state->guard);
         self->found = Py_NewRef(found);
         self->own = (char)own;
     }
@@ -45,9 +48,8 @@ static PyObject *get_found(const method_switch *self, PyObject *instance, PyObje
     return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
 }
 
-static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
+static PyObject *get(const method_switch *self, PyObject *instance, PyObject *owner)
 {
-    method_switch *self = (method_switch *)object;
     switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
     if (entry != NULL && !PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
         PyObject *method = get_found(self, instance, owner); /* a descriptor that does more than to bind may refuse it */
@@ -69,6 +71,14 @@ static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owne
     return method;
 }
 
+static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    const method_switch *self = (method_switch *)object;
+    PyObject *method;
+    EXT_ALONE(self->guard, method = get(self, instance, owner));
+    return method;
+}
+
 static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)
 {
     switch_entry *entry = PyMem_Calloc(1, sizeof *entry);
@@ -78,7 +88,7 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     }
     entry->wrapper = Py_NewRef(wrapper);
     entry->binds = binds;
-    bool watched = ext_ptrmap_watch(&entry->weak, &self->instances, instance, free_entry);
+    bool watched = ext_ptrmap_watch(&entry->weak, &self->instances, instance, self->guard, free_entry);
     if (watched && entry->weak.watch == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
     } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {
@@ -98,27 +108,38 @@ static PyObject *switch_put(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOp:put", &instance, &wrapper, &binds)) {
         return NULL;
     }
-    switch_entry *entry = ext_ptrmap_get(&self->instances, instance);
-    if (entry != NULL) {
-        Py_SETREF(entry->wrapper, Py_NewRef(wrapper));
-    } else if (!add_entry(self, instance, wrapper, binds)) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    bool is_put = true;
+    EXT_ALONE(self->guard, {
+        switch_entry *entry = ext_ptrmap_get(&self->instances, instance);
+        if (entry != NULL) {
+            Py_SETREF(entry->wrapper, Py_NewRef(wrapper));
+        } else {
+            is_put = add_entry(self, instance, wrapper, binds);
+        }
+    });
+    return is_put ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *switch_of(PyObject *object, PyObject *instance)
 {
-    const switch_entry *entry = ext_ptrmap_get(&((method_switch *)object)->instances, instance);
-    return Py_NewRef(entry != NULL ? entry->wrapper : Py_None);
+    const method_switch *self = (method_switch *)object;
+    PyObject *wrapper;
+    EXT_ALONE(self->guard, {
+        const switch_entry *entry = ext_ptrmap_get(&self->instances, instance);
+        wrapper = Py_NewRef(entry != NULL ? entry->wrapper : Py_None);
+    });
+    return wrapper;
 }
 
 static PyObject *switch_drop(PyObject *object, PyObject *instance)
 {
-    switch_entry *entry = ext_ptrmap_take(&((method_switch *)object)->instances, instance);
-    if (entry != NULL) {
-        free_entry(entry);
-    }
+    method_switch *self = (method_switch *)object;
+    EXT_ALONE(self->guard, {
+        switch_entry *entry = ext_ptrmap_take(&self->instances, instance);
+        if (entry != NULL) {
+            free_entry(entry);
+        }
+    });
     Py_RETURN_NONE;
 }
 
@@ -143,7 +164,8 @@ static int switch_traverse(PyObject *object, visitproc visit, void *arg)
 /* What was found stays until dealloc: the class may still be used while a cycle is taken apart. */
 static int switch_clear(PyObject *object)
 {
-    ext_ptrmap_clear(&((method_switch *)object)->instances, free_entry);
+    method_switch *self = (method_switch *)object;
+    EXT_ALONE(self->guard, ext_ptrmap_clear(&self->instances, free_entry));
     return 0;
 }
 
@@ -153,6 +175,7 @@ static void switch_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     (void)switch_clear(object);
     Py_CLEAR(self->found);
+    Py_CLEAR(self->guard);
     ext_state_free(object);
 }
 

@@ -69,7 +69,9 @@ void ext_node_clear(ext_node *node)
     Py_CLEAR(node->name_finder);
     ext_key_clear(&node->key);
     ext_key_clear(&node->passing_key);
-    ext_ptrmap_clear(&node->instance_keys, free_instance_key);
+    if (node->instance_keys.slots != NULL) {
+        EXT_ALONE(node->state->guard, ext_ptrmap_clear(&node->instance_keys, free_instance_key));
+    }
     ext_state_release(node->state);
     node->state = NULL;
 }
@@ -99,7 +101,15 @@ ext_profiler *ext_node_find_profiler_slow(ext_node *node, ext_view *view, PyObje
         node->other_type = Py_TYPE(first);
         node->other_version = ext_compat_type_version(Py_TYPE(first));
     }
-    PyObject *owner = running_owner(view);
+    PyObject *owner;
+#if EXT_FREE_THREADED
+    EXT_ALONE(node->state->guard, {
+        owner = running_owner(view);
+        Py_XSETREF(view->block_owner, Py_XNewRef(owner)); /* others may leave the block that names it */
+    });
+#else
+    owner = running_owner(view);
+#endif
     if (owner == NULL) {
         owner = view->bound != NULL ? view->bound : node->state->default_profiler;
     }
@@ -167,8 +177,8 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
         return NULL;
     }
     instance->key.name = Py_NewRef(name);
-    if (!ext_ptrmap_watch(&instance->weak, &node->instance_keys, first, free_instance_key) || instance->weak.watch == NULL ||
-        !ext_ptrmap_add(&node->instance_keys, first, instance)) {
+    if (!ext_ptrmap_watch(&instance->weak, &node->instance_keys, first, node->state->guard, free_instance_key) ||
+        instance->weak.watch == NULL || !ext_ptrmap_add(&node->instance_keys, first, instance)) {
         free_instance_key(instance);
         return NULL;
     }
@@ -225,7 +235,7 @@ static ext_key *key_of(ext_node *node, ext_profiler *profiler, PyObject *first)
     return is_asking_without_end(node, first) ? NULL : new_instance_key(node, profiler, first);
 }
 
-bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first)
+static bool init_bound(ext_node *node, ext_node *of, PyObject *first)
 {
     ext_profiler *profiler = of->profiler;
     node->state = ext_state_hold(of->state);
@@ -245,18 +255,34 @@ bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first)
     return true;
 }
 
+bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first)
+{
+    bool made;
+    EXT_ALONE(of->state->guard, made = init_bound(node, of, first));
+    return made;
+}
+
+/* NULL: the call is not to be counted as a node's. Gives its name, a new reference; or NULL: it is not to be counted at all. */
+static cprof_accum *find_accum(ext_node *node, ext_profiler *profiler, PyObject *stage, PyObject *first, PyObject **name)
+{
+    ext_key *key = key_of(node, profiler, first);
+    *name = key != NULL ? Py_XNewRef(key->name) : NULL;
+    return key == NULL || node->is_record ? NULL : ext_key_find(profiler, key, stage);
+}
+
 /* The user's code runs here (the name's callable, a warning's filter): it may let go of the last other reference to the
  * Profiler or the stage, and switch contexts. */
 bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target)
 {
     ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
+    PyObject *name;
     Py_INCREF(stage);
-    ext_key *key = key_of(node, profiler, first);
-    target->accum = key == NULL || node->is_record ? NULL : ext_key_find(profiler, key, stage);
-    if (key != NULL && node->is_record) {
-        target->label = ext_key_label(node->state, stage, key->name);
+    EXT_ALONE(node->state->guard, target->accum = find_accum(node, profiler, stage, first, &name));
+    if (name != NULL && node->is_record) {
+        target->label = ext_key_label(node->state, stage, name);
         target->state &= EXT_LABEL_FLAGS;
     }
+    Py_XDECREF(name);
     Py_DECREF(stage);
     if ((target->accum == NULL && target->label.label == 0) || !ext_view_renew(view)) {
         Py_DECREF(profiler);

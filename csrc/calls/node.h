@@ -17,21 +17,21 @@ typedef struct ext_asking {
 } ext_asking;
 
 typedef struct {
-    ext_state *state;                /* held */
-    ext_profiler *profiler;          /* owned; NULL: found at each call */
-    PyObject *stage;                 /* str, owned; NULL: the one in force */
-    PyObject *name_finder;           /* callable(first argument) -> name; NULL: always key.name. Owned */
-    ext_key key;                     /* its name may be NULL for a block: then it cannot be entered */
-    ext_key passing_key;             /* of the last instance that cannot be told again; with a name_finder */
-    ext_ptrmap instance_keys;        /* instance (borrowed) -> ext_instance_key; with a name_finder */
-    ext_asking *asking;              /* by all threads; with a name_finder */
-    const PyTypeObject *other_type;  /* of a first argument that was no pipeline lately; compared only, */
-    unsigned other_version;          /* and what it was then: see ext_compat_type_version() */
-    const PyObject *pipeline;        /* a first argument that was one; compared only */
-    ext_profiler *pipeline_profiler; /* its own: borrowed, while there are as many */
-    size_t pipeline_changes;         /* in state->pipelines */
-    bool is_record;                  /* a record(): no Profiler counts it; its own is that of all such */
-    bool mutes;                      /* one inside which nothing is recorded */
+    ext_state *state;                          /* held */
+    ext_profiler *profiler;                    /* owned; NULL: found at each call */
+    PyObject *stage;                           /* str, owned; NULL: the one in force */
+    PyObject *name_finder;                     /* callable(first argument) -> name; NULL: always key.name. Owned */
+    ext_key key;                               /* its name may be NULL for a block: then it cannot be entered */
+    ext_key passing_key;                       /* of the last instance that cannot be told again; with a name_finder */
+    ext_ptrmap instance_keys;                  /* instance (borrowed) -> ext_instance_key; with a name_finder */
+    ext_asking *asking;                        /* by all threads; with a name_finder */
+    const PyTypeObject *EXT_SHARED other_type; /* of a first argument that was no pipeline lately; compared only, */
+    EXT_SHARED unsigned other_version;         /* and what it was then: see ext_compat_type_version() */
+    const PyObject *pipeline;                  /* a first argument that was one; compared only. See also ext_view */
+    ext_profiler *pipeline_profiler;           /* its own: borrowed, while there are as many */
+    size_t pipeline_changes;                   /* in state->pipelines */
+    bool is_record;                            /* a record(): no Profiler counts it; its own is that of all such */
+    bool mutes;                                /* one inside which nothing is recorded */
 } ext_node;
 
 /* Where a call is counted. */
@@ -58,10 +58,30 @@ void ext_node_clear(ext_node *node);
 /* The word that is 0 (in its flags) while no call of the node can be counted. */
 const _Atomic uint64_t *ext_node_gate(const ext_node *node);
 
-/* The Profiler of a pipeline, mostly that of the call before: borrowed. NULL: it was never asked for, or this is no pipeline.
- */
-static inline ext_profiler *ext_node_pipeline_profiler(ext_node *node, PyObject *first)
+/* The Profiler of a pipeline that a call of this view has as its first argument, mostly that of the call before: borrowed.
+ * NULL: it was never asked for, or this is no pipeline. */
+#if EXT_FREE_THREADED
+static inline ext_profiler *ext_node_pipeline_profiler(ext_node *node, ext_view *view, PyObject *first)
 {
+    const ext_ptrmap *pipelines = &node->state->pipelines;
+    if (pipelines->count == 0) {
+        return NULL;
+    }
+    if (view->pipeline != first || view->pipeline_changes != pipelines->changes) {
+        const ext_pipeline *pair;
+        EXT_ALONE(node->state->guard, {
+            pair = ext_ptrmap_get(pipelines, first);
+            view->pipeline = first;
+            view->pipeline_profiler = pair != NULL ? pair->profiler : NULL;
+            view->pipeline_changes = pipelines->changes;
+        });
+    }
+    return view->pipeline_profiler;
+}
+#else
+static inline ext_profiler *ext_node_pipeline_profiler(ext_node *node, const ext_view *view, PyObject *first)
+{
+    (void)view;
     const ext_ptrmap *pipelines = &node->state->pipelines;
     if (__builtin_expect(node->pipeline != first || node->pipeline_changes != pipelines->changes, 0)) {
         const ext_pipeline *pair = ext_ptrmap_get(pipelines, first);
@@ -74,6 +94,7 @@ static inline ext_profiler *ext_node_pipeline_profiler(ext_node *node, PyObject 
     }
     return node->pipeline_profiler;
 }
+#endif
 
 /* Whether a span names the Profiler of what runs inside. Markers of blocks entered while off do not, nor do calls that are only
  * recorded or captured: who does that must not change who counts. */
@@ -93,7 +114,7 @@ static inline ext_profiler *ext_node_find_profiler(ext_node *node, ext_view *vie
         return node->profiler;
     }
     if (first != NULL) {
-        ext_profiler *own = ext_node_pipeline_profiler(node, first); /* also of one that was given another class */
+        ext_profiler *own = ext_node_pipeline_profiler(node, view, first); /* also of one that was given another class */
         if (own != NULL) {
             return own;
         }

@@ -22,7 +22,9 @@ static const cprof_accum *innermost(ext_state *state)
 
 PyObject *ext_open_node(PyObject *module, PyObject *Py_UNUSED(unused))
 {
-    const cprof_accum *accum = innermost(ext_state_of_module(module));
+    ext_state *state = ext_state_of_module(module);
+    const cprof_accum *accum;
+    EXT_ALONE(state->guard, accum = innermost(state));
     if (accum == NULL) {
         Py_RETURN_NONE;
     }

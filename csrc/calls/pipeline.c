@@ -52,7 +52,7 @@ static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
         return NULL;
     }
     pair->profiler = make_profiler(state);
-    if (pair->profiler == NULL || !ext_ptrmap_watch(&pair->weak, &state->pipelines, pipeline, free_pair)) {
+    if (pair->profiler == NULL || !ext_ptrmap_watch(&pair->weak, &state->pipelines, pipeline, state->guard, free_pair)) {
         free_pair(pair);
         return NULL;
     }

@@ -1,7 +1,8 @@
 /* Which Profiler belongs to which pipeline (an instance of a subclass of PipelineProfiling).
  *
  * The pairs live beside the objects, not in them: so no copy, pickle or clone of a pipeline ever carries its Profiler along,
- * and classes with __slots__ have one, too. A weak reference, or for classes without those `forget`, ends a pair.
+ * and classes with __slots__ have one, too. A weak reference, or for classes without those `forget`, ends a pair. All is used
+ * in EXT_ALONE() of the state's guard.
  */
 #ifndef EXT_PIPELINE_H
 #define EXT_PIPELINE_H

@@ -18,7 +18,7 @@ void ext_view_drop_spans(cprof_span **top, cprof_span *base)
     while (*top != base) {
         cprof_span *span = *top;
         *top = span->parent;
-        if (span->place != NULL) {
+        if (span->place != NULL && !cprof_span_is_left(span)) {
             cprof_call_detach(span);
             continue;
         }
@@ -52,9 +52,8 @@ static void context_died(void *data)
     cprof_probe_settle();
 }
 
-static void view_dealloc(PyObject *object)
+static void end_view(ext_view *view)
 {
-    ext_view *view = (ext_view *)object;
     if (view->thread != NULL && view->thread->binding == view) {
         view->thread->binding = NULL;
     }
@@ -70,6 +69,15 @@ static void view_dealloc(PyObject *object)
     Py_CLEAR(view->base_task);
     Py_CLEAR(view->stage);
     Py_CLEAR(view->bound);
+#if EXT_FREE_THREADED
+    Py_CLEAR(view->block_owner);
+#endif
+}
+
+static void view_dealloc(PyObject *object)
+{
+    ext_view *view = (ext_view *)object;
+    EXT_ALONE(view->state->guard, end_view(view));
     ext_state_release(view->state);
     ext_state_free(object);
 }
@@ -166,7 +174,7 @@ static bool make_known(ext_view *view)
         return false;
     }
     PyObject *task = Py_NewRef(view->task);
-    bool made = ext_ptrmap_watch(&parked->weak, &view->parked, task, context_died);
+    bool made = ext_ptrmap_watch(&parked->weak, &view->parked, task, view->state->guard, context_died);
     if (made && view->known == NULL && view->task == task) {
         view->known = parked;
     } else {
@@ -270,7 +278,8 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
 ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
 {
     ext_compat_error error = ext_compat_take_error();
-    ext_view *view = refresh(state, thread);
+    ext_view *view;
+    EXT_ALONE(state->guard, view = refresh(state, thread));
     if (view == NULL) {
         ext_state_forget_error();
         state->internal_errors++;
@@ -329,11 +338,8 @@ static bool has_span(const cprof_chain *chain, const cprof_span *span)
     return at != chain->base;
 }
 
-cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
+static cprof_chain *parked_chain_of(ext_view *view, const cprof_span *span)
 {
-    if (has_span(&view->chain, span)) {
-        return &view->chain;
-    }
     for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
         ext_parked *parked = view->parked.slots[i].key != NULL ? view->parked.slots[i].value : NULL;
         if (parked != NULL && has_span(&parked->chain, span)) {
@@ -341,6 +347,15 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
         }
     }
     return NULL;
+}
+
+cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
+{
+    cprof_chain *chain = &view->chain;
+    if (!has_span(chain, span)) {
+        EXT_ALONE(view->state->guard, chain = parked_chain_of(view, span));
+    }
+    return chain;
 }
 
 bool ext_view_is_away(const ext_view *view, const cprof_span *block)
@@ -366,8 +381,10 @@ void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
         return;
     }
     ext_parked *parked = (ext_parked *)((char *)chain - offsetof(ext_parked, chain));
-    (void)ext_ptrmap_take(&view->parked, parked->weak.object);
-    free_parked(parked);
+    EXT_ALONE(view->state->guard, {
+        (void)ext_ptrmap_take(&view->parked, parked->weak.object);
+        free_parked(parked);
+    });
 }
 
 void ext_view_push_pending(ext_view *view, ext_pending *pending)

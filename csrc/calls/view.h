@@ -12,6 +12,7 @@
 #include "cprofiling/calls/call.h"
 
 struct ext_function;
+typedef struct ext_profiler ext_profiler;
 
 /* Of a call decorated twice: the next call of `inner`, or of a wrapped function inside that, is counted already for `owner`.
  * Kept on the heap, as a C stack may be moved away under a greenlet. */
@@ -23,10 +24,10 @@ typedef struct ext_pending {
 
 typedef struct ext_view {
     PyObject_HEAD
-    cprof_chain chain;  /* of the current task */
-    uint64_t tstate_id; /* of the thread state that owns the view */
-    uint64_t version;   /* of the context at the last refresh */
-    ext_state *state;   /* held */
+    cprof_chain chain;           /* of the current task */
+    uint64_t tstate_id;          /* of the thread state that owns the view */
+    EXT_SHARED uint64_t version; /* of the context at the last refresh; any thread may set it to 0 */
+    ext_state *state;            /* held */
     uint64_t state_serial;
     PyObject *stage;          /* interned str, or NULL: none in force. Owned: anybody may set the context's variable */
     PyObject *bound;          /* Profiler, or NULL. Owned likewise */
@@ -35,6 +36,14 @@ typedef struct ext_view {
     ext_ptrmap parked;        /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
     struct ext_parked *known; /* of the current task, which was parked before; owned, or NULL */
     ext_pending *pending;     /* innermost first; borrowed */
+#if EXT_FREE_THREADED
+    /* What nodes keep themselves where one thread runs at a time: the Profiler of the last first argument, as long as there are
+     * as many pipelines; and that which a block in the chain named last, as others may leave the block. */
+    const PyObject *pipeline;        /* compared only */
+    ext_profiler *pipeline_profiler; /* borrowed, or NULL: it is no pipeline, or was never asked for */
+    size_t pipeline_changes;
+    PyObject *block_owner; /* owned, or NULL */
+#endif
     cprof_thread *thread;
     struct ext_view *next; /* in the state's list */
     struct ext_view **link;
@@ -82,7 +91,8 @@ static inline bool ext_view_renew(ext_view *view)
 /* The chain of this view that `span` is open in: mostly the current one; else that of a task that is not running; else NULL. */
 cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
 
-/* Puts `item` in force in the current context, and takes it off again: see context.h. False with an exception. */
+/* Puts `item` in force in the current context, and takes it off again, in EXT_ALONE() of the state's guard: see context.h.
+ * False with an exception. */
 bool ext_view_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries);
 bool ext_view_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObject *what);
 

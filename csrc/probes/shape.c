@@ -107,7 +107,8 @@ static void remember_type(ext_state *state, PyTypeObject *type, shape_kind kind,
     }
     *known = (shape_type){.kind = kind, .fields = fields};
     bool is_static = !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE);
-    bool is_watched = !is_static && ext_ptrmap_watch(&known->weak, &state->shape_types, (PyObject *)type, free_type) &&
+    bool is_watched = !is_static &&
+                      ext_ptrmap_watch(&known->weak, &state->shape_types, (PyObject *)type, state->guard, free_type) &&
                       known->weak.watch != NULL;
     bool is_new = state->serial != 0 && ext_ptrmap_get(&state->shape_types, type) == NULL; /* others may have run */
     if (!is_new || !(is_static || is_watched) || !ext_ptrmap_add(&state->shape_types, type, known)) {
