@@ -69,7 +69,9 @@ static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyOb
 static PyObject *block_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     block_object *self = (block_object *)object;
-    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, NULL);
+    PyObject *entered;
+    EXT_ALONE(object, entered = ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, NULL));
+    return entered;
 }
 
 static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
@@ -79,17 +81,20 @@ static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
         ext_convert_refuse_type("arguments", "a tuple", arguments);
         return NULL;
     }
-    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, arguments);
+    PyObject *entered;
+    EXT_ALONE(object, entered = ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, arguments));
+    return entered;
 }
 
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     block_object *self = (block_object *)object;
-    if (!ext_opening_exit_quickly(&self->opening)) {
-        return ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs, "profile_node",
-                                       self->node.key.name != NULL ? self->node.key.name : Py_None);
-    }
-    Py_RETURN_NONE;
+    PyObject *left;
+    EXT_ALONE(object, left = ext_opening_exit_quickly(&self->opening)
+                                 ? Py_NewRef(Py_None)
+                                 : ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs, "profile_node",
+                                                           self->node.key.name != NULL ? self->node.key.name : Py_None));
+    return left;
 }
 
 EXT_READY_METHODS(block, ((block_object *)object)->node.state)
@@ -119,7 +124,7 @@ static void block_dealloc(PyObject *object)
     block_object *self = (block_object *)object;
     PyObject_GC_UnTrack(object);
     PyObject_ClearWeakRefs(object);
-    ext_opening_clear(&self->opening);
+    ext_opening_clear(&self->opening, self->node.state->guard);
     ext_node_clear(&self->node);
     ext_state_free(object);
 }

@@ -98,14 +98,14 @@ static inline void take_span(ext_opening *self, cprof_span *span)
     self->open--;
 }
 
-void ext_opening_drop(ext_opening *self)
+void ext_opening_drop(ext_opening *self, PyObject *guard)
 {
     while (self->spans != NULL) {
         cprof_span *span = self->spans;
         PyObject *owner = span->owner;
         PyObject *generator = span->opener;
         take_span(self, span);
-        cprof_call_abandon(span);
+        EXT_ALONE(guard, cprof_call_abandon(span));
         Py_XDECREF(generator);
         Py_XDECREF(owner);
     }
@@ -162,7 +162,8 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
     ext_probing_prepare(&probing, view, target, NULL, 0, NULL, false);
     cprof_probe *probe = probing.probe;
     if (probe != NULL && arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
-        ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(arguments), (size_t)PyTuple_GET_SIZE(arguments));
+        EXT_ALONE(view->state->guard,
+                  ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(arguments), (size_t)PyTuple_GET_SIZE(arguments)));
     }
     if (probe != NULL && others_may_run(view)) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
@@ -223,7 +224,19 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     PyObject *owner = span->owner;
     PyObject *generator = span->opener;
     take_span(self, span);
+#if EXT_FREE_THREADED
+    if (view == NULL || view->chain.top != span || view->chain.base == span) {
+        /* In the chain of another thread, it may be: what that reads of blocks it reads in the same way, or not at all. */
+        EXT_ALONE(state->guard, cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend));
+    } else {
+        cprof_call_close(thread, &view->chain, span, outcome, may_suspend);
+    }
+    if (view != NULL && view->block_owner == owner) {
+        Py_CLEAR(view->block_owner);
+    }
+#else
     cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
+#endif
     Py_XDECREF(generator);
     Py_XDECREF(owner);
     if (__builtin_expect(is_probed, 0)) {

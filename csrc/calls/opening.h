@@ -2,7 +2,8 @@
  *
  * Where something is measured an opening is a span, tagged with the ext_opening, in the chain of whoever entered. Where nothing
  * is, entries are only counted, so that each exit finds its own kind. An exit closes the span of the frame that it is in; else
- * one of its own task; else any, in whichever thread: it fails only without any entry.
+ * one of its own task; else any, in whichever thread: it fails only without any entry. All this is done in EXT_ALONE() of the
+ * object.
  */
 #ifndef EXT_OPENING_H
 #define EXT_OPENING_H
@@ -37,13 +38,13 @@ static inline void ext_opening_init(ext_opening *self, const _Atomic uint64_t *g
 }
 
 /* The slow half of ext_opening_clear. */
-void ext_opening_drop(ext_opening *self);
+void ext_opening_drop(ext_opening *self, PyObject *guard);
 
-/* Gives up the open spans when the object goes: nobody can leave them any more. */
-static inline void ext_opening_clear(ext_opening *self)
+/* Gives up the open spans when the object goes: nobody can leave them any more. The guard is the state's. */
+static inline void ext_opening_clear(ext_opening *self, PyObject *guard)
 {
     if (__builtin_expect(self->spans != NULL || self->places.slots != NULL, 0)) {
-        ext_opening_drop(self);
+        ext_opening_drop(self, guard);
     }
 }
 

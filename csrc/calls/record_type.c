@@ -119,19 +119,23 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
 static PyObject *record_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     record_object *self = (record_object *)object;
-    if (!ext_opening_enter_quickly(&self->opening)) {
-        ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record, NULL);
-    }
+    EXT_ALONE(object, {
+        if (!ext_opening_enter_quickly(&self->opening)) {
+            ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record, NULL);
+        }
+    });
     return Py_NewRef(object);
 }
 
 static PyObject *record_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     record_object *self = (record_object *)object;
-    if (!ext_opening_exit_quickly(&self->opening)) {
-        return ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs, "record", self->name);
-    }
-    Py_RETURN_NONE;
+    PyObject *left;
+    EXT_ALONE(object,
+              left = ext_opening_exit_quickly(&self->opening)
+                         ? Py_NewRef(Py_None)
+                         : ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs, "record", self->name));
+    return left;
 }
 
 EXT_READY_METHODS(record, ((record_object *)object)->profiler->state)
@@ -169,7 +173,7 @@ static void record_dealloc(PyObject *object)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
-    ext_opening_clear(&self->opening);
+    ext_opening_clear(&self->opening, self->profiler->state->guard);
     Py_DECREF(self->name);
     Py_DECREF(self->profiler);
     ext_state_free(object);
