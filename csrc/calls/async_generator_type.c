@@ -134,6 +134,7 @@ static void leave_step(const step_object *step, const ext_resumption *now, bool 
 {
     ext_suspendable *owner = step->owner;
     if (now->view == NULL) {
+        ext_suspendable_end_claim(owner, now);
         return;
     }
     owner->step = NULL;
@@ -152,11 +153,14 @@ static bool enter_step(step_object *step, ext_resumption *now)
 {
     ext_suspendable *owner = step->owner;
     if (owner->step != NULL && owner->step != step) {
-        *now = (ext_resumption){NULL, NULL};
+        *now = (ext_resumption){.view = NULL};
         return true;
     }
+    if (!ext_suspendable_claim(owner, now)) {
+        return false;
+    }
     owner->begun = owner->begun || step->ends;
-    if (!ext_suspendable_enter(owner, now)) {
+    if (!ext_suspendable_enter_claimed(owner, now)) {
         return false;
     }
     owner->step = now->view != NULL ? step : owner->step;

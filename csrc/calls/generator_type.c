@@ -43,11 +43,16 @@ static PyObject *resumable_throw(PyObject *object, PyObject *const *args, Py_ssi
         PyErr_SetNone(PyExc_StopIteration);
         return NULL;
     }
+    if (!ext_suspendable_claim(self, &now)) {
+        return NULL;
+    }
     if (!self->begun) { /* raised at the start of a call that never ran */
         self->begun = true;
-        return ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+        PyObject *thrown = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+        ext_suspendable_end_claim(self, &now);
+        return thrown;
     }
-    if (!ext_suspendable_enter(self, &now)) {
+    if (!ext_suspendable_enter_claimed(self, &now)) {
         return NULL;
     }
     PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
@@ -64,11 +69,11 @@ static PyObject *resumable_throw(PyObject *object, PyObject *const *args, Py_ssi
 static PyObject *resumable_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    ext_resumption now = {NULL, NULL};
+    ext_resumption now = {.view = NULL};
     if (self->inner == NULL) {
         Py_RETURN_NONE;
     }
-    if (self->begun && !ext_suspendable_enter(self, &now)) {
+    if (!ext_suspendable_claim(self, &now) || (self->begun && !ext_suspendable_enter_claimed(self, &now))) {
         return NULL;
     }
     self->begun = true;
@@ -232,8 +237,10 @@ PyObject *ext_generator_ready(ext_state *state, PyObject *value)
 static PySendResult ready_resume(PyObject *object, PyObject *Py_UNUSED(argument), PyObject **result)
 {
     holder *self = (holder *)object;
-    *result = self->held != NULL ? self->held : Py_NewRef(Py_None);
-    self->held = NULL;
+    EXT_ALONE(object, {
+        *result = self->held != NULL ? self->held : Py_NewRef(Py_None);
+        self->held = NULL;
+    });
     return PYGEN_RETURN;
 }
 

@@ -132,7 +132,48 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     return begun;
 }
 
-bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
+#if EXT_FREE_THREADED
+bool ext_suspendable_claim(ext_suspendable *self, ext_resumption *now)
+{
+    const ext_state *state = self->function->node.state;
+    uintptr_t here = (uintptr_t)&cprof_thread_self;
+    uintptr_t holder = 0;
+    now->claims = atomic_compare_exchange_strong(&self->claimed, &holder, here);
+    if (now->claims || holder == here) { /* the latter it refuses itself */
+        return true;
+    }
+    if (Py_IS_TYPE(self, state->async_generator_type)) {
+        PyErr_SetString(PyExc_RuntimeError, "anext(): asynchronous generator is already running");
+    } else {
+        PyErr_Format(PyExc_ValueError, "%s already executing",
+                     Py_IS_TYPE(self, state->coroutine_type) ? "coroutine" : "generator");
+    }
+    return false;
+}
+
+void ext_suspendable_end_claim(ext_suspendable *self, const ext_resumption *now)
+{
+    if (now->claims) {
+        self->claimed = 0;
+    }
+}
+#else
+bool ext_suspendable_claim(ext_suspendable *self, ext_resumption *now)
+{
+    (void)self;
+    now->claims = false;
+    return true;
+}
+
+void ext_suspendable_end_claim(ext_suspendable *self, const ext_resumption *now)
+{
+    (void)self;
+    (void)now;
+}
+#endif
+
+/* Of a call that is claimed. */
+static bool enter(ext_suspendable *self, ext_resumption *now)
 {
     ext_state *state = self->function->node.state;
     now->view = NULL;
@@ -168,6 +209,21 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
     return true;
 }
 
+bool ext_suspendable_enter_claimed(ext_suspendable *self, ext_resumption *now)
+{
+    bool entered = enter(self, now);
+    if (!entered) {
+        ext_suspendable_end_claim(self, now);
+    }
+    return entered;
+}
+
+bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
+{
+    now->view = NULL;
+    return ext_suspendable_claim(self, now) && ext_suspendable_enter_claimed(self, now);
+}
+
 /* The chain that the call's span is in: the current one, which may have been switched away and back. */
 static cprof_chain *chain_of_call(const ext_suspendable *self, const ext_resumption *now)
 {
@@ -196,11 +252,13 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
         leave(self, now);
         cprof_call_resumable_suspend(&self->call, chain, step_ends);
     }
+    ext_suspendable_end_claim(self, now);
 }
 
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome)
 {
     if (now->view == NULL) {
+        ext_suspendable_end_claim(self, now);
         return;
     }
     bool is_probed = (self->call.span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
@@ -211,6 +269,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     cprof_chain *chain = chain_of_call(self, now);
     leave(self, now);
     cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
+    ext_suspendable_end_claim(self, now);
     Py_DECREF(self->profiler);
     if (is_probed) {
         cprof_probe_settle();
@@ -297,7 +356,7 @@ static void end_unfinished(ext_suspendable *self)
 /* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
 static void finalize_inner(ext_suspendable *self)
 {
-    ext_resumption now = {NULL, NULL};
+    ext_resumption now = {.view = NULL};
     if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && ext_suspendable_enter(self, &now)) {
         Py_CLEAR(self->inner);
         ext_suspendable_leave_ended(self, &now, ext_suspendable_outcome_of_close(self));

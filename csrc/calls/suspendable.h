@@ -20,7 +20,10 @@ typedef struct ext_suspendable {
     bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
     bool hooked;         /* an asynchronous generator that the event loop was told of */
     PyObject *finalizer; /* the event loop's, for one that is collected unfinished; owned, or NULL */
-    const void *step;    /* of an asynchronous generator: the step that is under way, or NULL; compared only */
+#if EXT_FREE_THREADED
+    EXT_SHARED uintptr_t claimed; /* told by the address of a thread-local variable: the thread that resumes it; 0: none does */
+#endif
+    const void *step; /* of an asynchronous generator: the step that is under way, or NULL; compared only */
     PyObject *weakrefs;
 } ext_suspendable;
 
@@ -38,13 +41,22 @@ void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyOb
 typedef struct {
     cprof_thread *thread;
     ext_view *view;
+    bool claims; /* the call was claimed for it */
 } ext_resumption;
 
-/* Goes before each resumption. False with RecursionError when too little stack is left. */
+/* Where threads run at the same time, claims the call for this thread. False with the exception that Python's own kind of
+ * generator raises when another thread resumes it already. The claim ends with the resumption, or by the second. */
+bool ext_suspendable_claim(ext_suspendable *self, ext_resumption *now);
+void ext_suspendable_end_claim(ext_suspendable *self, const ext_resumption *now);
+
+/* Goes before each resumption, and claims the call. False with RecursionError when too little stack is left, or as above. */
 bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
 
-/* Goes after a resumption: the call waits inside a step, or, with `step_ends`, between two; or it has ended. A pending
- * exception is kept. */
+/* The same of a call that is claimed; false: it is no more. */
+bool ext_suspendable_enter_claimed(ext_suspendable *self, ext_resumption *now);
+
+/* Goes after a resumption, also of one that is not measured: the call waits inside a step, or, with `step_ends`, between two;
+ * or it has ended. A pending exception is kept. */
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
 
