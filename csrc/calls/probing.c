@@ -74,8 +74,8 @@ static void end_asking(ext_state *state, bool known, ext_compat_error error)
     ext_compat_restore_error(error);
 }
 
-void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargs,
-                         PyObject *kwnames, bool skips_self)
+static void prepare(ext_probing *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargs,
+                    PyObject *kwnames, bool skips_self)
 {
     static const int64_t none = CPROF_TABLE_UNKNOWN;
     ext_state *state = view->state;
@@ -90,6 +90,12 @@ void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *ta
         end_asking(state, known, error);
     }
     self->probe = ext_probe_prepare(target->profiler, target->accum, target->state, args, nargs, kwnames, skips_self);
+}
+
+void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargs,
+                         PyObject *kwnames, bool skips_self)
+{
+    EXT_ALONE(view->state->guard, prepare(self, view, target, args, nargs, kwnames, skips_self));
 }
 
 void ext_probing_begin(ext_probing *self, cprof_thread *thread, cprof_span *span, cprof_resumable *call)
@@ -111,10 +117,10 @@ void ext_probing_begin(ext_probing *self, cprof_thread *thread, cprof_span *span
     }
 }
 
-void ext_probing_end(ext_state *state, cprof_span *span, int device)
+static void end(ext_state *state, cprof_span *span, int device)
 {
     uint64_t serial = span->serial;
-    ext_probe_wait(state, span->probe, device);
+    ext_probe_wait_alone(state, span->probe, device);
     if (span->serial == serial) {
         ext_probe_end(state, span);
     }
@@ -125,4 +131,9 @@ void ext_probing_end(ext_state *state, cprof_span *span, int device)
         cprof_recording_end_detail(span, &now);
         end_asking(state, known, error);
     }
+}
+
+void ext_probing_end(ext_state *state, cprof_span *span, int device)
+{
+    EXT_ALONE(state->guard, end(state, span, device));
 }

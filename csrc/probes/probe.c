@@ -132,7 +132,9 @@ static PyObject *sink_call(PyObject *capsule, PyObject *args)
         if (cprof_registry_state(sink->profiler->registry) >> CPROF_STATE_GENERATION_SHIFT != sink->generation) {
             reason = Py_None; /* of statistics that were discarded it says nothing */
         }
-        cprof_accum_miss_gpu(sink->accum, sink->generation, mark_cause(sink->profiler, cause, reason));
+        cprof_gpu_cause known;
+        EXT_ALONE(sink->profiler->state->guard, known = mark_cause(sink->profiler, cause, reason));
+        cprof_accum_miss_gpu(sink->accum, sink->generation, known);
     } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
         cprof_accum_add_gpu(sink->accum, sink->generation, cprof_resources_ns_of_ms(elapsed_ms), -1, false);
     } else {
@@ -373,7 +375,7 @@ cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint6
     return probe;
 }
 
-void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
+void ext_probe_wait_alone(ext_state *state, cprof_probe *probe, int device)
 {
     if (probe == NULL) {
         (void)ext_sync_wait(state, device);
@@ -382,6 +384,13 @@ void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
     cprof_probe_begin_wait(probe);
     if (ext_sync_wait(state, device)) {
         cprof_probe_end_wait(probe);
+    }
+}
+
+void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
+{
+    if (device != EXT_SYNC_NONE || probe != NULL) {
+        EXT_ALONE(state->guard, ext_probe_wait_alone(state, probe, device));
     }
 }
 

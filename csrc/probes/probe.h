@@ -23,6 +23,9 @@ cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint6
 /* Waits for a device as ext_sync_wait(), and counts the wait for the probe, if there is one. */
 void ext_probe_wait(ext_state *state, cprof_probe *probe, int device);
 
+/* The same, as all functions here but that one, in EXT_ALONE() of the state's guard. */
+void ext_probe_wait_alone(ext_state *state, cprof_probe *probe, int device);
+
 /* Stops the clock of a span that has a probe, and asks the questions of its end; goes before the span is closed, with
  * code of the user's in between. */
 void ext_probe_end(ext_state *state, cprof_span *span);

@@ -56,7 +56,7 @@ static int other_device(ext_state *state, PyObject *const *args, size_t nargs, P
     return index >= 0 && index < MOST_DEVICES ? EXT_SYNC_OTHER - (int)index : EXT_SYNC_NONE;
 }
 
-int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
+static int find_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
     int device = cuda_device(state, args, nargs, kwnames);
     if (device == EXT_SYNC_NONE) {
@@ -66,6 +66,13 @@ int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *a
         ext_callback_fail(profiler);
         return EXT_SYNC_NONE;
     }
+    return device;
+}
+
+int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    int device;
+    EXT_ALONE(state->guard, device = find_device(state, profiler, args, nargs, kwnames));
     return device;
 }
 
