@@ -68,7 +68,7 @@ void ext_stage_note_node(ext_state *state, PyObject *stage)
     note(state, stage, false);
 }
 
-PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
+static PyObject *stages_without_nodes(const ext_state *state, uint64_t since)
 {
     PyObject *found = PyList_New(0);
     PyObject *stage, *entry;
@@ -81,9 +81,16 @@ PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
     return found;
 }
 
-static PyObject *stage_enter(PyObject *object, PyObject *Py_UNUSED(unused))
+PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
 {
-    stage_object *self = (stage_object *)object;
+    PyObject *found;
+    EXT_ALONE(state->guard, found = stages_without_nodes(state, since));
+    return found;
+}
+
+static PyObject *enter(stage_object *self)
+{
+    PyObject *object = (PyObject *)self;
     ext_state *state = self->state;
     if (state->profilers_on > 0) {
         note(state, self->stage, true);
@@ -98,6 +105,14 @@ static PyObject *stage_enter(PyObject *object, PyObject *Py_UNUSED(unused))
         set_default(state);
     }
     return Py_NewRef(object);
+}
+
+static PyObject *stage_enter(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    stage_object *self = (stage_object *)object;
+    PyObject *entered;
+    EXT_ALONE(self->state->guard, entered = enter(self));
+    return entered;
 }
 
 /* Others may have been entered since, and stay in force. */
@@ -124,8 +139,10 @@ static bool leave_default(stage_object *self)
 static PyObject *stage_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
     stage_object *self = (stage_object *)object;
-    bool left =
-        self->is_default ? leave_default(self) : ext_view_pop(self->state, self->state->stage_variable, self->entries, object);
+    bool left;
+    EXT_ALONE(self->state->guard, left = self->is_default
+                                             ? leave_default(self)
+                                             : ext_view_pop(self->state, self->state->stage_variable, self->entries, object));
     if (!left) {
         return NULL;
     }

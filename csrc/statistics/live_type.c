@@ -16,7 +16,7 @@ typedef struct {
     cprof_live_state heard; /* of it last */
 } live_object;
 
-/* With the GIL registries go, and come here: it is what makes them one at a time. */
+/* In EXT_ALONE() of the guard registries go, and come here: it is what makes them one at a time. */
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"descriptor", "path", "head", "room", "interval_ns", NULL};
@@ -82,7 +82,9 @@ static PyObject *live_add(PyObject *object, PyObject *args)
         .cost_ns = PyFloat_AS_DOUBLE(cost),
     };
     Py_DECREF(cost);
-    cprof_status status = self->live != NULL ? cprof_live_add(self->live, added->registry, &about) : CPROF_ABSENT;
+    cprof_status status;
+    EXT_ALONE(self->state->guard,
+              status = self->live != NULL ? cprof_live_add(self->live, added->registry, &about) : CPROF_ABSENT);
     PyMem_Free(names);
     return ext_convert_status(status, "adding a Profiler to a live file");
 }
@@ -91,7 +93,11 @@ static PyObject *live_holds(PyObject *object, PyObject *profiler)
 {
     const ext_profiler *meant = profiler_of(object, profiler);
     const live_object *self = (live_object *)object;
-    return meant != NULL ? PyBool_FromLong(self->live != NULL && cprof_live_has(self->live, meant->registry)) : NULL;
+    bool holds = false;
+    if (meant != NULL) {
+        EXT_ALONE(self->state->guard, holds = self->live != NULL && cprof_live_has(self->live, meant->registry));
+    }
+    return meant != NULL ? PyBool_FromLong(holds) : NULL;
 }
 
 static PyObject *live_remove(PyObject *object, PyObject *profiler)
@@ -101,9 +107,11 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
     if (meant == NULL) {
         return NULL;
     }
-    if (self->live != NULL && cprof_live_has(self->live, meant->registry)) {
-        EXT_WITHOUT_GIL(cprof_live_remove(meant->registry));
-    }
+    EXT_ALONE(self->state->guard, {
+        if (self->live != NULL && cprof_live_has(self->live, meant->registry)) {
+            EXT_WITHOUT_GIL(cprof_live_remove(meant->registry));
+        }
+    });
     Py_RETURN_NONE;
 }
 
@@ -113,9 +121,8 @@ static PyObject *state_of(const live_object *self)
                          self->heard.error);
 }
 
-static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
+static PyObject *close_live(live_object *self)
 {
-    live_object *self = (live_object *)object;
     cprof_live *live = self->live;
     self->live = NULL;
     if (live != NULL) {
@@ -127,17 +134,32 @@ static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
     return state_of(self);
 }
 
-static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
+static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     live_object *self = (live_object *)object;
+    PyObject *heard;
+    EXT_ALONE(self->state->guard, heard = close_live(self));
+    return heard;
+}
+
+static PyObject *commit(live_object *self)
+{
     cprof_live *live = self->live;
     if (live != NULL) {
         cprof_live_state state;
-        cprof_live_hold(live); /* with the GIL: it is not closed from here on */
+        cprof_live_hold(live); /* it is not closed from here on */
         EXT_WITHOUT_GIL(cprof_live_commit(live, &state));
         self->heard = state;
     }
     return state_of(self);
+}
+
+static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    live_object *self = (live_object *)object;
+    PyObject *heard;
+    EXT_ALONE(self->state->guard, heard = commit(self));
+    return heard;
 }
 
 static void live_dealloc(PyObject *object)

@@ -207,9 +207,8 @@ static PyObject *prepare_live(ext_profiler *self, const settings *asked)
                                         asked->flags != 0 ? Py_True : Py_False, NULL);
 }
 
-static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
+static PyObject *set_profiling(ext_profiler *self, PyObject *args, PyObject *kwargs)
 {
-    ext_profiler *self = (ext_profiler *)object;
     settings asked;
     bool is_right = parse_settings(self->state, args, kwargs, &asked) && warn_of_discarding(self, &asked);
     PyObject *prepared = is_right ? prepare_live(self, &asked) : NULL;
@@ -250,12 +249,22 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     return result;
 }
 
+static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    ext_profiler *self = (ext_profiler *)object;
+    PyObject *result;
+    EXT_ALONE(self->state->guard, result = set_profiling(self, args, kwargs));
+    return result;
+}
+
 static PyObject *profiler_reset_profiling(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
     EXT_WITHOUT_GIL(cprof_registry_reset(self->registry));
-    Py_CLEAR(self->device_note);
-    self->stages_before = self->state->stage_entries;
+    EXT_ALONE(self->state->guard, {
+        Py_CLEAR(self->device_note);
+        self->stages_before = self->state->stage_entries;
+    });
     Py_RETURN_NONE;
 }
 
@@ -300,17 +309,21 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
-    if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
-        ext_probe_want_launches(self, false);
-    }
+    EXT_ALONE(self->state->guard, {
+        if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
+            ext_probe_want_launches(self, false);
+        }
+    });
     Py_RETURN_NONE;
 }
 
 static PyObject *profiler_count_no_nodes(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
-    self->counts_no_nodes = true;
-    set_on(self, false);
+    EXT_ALONE(self->state->guard, {
+        self->counts_no_nodes = true;
+        set_on(self, false);
+    });
     Py_RETURN_NONE;
 }
 
@@ -323,13 +336,17 @@ static PyObject *profiler_keep_at_fork(PyObject *object, PyObject *Py_UNUSED(unu
 static PyObject *profiler_enter(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
-    return ext_view_push(self->state, self->state->bound_variable, object, &self->entries) ? Py_NewRef(object) : NULL;
+    bool entered;
+    EXT_ALONE(self->state->guard, entered = ext_view_push(self->state, self->state->bound_variable, object, &self->entries));
+    return entered ? Py_NewRef(object) : NULL;
 }
 
 static PyObject *profiler_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
     ext_profiler *self = (ext_profiler *)object;
-    if (!ext_view_pop(self->state, self->state->bound_variable, self->entries, object)) {
+    bool left;
+    EXT_ALONE(self->state->guard, left = ext_view_pop(self->state, self->state->bound_variable, self->entries, object));
+    if (!left) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -365,6 +382,15 @@ static PyObject *profiler_stages_without_nodes(PyObject *object, void *Py_UNUSED
     return ext_stage_without_nodes(self->state, self->stages_before);
 }
 
+/* As other threads may replace it. */
+static PyObject *profiler_device_note(PyObject *object, void *Py_UNUSED(unused))
+{
+    const ext_profiler *self = (ext_profiler *)object;
+    PyObject *note;
+    EXT_ALONE(self->state->guard, note = Py_NewRef(self->device_note != NULL ? self->device_note : Py_None));
+    return note;
+}
+
 static PyObject *profiler_repr(PyObject *object)
 {
     bool is_on = is_enabled((ext_profiler *)object);
@@ -391,15 +417,17 @@ static void profiler_dealloc(PyObject *object)
     ext_profiler *self = (ext_profiler *)object;
     PyObject_GC_UnTrack(object);
     PyObject_ClearWeakRefs(object);
-    if (self->is_on) {
-        set_on(self, false);
-    }
-    ext_probe_want_launches(self, false);
+    EXT_ALONE(self->state->guard, {
+        if (self->is_on) {
+            set_on(self, false);
+        }
+        ext_probe_want_launches(self, false);
+    });
     (void)profiler_clear(object);
     Py_CLEAR(self->entries);
     Py_CLEAR(self->device_note);
     Py_CLEAR(self->label);
-    cprof_process_end_registry(self->registry);
+    EXT_ALONE(self->state->guard, cprof_process_end_registry(self->registry)); /* it may be part of a live file */
     ext_state_release(self->state);
     ext_state_free(object);
 }
@@ -468,13 +496,12 @@ static PyGetSetDef profiler_getset[] = {
     {"_identity", profiler_identity, NULL, PyDoc_STR("What its statistics are told by, in all processes."), NULL},
     {"_stages_without_nodes", profiler_stages_without_nodes, NULL,
      PyDoc_STR("Stages that were entered, but had no node, since the present statistics began."), NULL},
+    {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef profiler_members[] = {
-    {"_device_note", T_OBJECT, offsetof(ext_profiler, device_note), READONLY,
-     PyDoc_STR("Why a device cannot time nodes, or None.")},
     {"_label", T_OBJECT, offsetof(ext_profiler, label), READONLY,
      PyDoc_STR("The name of the class of the pipeline that it is of, or None.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_profiler, weakrefs), READONLY, NULL},

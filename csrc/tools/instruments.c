@@ -77,7 +77,8 @@ static PyObject *instruments_set_capture(PyObject *module, PyObject *args)
     if (status != CPROF_OK) {
         return ext_convert_status(status, "set_capture");
     }
-    open_gate(ext_state_of_module(module));
+    ext_state *state = ext_state_of_module(module);
+    EXT_ALONE(state->guard, open_gate(state));
     Py_RETURN_NONE;
 }
 
