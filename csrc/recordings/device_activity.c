@@ -36,12 +36,19 @@ static PyObject *add_trace(PyObject *module, PyObject *recording)
         return NULL;
     } else {
         ext_recording *self = (ext_recording *)recording;
-        if (!ext_recording_can_change(self)) {
+        bool can_change;
+        status = CPROF_OK;
+        EXT_ALONE(recording, {
+            can_change = ext_recording_can_change(self);
+            if (can_change) {
+                self->phase = EXT_RECORDING_BUSY;
+                status = collect(self->table);
+                self->phase = EXT_RECORDING_OPEN;
+            }
+        });
+        if (!can_change) {
             return NULL;
         }
-        self->phase = EXT_RECORDING_BUSY;
-        status = collect(self->table);
-        self->phase = EXT_RECORDING_OPEN;
     }
     return ext_convert_status(status, "what devices did");
 }

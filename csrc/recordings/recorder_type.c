@@ -38,6 +38,7 @@ static void set_questions(ext_state *state, PyObject *describer, bool memory, Py
     state->wants_memory = memory || device_memory != Py_None;
 }
 
+/* What Python sees of it is one at a time, for all of the interpreter's. */
 static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"capacity",      "drop_newest", "describer",    "memory",
@@ -67,30 +68,67 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         Py_DECREF(self);
         return refuse_start(status, capacity);
     }
-    state->recorder = self;
-    set_questions(state, describer, memory, device_memory);
-    set_running(state, true);
+    EXT_ALONE(state->guard, {
+        state->recorder = self;
+        set_questions(state, describer, memory, device_memory);
+        set_running(state, true);
+    });
     return (PyObject *)self;
 }
 
 static PyObject *recorder_pause(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     recorder_object *self = (recorder_object *)object;
-    if (self->session != NULL && self->state->recorder == self) {
-        cprof_recording_pause(self->session);
-        set_running(self->state, false);
-    }
+    EXT_ALONE(self->state->guard, {
+        if (self->session != NULL && self->state->recorder == self) {
+            cprof_recording_pause(self->session);
+            set_running(self->state, false);
+        }
+    });
     Py_RETURN_NONE;
 }
 
 static PyObject *recorder_resume(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     recorder_object *self = (recorder_object *)object;
-    if (self->session != NULL && self->state->recorder == self) {
-        set_running(self->state, true);
-        cprof_recording_resume(self->session);
-    }
+    EXT_ALONE(self->state->guard, {
+        if (self->session != NULL && self->state->recorder == self) {
+            set_running(self->state, true);
+            cprof_recording_resume(self->session);
+        }
+    });
     Py_RETURN_NONE;
+}
+
+typedef struct {
+    cprof_recording_session *session;
+    cprof_table *table;
+    bool is_done;
+    cprof_status status;
+} ending;
+
+/* Called for an object that is tracked, while no other thread runs. */
+static int finish_once(PyObject *object, void *data)
+{
+    (void)object;
+    ending *self = data;
+    if (!self->is_done) {
+        self->is_done = true;
+        self->status = cprof_recording_finish(self->session, self->table, true);
+    }
+    return 0;
+}
+
+/* While nobody opens or closes spans: with the GIL, or while all other threads stand still, as they do for whoever asks for the
+ * objects that are tracked. No Python runs meanwhile. */
+static cprof_status finish(cprof_recording_session *session, cprof_table *table)
+{
+    ending self = {.session = session, .table = table};
+#if EXT_FREE_THREADED
+    PyUnstable_GC_VisitObjects(finish_once, &self);
+#endif
+    (void)finish_once(NULL, &self);
+    return self.status;
 }
 
 static cprof_status end(recorder_object *self, cprof_table *table)
@@ -101,8 +139,7 @@ static cprof_status end(recorder_object *self, cprof_table *table)
     if (is_current) {
         set_running(self->state, false);
     }
-    /* With the GIL, so that nobody opens or closes spans meanwhile. */
-    cprof_status status = cprof_recording_finish(session, table, true);
+    cprof_status status = finish(session, table);
     if (is_current) {
         ext_state_forget_labels(self->state);
         set_questions(self->state, Py_None, false, Py_None);
@@ -126,7 +163,8 @@ static PyObject *recorder_finish(PyObject *object, PyObject *type)
     if (table == NULL) {
         return PyErr_NoMemory();
     }
-    cprof_status status = end(self, table);
+    cprof_status status = CPROF_ABSENT;
+    EXT_ALONE(self->state->guard, status = self->session != NULL ? end(self, table) : status);
     if (status != CPROF_OK) {
         cprof_table_destroy(table);
         return ext_convert_status(status, "finish");
@@ -148,9 +186,11 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     }
     cprof_thread *thread = cprof_thread_get();
     cprof_status status = CPROF_OK;
-    if (self->session != NULL && thread != NULL) {
-        status = cprof_recording_step(self->session, thread, names);
-    }
+    EXT_ALONE(self->state->guard, {
+        if (self->session != NULL && thread != NULL) {
+            status = cprof_recording_step(self->session, thread, names);
+        }
+    });
     Py_DECREF(owner);
     return ext_convert_status(status, "step");
 }
@@ -158,10 +198,13 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
 static PyObject *recorder_since_epoch_ns(PyObject *object, void *Py_UNUSED(unused))
 {
     recorder_object *self = (recorder_object *)object;
-    if (self->session == NULL) {
-        Py_RETURN_NONE;
-    }
-    return PyLong_FromLongLong(cprof_recording_since_epoch(self->session));
+    int64_t ahead_ns = 0;
+    bool goes_on;
+    EXT_ALONE(self->state->guard, {
+        goes_on = self->session != NULL;
+        ahead_ns = goes_on ? cprof_recording_since_epoch(self->session) : 0;
+    });
+    return goes_on ? PyLong_FromLongLong(ahead_ns) : Py_NewRef(Py_None);
 }
 
 /* It is in a cycle: type, module, thread namer, the package's handle, itself. */
@@ -176,7 +219,7 @@ static void recorder_dealloc(PyObject *object)
     recorder_object *self = (recorder_object *)object;
     PyObject_GC_UnTrack(object);
     if (self->session != NULL) {
-        (void)end(self, NULL);
+        EXT_ALONE(self->state->guard, (void)end(self, NULL));
     }
     ext_state_release(self->state);
     ext_state_free(object);

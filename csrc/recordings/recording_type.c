@@ -319,45 +319,67 @@ static PyObject *recording_itself(PyObject *object, PyObject *Py_UNUSED(unused))
     return Py_NewRef(object);
 }
 
+/* A phase is found, left and entered by one thread at a time. */
+EXT_ALONE_FUNCTION(recording_column, PyObject *)
+EXT_ALONE_FUNCTION(recording_args, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_write_chrome, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_write_events, PyObject *)
+EXT_ALONE_KEYWORDS(ext_recording_arrow)
+EXT_ALONE_FUNCTION(ext_recording_own_times, PyObject *)
+EXT_ALONE_KEYWORDS(ext_recording_add)
+EXT_ALONE_FUNCTION(ext_recording_set_fact, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_name_process, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_name_thread, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_renumber, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_load, PyObject *)
+EXT_ALONE_FUNCTION(recording_finish, PyObject *)
+EXT_ALONE_FUNCTION(recording_strings, void *)
+EXT_ALONE_FUNCTION(recording_tracks, void *)
+EXT_ALONE_FUNCTION(recording_flows, void *)
+EXT_ALONE_FUNCTION(recording_facts, void *)
+EXT_ALONE_FUNCTION(ext_recording_chrome_base, void *)
+EXT_ALONE_FUNCTION(recording_dropped, void *)
+
 static PyMethodDef recording_methods[] = {
     {"empty", recording_empty, METH_NOARGS | METH_CLASS, PyDoc_STR("A recording of nothing, to be added to.")},
-    {"column", recording_column, METH_O,
+    {"column", recording_column_alone, METH_O,
      PyDoc_STR("column($self, name, /)\n--\n\nA column, a read-only memoryview that keeps the recording alive; None where all "
                "rows have its \"none\".")},
     {"none", recording_none, METH_O, PyDoc_STR("The value that stands for \"none\" in a column.")},
-    {"args", recording_args, METH_O, PyDoc_STR("The args of a row as they were loaded or added, in JSON; or None.")},
-    {"write_chrome", ext_recording_write_chrome, METH_O,
+    {"args", recording_args_alone, METH_O, PyDoc_STR("The args of a row as they were loaded or added, in JSON; or None.")},
+    {"write_chrome", ext_recording_write_chrome_alone, METH_O,
      PyDoc_STR("write_chrome($self, write, /)\n--\n\nWrites a Chrome trace in UTF-8: calls write(piece) with bytes of at most "
                "256 KiB. What that raises ends it.")},
-    {"_write_events", ext_recording_write_events, METH_VARARGS, PyDoc_STR("Writes only the events of a Chrome trace.")},
-    {"_arrow_stream", EXT_METHOD(ext_recording_arrow), METH_VARARGS | METH_KEYWORDS,
+    {"_write_events", ext_recording_write_events_alone, METH_VARARGS, PyDoc_STR("Writes only the events of a Chrome trace.")},
+    {"_arrow_stream", EXT_METHOD(ext_recording_arrow_alone), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("The rows but counters as Arrow record batches, with more of each row in buffers: a capsule.")},
-    {"_own_times", ext_recording_own_times, METH_O,
+    {"_own_times", ext_recording_own_times_alone, METH_O,
      PyDoc_STR("The time of each row as the innermost of its track; by parents, where -2 leaves a row out.")},
-    {"_add", EXT_METHOD(ext_recording_add), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
-    {"_set_fact", ext_recording_set_fact, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
-    {"_name_process", ext_recording_name_process, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},
-    {"_name_thread", ext_recording_name_thread, METH_VARARGS, PyDoc_STR("Names a thread that is in the recording.")},
-    {"_renumber", ext_recording_renumber, METH_O, PyDoc_STR("Gives each track another process, for writing only.")},
-    {"_load", ext_recording_load, METH_VARARGS, PyDoc_STR("Adds the events of a Chrome trace; returns what was read.")},
-    {"_finish", recording_finish, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},
+    {"_add", EXT_METHOD(ext_recording_add_alone), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
+    {"_set_fact", ext_recording_set_fact_alone, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
+    {"_name_process", ext_recording_name_process_alone, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},
+    {"_name_thread", ext_recording_name_thread_alone, METH_VARARGS, PyDoc_STR("Names a thread that is in the recording.")},
+    {"_renumber", ext_recording_renumber_alone, METH_O, PyDoc_STR("Gives each track another process, for writing only.")},
+    {"_load", ext_recording_load_alone, METH_VARARGS, PyDoc_STR("Adds the events of a Chrome trace; returns what was read.")},
+    {"_finish", recording_finish_alone, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},
     {"__copy__", recording_itself, METH_NOARGS, NULL},
     {"__deepcopy__", recording_itself, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef recording_attributes[] = {
-    {"strings", recording_strings, NULL, PyDoc_STR("The texts by their numbers; not to be changed."), NULL},
-    {"tracks", recording_tracks, NULL,
+    {"strings", recording_strings_alone, NULL, PyDoc_STR("The texts by their numbers; not to be changed."), NULL},
+    {"tracks", recording_tracks_alone, NULL,
      PyDoc_STR("By their numbers: pid, tid, the texts that stand for them or None, process name, labels, thread name, sort "
                "numbers of both, highest lane; not to be changed."),
      NULL},
-    {"flows", recording_flows, NULL,
+    {"flows", recording_flows_alone, NULL,
      PyDoc_STR("Ends of arrows: phase, ns, id, track, name, category, whether bound to the enclosing row."), NULL},
-    {"facts", recording_facts, NULL, PyDoc_STR("JSON texts by their keys."), NULL},
+    {"facts", recording_facts_alone, NULL, PyDoc_STR("JSON texts by their keys."), NULL},
     {"column_names", recording_column_names, NULL, PyDoc_STR("The names of all columns."), NULL},
-    {"_chrome_base", ext_recording_chrome_base, NULL, PyDoc_STR("What times in a Chrome trace of it count from, in ns."), NULL},
-    {"dropped", recording_dropped, NULL, PyDoc_STR("How many events are missing, as there was no room for them."), NULL},
+    {"_chrome_base", ext_recording_chrome_base_alone, NULL, PyDoc_STR("What times in a Chrome trace of it count from, in ns."),
+     NULL},
+    {"dropped", recording_dropped_alone, NULL, PyDoc_STR("How many events are missing, as there was no room for them."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
