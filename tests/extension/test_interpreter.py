@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import unwatched
+from calls import HAS_NO_GIL, unwatched
 
 pytestmark = pytest.mark.native
 
@@ -56,6 +56,7 @@ def said(result: subprocess.CompletedProcess[str]) -> str:
 
 # --- sub-interpreters (G1) ---
 
+MALLOC = "mimalloc" if HAS_NO_GIL else "malloc"  # without a GIL Python needs its own
 OWN_GIL = [False, True] if sys.version_info >= (3, 12) else [False]
 SUBINTERPRETERS = """
     import threading
@@ -444,7 +445,7 @@ def test_flags_change_nothing(flags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "environment", [{}, {"PYTHONMALLOC": "malloc"}, {"PYTHONMALLOC": "debug"}, {"PYTHONTRACEMALLOC": "5"}], ids=str
+    "environment", [{}, {"PYTHONMALLOC": MALLOC}, {"PYTHONMALLOC": "debug"}, {"PYTHONTRACEMALLOC": "5"}], ids=str
 )
 def test_development_mode_is_silent(environment: dict[str, str]) -> None:
     script = textwrap.dedent(USE) + textwrap.dedent("""

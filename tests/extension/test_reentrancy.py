@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import cprofiling as cp
-from calls import in_new_thread, profiler_on, run_python
+from calls import HAS_NO_GIL, in_new_thread, profiler_on, run_python
 
 pytestmark = pytest.mark.native
 
@@ -410,9 +410,11 @@ def live_contexts() -> int:
     return sum(type(each) is contextvars.Context for each in gc.get_objects())  # isinstance() would wake lazy modules
 
 
+amid_collections = pytest.mark.skipif(HAS_NO_GIL, reason="where there is no GIL, no allocation sets off the collector")
 OPERATIONS = list(public_operations(cp.Profiler()))
 
 
+@amid_collections
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_collector_runs_nodes_in_the_middle_of_every_operation(profiler: cp.Profiler, operation: str) -> None:
     inner = profiler.profile_node(name="sprung")(nothing)
@@ -428,6 +430,7 @@ def test_the_collector_runs_nodes_in_the_middle_of_every_operation(profiler: cp.
     assert profiler.get_profiling_summary().internal_errors == 0
 
 
+@amid_collections
 @pytest.mark.parametrize("springs", ["reset", "off and on", "another skip", "nested pipeline", "drop", "context"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_collector_turns_everything_over_in_the_middle_of_every_operation(

@@ -24,7 +24,17 @@ from typing import NamedTuple
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, Target, beside, profiler_on, resident_bytes, run_python, run_threads, switching_often
+from calls import (
+    HAS_NO_GIL,
+    NEVER,
+    Target,
+    beside,
+    profiler_on,
+    resident_bytes,
+    run_python,
+    run_threads,
+    switching_often,
+)
 from cprofiling import NodeProfilingStats, _core
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
@@ -467,8 +477,10 @@ def test_nothing_is_lost_or_counted_twice_in_a_storm_of_resets_switches_and_read
 
 
 def test_a_summary_mixes_no_generations() -> None:
-    """One thread records `first` before `second`, always; keys are copied in the order of their making."""
+    """One thread records `first` before `second`, always; keys are copied in the order that they have."""
     profiler = profiler_on()
+    profiler.record("train", "first", 1.0)
+    profiler.record("train", "second", 1.0)
 
     def write() -> None:
         for _ in range(20_000):
@@ -558,7 +570,7 @@ def test_other_threads_run_while_many_keys_are_read(operation: str) -> None:
         "snapshot": lambda: _core.take_snapshot(cp.Snapshot, profiler, 1, ()),
     }
     assert len(stored.stats()) == 20_000
-    assert not gives_way(lambda: sum(range(100_000)))
+    assert HAS_NO_GIL or not gives_way(lambda: sum(range(100_000)))
     assert any(gives_way(operations[operation]) for _ in range(20))
 
 

@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ import cprofiling as cp
 
 TICK = 0.02  # seconds of a sleep whose time must show, or must not
 SLEPT_MS = 0.95e3 * TICK  # the least that such a sleep takes, with room for two clocks' difference in rate
+HAS_NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # threads run Python at the same time
 IS_EMULATED = "QEMU_LD_PREFIX" in os.environ  # another processor's programs, slower by an order of magnitude
 NEVER = 60.0  # seconds of a wait that only a failure lets expire
 

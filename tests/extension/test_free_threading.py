@@ -1,0 +1,359 @@
+"""Threads that run at the same time, where CPython has no GIL: nothing is lost, nothing crashes, no GIL comes back.
+
+With a GIL the same must hold, and is shown too. Sums must be right however the threads met; a test is named after what
+many threads use in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import queue
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import HAS_NO_GIL, IS_EMULATED, beside, profiler_on, run_python, run_threads, switching_often
+
+pytestmark = [pytest.mark.native, pytest.mark.alone]
+
+THREADS = 16
+CALLS = 1_000 if IS_EMULATED else 100_000  # of each thread, where a call is all that it does
+SOME = CALLS // 50  # where it does more
+
+
+@pytest.fixture(autouse=True)
+def switches_often() -> Iterator[None]:
+    with switching_often():
+        yield
+
+
+def finished(profiler: cp.Profiler) -> int:
+    """The calls that the statistics know."""
+    return sum(
+        stats.count + stats.skipped_count + stats.error_count + stats.cancelled_count + stats.dropped_count
+        for stats in profiler.get_profiling_summary()
+    )
+
+
+def in_all(body: Callable[[], object], threads: int = THREADS) -> None:
+    run_threads(*[body] * threads)
+
+
+def test_the_extension_brings_no_gil_back() -> None:
+    script = "import sys, cprofiling; print(getattr(sys, '_is_gil_enabled', lambda: True)())"
+    done = run_python(script, "-W", "error")
+    assert (done.stdout, done.stderr) == (f"{not HAS_NO_GIL}\n", "")
+
+
+def test_one_node() -> None:
+    profiler = profiler_on(skip_first_n=7)
+    node = profiler.profile_node("node")(abs)
+
+    def call() -> None:
+        for number in range(CALLS):
+            node(number)
+
+    in_all(call)
+    [stats] = profiler.get_profiling_summary()
+    assert (stats.count, stats.skipped_count) == (CALLS * THREADS - 7, 7)
+
+
+def test_many_nodes_of_the_default_profiler() -> None:
+    cp.set_profiling(True, reset=True)
+    nodes = [cp.profile_node(f"node {number}")(abs) for number in range(100)]
+
+    def call() -> None:
+        for number in range(CALLS):
+            nodes[number % 100](number)
+
+    in_all(call)
+    assert finished(cp.default_profiler) == CALLS * THREADS
+    assert len(cp.get_profiling_summary()) == 100
+
+
+def test_nodes_inside_nodes_that_raise() -> None:
+    profiler = profiler_on()
+
+    @profiler.profile_node("inner")
+    def inner(number: int) -> None:
+        if number % 3 == 0:
+            raise LookupError
+
+    @profiler.profile_node("outer")
+    def outer(number: int) -> None:
+        inner(number)
+
+    def call() -> None:
+        for number in range(SOME):
+            with contextlib.suppress(LookupError):
+                outer(number)
+
+    in_all(call)
+    errors = {stats.node_name: stats.error_count for stats in profiler.get_profiling_summary()}
+    assert errors == dict.fromkeys(("inner", "outer"), len(range(0, SOME, 3)) * THREADS)
+    assert finished(profiler) == 2 * SOME * THREADS
+
+
+def test_while_others_switch_reset_and_read() -> None:
+    profiler = profiler_on()
+    nodes = [profiler.profile_node(f"node {number}")(abs) for number in range(5)]
+
+    def call() -> None:
+        for number in range(SOME):
+            nodes[number % 5](number)
+
+    def disturb() -> None:
+        profiler.set_profiling(True, skip_first_n=random.randrange(3), reset=True)
+        assert finished(profiler) >= 0
+        profiler.reset_profiling()
+        profiler.set_profiling(False)
+
+    with beside(disturb, disturb):
+        in_all(call)
+    profiler.set_profiling(True, reset=True)
+    in_all(call)
+    assert finished(profiler) == SOME * THREADS
+
+
+def test_a_key_that_many_profilers_and_stages_take_turns_at() -> None:
+    """A node remembers a few places only: whoever reads them must not take half of one for half of another."""
+    node = cp.profile_node("node")(abs)
+    profilers = [profiler_on() for _ in range(4)]
+
+    def call() -> None:
+        for number in range(SOME):
+            with profilers[number % 4], cp.stage(f"stage {number % 3}"):
+                node(number)
+
+    in_all(call)
+    assert [finished(profiler) for profiler in profilers] == [len(range(0, SOME, 4)) * THREADS] * 4
+
+
+def test_pipelines_come_and_go() -> None:
+    class Pipeline(cp.PipelineProfiling):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @cp.profile_node(name=lambda self: self.name)
+        def step(self) -> None:
+            """Be a node of its name."""
+
+        def forward(self) -> None:
+            self.step()
+
+    kept = [Pipeline(f"pipeline {number}") for number in range(8)]
+    for pipeline in kept:
+        pipeline.set_profiling(True)
+
+    def call() -> None:
+        for number in range(SOME):
+            kept[number % 8].forward()
+            if number % 20 == 0:
+                passing = Pipeline("passing")
+                passing.set_profiling(True)
+                passing.forward()
+                assert finished(passing.profiler) == 1
+
+    in_all(call)
+    assert [finished(pipeline.profiler) for pipeline in kept] == [SOME // 8 * THREADS] * 8
+
+
+def test_one_block() -> None:
+    profiler = profiler_on()
+    block = profiler.profile_node("block")
+
+    def call() -> None:
+        for _ in range(SOME):
+            with block, block:
+                pass
+
+    def switch() -> None:
+        profiler.set_profiling(False)
+        profiler.set_profiling(True)
+
+    in_all(call)
+    assert finished(profiler) == 2 * SOME * THREADS
+    with beside(switch):
+        in_all(call)
+    with pytest.raises(RuntimeError):
+        block.__exit__(None, None, None)
+
+
+def test_blocks_that_other_threads_leave() -> None:
+    profiler = profiler_on()
+    blocks = [profiler.profile_node(f"block {number}") for number in range(3)]
+    inside = profiler.profile_node("inside")(abs)
+    entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def enter() -> None:
+        for number in range(SOME):
+            block = blocks[number % 3]
+            block.__enter__()
+            entered.put(block)
+            inside(number)
+
+    def leave() -> None:
+        for _ in range(SOME):
+            entered.get().__exit__(None, None, None)
+
+    run_threads(*[enter, leave] * 4)
+    assert finished(profiler) == 2 * SOME * 4
+
+
+def test_a_generator_that_threads_take_turns_at() -> None:
+    """Python's own raises ValueError in all but one of them."""
+    profiler = profiler_on()
+
+    @profiler.profile_node("generator")
+    def count() -> Iterator[int]:
+        yield from range(100)
+
+    generators = [count() for _ in range(SOME // 50)]
+    seen: list[int] = []
+
+    def consume() -> None:
+        for generator in generators:
+            while True:
+                try:
+                    seen.append(next(generator))
+                except ValueError as error:
+                    assert str(error) == "generator already executing"  # noqa: PT017 it is raised now and then
+                except StopIteration:
+                    break
+
+    in_all(consume, 8)
+    assert len(seen) == 100 * len(generators)
+    assert finished(profiler) == len(generators)
+
+
+@pytest.mark.parametrize("way", ["send", "throw", "close"])
+@pytest.mark.parametrize("kind", ["generator", "coroutine"])
+def test_what_runs_in_another_thread_is_not_resumed(kind: str, way: str) -> None:
+    profiler = profiler_on()
+    runs, ends = threading.Event(), threading.Event()
+
+    @profiler.profile_node
+    def generator() -> Iterator[None]:
+        runs.set()
+        ends.wait(60)
+        yield
+
+    @profiler.profile_node
+    async def coroutine() -> None:
+        runs.set()
+        ends.wait(60)
+
+    call: Any = generator() if kind == "generator" else coroutine()
+    arguments = {"send": (None,), "throw": (LookupError(),), "close": ()}[way]
+
+    def resume() -> None:
+        with contextlib.suppress(StopIteration):
+            call.send(None)
+
+    def disturb() -> None:
+        runs.wait(60)
+        try:
+            with pytest.raises(ValueError, match=f"^{kind} already executing$"):
+                getattr(call, way)(*arguments)
+        finally:
+            ends.set()
+
+    run_threads(resume, disturb)
+    call.close()
+    assert finished(profiler) == 1
+
+
+def test_event_loops_in_threads() -> None:
+    profiler = profiler_on()
+
+    @profiler.profile_node("generator")
+    async def generate() -> AsyncIterator[int]:
+        for number in range(3):
+            await asyncio.sleep(0)
+            yield number
+
+    @profiler.profile_node("task")
+    async def work() -> None:
+        with profiler.profile_node("block"), cp.stage("stage"):
+            assert [number async for number in generate()] == [0, 1, 2]
+
+    async def main() -> None:
+        for _ in range(5):
+            await asyncio.gather(*[work() for _ in range(SOME // 100)])
+
+    in_all(lambda: asyncio.run(main()), 8)
+    assert finished(profiler) == 3 * 5 * (SOME // 100) * 8
+
+
+def test_default_stages() -> None:
+    profiler = profiler_on()
+    node = profiler.profile_node("node")(abs)
+
+    def call() -> None:
+        for number in range(SOME // 4):
+            with cp.stage(f"stage {number % 70}", default=True):
+                node(number)
+
+    in_all(call)
+    node(1)
+    assert finished(profiler) == SOME // 4 * THREADS + 1
+    assert profiler.get_profiling_summary("inference")[0].count >= 1
+
+
+def test_instances_that_are_instrumented_and_no_more() -> None:
+    class Target:
+        def forward(self) -> int:
+            return 1
+
+    profiler = profiler_on()
+    target = Target()
+
+    def instrument() -> None:
+        mine = Target()
+        for _ in range(SOME // 20):
+            handle = profiler.instrument(mine, "forward", name="mine")
+            assert mine.forward() == target.forward() == 1
+            handle.remove()
+
+    in_all(instrument, 8)
+    assert finished(profiler) == SOME // 20 * 8
+
+
+def test_recordings_begin_and_end() -> None:
+    profiler = profiler_on()
+    node = profiler.profile_node("node")(abs)
+
+    def call() -> None:
+        for number in range(SOME):
+            node(number)
+            with cp.record(f"label {number % 100}"):
+                node(number)
+
+    def record() -> None:
+        with cp.profile() as recording:
+            run_threads(lambda: node(1))
+        assert any(event.name == "node" for event in recording.events())
+
+    with beside(record):
+        in_all(call, 8)
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+def test_the_collector_beside_calls() -> None:
+    profiler = profiler_on()
+
+    def call() -> None:
+        for _ in range(SOME // 20):
+            node: Any = profiler.profile_node("node")(lambda: None)
+            node.itself = node
+            node()
+
+    with beside(gc.collect):
+        in_all(call, 4)
+    assert finished(profiler) == SOME // 20 * 4
