@@ -33,8 +33,8 @@ mount --bind /usr "$0/usr/machine/usr"
 mount --rbind "$0/usr" /usr
 exec "$@"
 """
-# In this namespace only, the kernel has programs for aarch64 run by the emulator, child processes too. These start twice
-# as fast where what they import was compiled before.
+# In this namespace only, the kernel has programs for aarch64 run by the emulator, child processes too. What they import
+# is compiled once: they start twice as fast.
 AARCH64 = CACHE / "aarch64"
 IN_AARCH64 = r"""
 mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
