@@ -226,6 +226,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     take_span(self, span);
 #if EXT_FREE_THREADED
     if (view == NULL || view->chain.top != span || view->chain.base == span) {
+        span->tag = NULL; /* it is taken: others, who may leave the object before the next, must not find it in their chain */
         /* In the chain of another thread, it may be: what that reads of blocks it reads in the same way, or not at all. */
         EXT_ALONE(state->guard, cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend));
     } else {

@@ -41,6 +41,20 @@ def finished(profiler: cp.Profiler) -> int:
     )
 
 
+class Unnamed:
+    """Takes no weak reference: a node asks for its name at each call."""
+
+    __slots__ = ()
+
+
+@contextlib.contextmanager
+def in_a_crowd() -> Iterator[None]:
+    """Have what one thread at a time uses in use for most of the time: others meet where they have to wait for it."""
+    node = profiler_on().profile_node(name=lambda _: str(sum(range(50_000))))(id)
+    with beside(lambda: node(Unnamed())):
+        yield
+
+
 def in_all(body: Callable[[], object], threads: int = THREADS) -> None:
     run_threads(*[body] * threads)
 
@@ -198,6 +212,34 @@ def test_blocks_that_other_threads_leave() -> None:
 
     run_threads(*[enter, leave] * 4)
     assert finished(profiler) == 2 * SOME * 4
+
+
+def test_blocks_that_their_own_and_other_threads_leave() -> None:
+    """Who leaves one that another thread has entered must not be met there by that, which leaves it, too."""
+    profiler = profiler_on()
+    block = profiler.profile_node("block")
+    entered: queue.SimpleQueue[None] = queue.SimpleQueue()
+    times = 4 * SOME
+
+    def enter_in_a_frame_of_its_own() -> None:
+        block.__enter__()
+
+    def enter() -> None:
+        for _ in range(times):
+            enter_in_a_frame_of_its_own()
+            with block:
+                entered.put(None)
+
+    def leave() -> None:
+        for _ in range(times):
+            entered.get()
+            block.__exit__(None, None, None)
+
+    with in_a_crowd():
+        run_threads(*[enter, leave] * 3)
+    assert finished(profiler) == 2 * times * 3
+    with pytest.raises(RuntimeError):
+        block.__exit__(None, None, None)
 
 
 def test_a_generator_that_threads_take_turns_at() -> None:
