@@ -124,13 +124,13 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     ext_probing_prepare(&probing, view, target, args, nargs, kwnames, skips_self);
     ext_probe_wait(state, probing.probe, device);
     cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
-    ext_probing_begin(&probing, view->thread, span, NULL);
+    EXT_ALONE(state->guard, ext_probing_begin(&probing, view->thread, span, NULL));
     if (span == NULL) {
         return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
     ext_probing_end(state, span, result != NULL ? device : EXT_SYNC_NONE);
-    close_call(PyThreadState_Get(), view, span, result);
+    EXT_ALONE(state->guard, close_call(PyThreadState_Get(), view, span, result));
     cprof_probe_settle();
     return result;
 }

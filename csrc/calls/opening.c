@@ -169,8 +169,12 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
     }
     ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
-    cprof_span *span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
-    ext_probing_begin(&probing, view->thread, span, NULL);
+    cprof_span *span = NULL;
+    /* Both at once: nobody leaves it before it is complete. */
+    EXT_ALONE(view->state->guard, {
+        span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
+        ext_probing_begin(&probing, view->thread, span, NULL);
+    });
     return span;
 }
 
@@ -203,7 +207,8 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
     }
 }
 
-static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
+/* False: it was left meanwhile, by code that ran for us, or by another thread. */
+static bool close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
 {
     bool is_probed = (span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
     if (__builtin_expect(is_probed, 0)) {
@@ -214,7 +219,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
         }
         view = view != NULL && ext_view_renew(view) ? view : NULL;
         if (span->serial != serial || span->tag != self) {
-            return; /* it was left meanwhile, by code that ran for us */
+            return false;
         }
     }
     cprof_chain none = {.top = NULL};
@@ -225,7 +230,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     PyObject *generator = span->opener;
     take_span(self, span);
 #if EXT_FREE_THREADED
-    if (view == NULL || view->chain.top != span || view->chain.base == span) {
+    if (is_probed || view == NULL || view->chain.top != span || view->chain.base == span) {
         span->tag = NULL; /* it is taken: others, who may leave the object before the next, must not find it in their chain */
         /* In the chain of another thread, it may be: what that reads of blocks it reads in the same way, or not at all. */
         EXT_ALONE(state->guard, cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend));
@@ -243,6 +248,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     if (__builtin_expect(is_probed, 0)) {
         cprof_probe_settle();
     }
+    return true;
 }
 
 /* The span that an exit in this place closes; NULL: it leaves an entry without a span, or there is nothing to leave any more.
@@ -282,13 +288,16 @@ static bool leave(ext_opening *self, ext_state *state, PyObject *const *args, Py
     if (__builtin_expect(thread == NULL, 0)) {
         return true; /* without memory the span stays until the object goes */
     }
-    ext_view *view = ext_view_get(state, thread);
-    bool is_only = self->open == 1 && self->idle == 0;
-    cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
-    if (__builtin_expect(span == NULL, 0)) {
-        return leave_idle(self);
-    }
-    close_span(self, state, view, span, outcome);
+    bool is_left;
+    do {
+        ext_view *view = ext_view_get(state, thread);
+        bool is_only = self->open == 1 && self->idle == 0;
+        cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
+        if (__builtin_expect(span == NULL, 0)) {
+            return leave_idle(self);
+        }
+        is_left = close_span(self, state, view, span, outcome);
+    } while (EXT_FREE_THREADED && !is_left && (self->open > 0 || self->idle > 0)); /* each exit is of an entry of its own */
     return true;
 }
 

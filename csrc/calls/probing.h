@@ -20,7 +20,9 @@ void ext_probing_prepare(ext_probing *self, ext_view *view, const ext_target *ta
                          PyObject *kwnames, bool skips_self);
 
 /* Goes when the span is open, last of all before the call; or gives up, with `span` NULL. `call`: that of the span, if it is
- * one that can be suspended. */
+ * one that can be suspended. In EXT_ALONE() of the state's guard, as is, of such a span, all that suspends, continues and
+ * closes it: the probes that run in a thread are a list, which others change, too, when they leave blocks that were entered
+ * there. */
 void ext_probing_begin(ext_probing *self, cprof_thread *thread, cprof_span *span, cprof_resumable *call);
 
 /* Goes before the span is closed: waits for a device (see sync.h), and asks what is to be asked at the end. Code of the user's,

@@ -123,7 +123,8 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
         ext_node_mark_record(self->call.span, &target);
     }
     if (is_probed) {
-        ext_probing_begin(&probing, now->thread, begun ? self->call.span : NULL, &self->call);
+        EXT_ALONE(self->function->node.state->guard,
+                  ext_probing_begin(&probing, now->thread, begun ? self->call.span : NULL, &self->call));
     }
     if (!begun) {
         Py_DECREF(target.profiler); /* else the span's, as that of any call */
@@ -131,6 +132,23 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     }
     return begun;
 }
+
+/* Whether other spans than the call's own, or anything but its time, go with it when it is suspended, continued or ended:
+ * blocks inside it may be left by other threads at the same time, and lists of probes are changed by one at a time. */
+static bool is_alone(const ext_suspendable *self, const cprof_span *inner)
+{
+    return !EXT_FREE_THREADED || (inner == self->call.span && (self->call.span->state & CPROF_FLAG_PROBED) == 0);
+}
+
+/* Executes a statement about a call whose innermost open span is `inner`. */
+#define WITH_INNER(self, inner, statement)                             \
+    do {                                                               \
+        if (is_alone(self, inner)) {                                   \
+            statement;                                                 \
+        } else {                                                       \
+            EXT_ALONE((self)->function->node.state->guard, statement); \
+        }                                                              \
+    } while (0)
 
 #if EXT_FREE_THREADED
 bool ext_suspendable_claim(ext_suspendable *self, ext_resumption *now)
@@ -196,7 +214,7 @@ static bool enter(ext_suspendable *self, ext_resumption *now)
         return true;
     }
     if (self->begun) {
-        cprof_call_resumable_continue(&self->call, &now->view->chain);
+        WITH_INNER(self, self->call.inner, cprof_call_resumable_continue(&self->call, &now->view->chain));
     } else if (!begin(self, now)) {
         now->view = NULL;
     }
@@ -250,7 +268,7 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
     if (now->view != NULL) {
         cprof_chain *chain = chain_of_call(self, now); /* may run code of the user's, to which the call is still running */
         leave(self, now);
-        cprof_call_resumable_suspend(&self->call, chain, step_ends);
+        WITH_INNER(self, chain->top, cprof_call_resumable_suspend(&self->call, chain, step_ends));
     }
     ext_suspendable_end_claim(self, now);
 }
@@ -268,7 +286,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     }
     cprof_chain *chain = chain_of_call(self, now);
     leave(self, now);
-    cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
+    WITH_INNER(self, chain->top, cprof_call_resumable_end(&self->call, now->thread, chain, outcome));
     ext_suspendable_end_claim(self, now);
     Py_DECREF(self->profiler);
     if (is_probed) {
@@ -346,8 +364,10 @@ static void end_unfinished(ext_suspendable *self)
 {
     cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
     if (thread != NULL) {
-        ext_view_drop_spans(&self->call.inner, self->call.span);
-        cprof_call_resumable_abandon(&self->call, thread, ext_suspendable_outcome_of_close(self));
+        EXT_ALONE(self->function->node.state->guard, {
+            ext_view_drop_spans(&self->call.inner, self->call.span);
+            cprof_call_resumable_abandon(&self->call, thread, ext_suspendable_outcome_of_close(self));
+        });
         Py_DECREF(self->profiler);
         cprof_probe_settle();
     }

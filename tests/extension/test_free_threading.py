@@ -193,8 +193,9 @@ def test_one_block() -> None:
         block.__exit__(None, None, None)
 
 
-def test_blocks_that_other_threads_leave() -> None:
-    profiler = profiler_on()
+@pytest.mark.parametrize("asked", [{}, {"counters": ("cpu_time",), "by_shape": True}], ids=["times", "counters"])
+def test_blocks_that_other_threads_leave(asked: dict[str, Any]) -> None:
+    profiler = profiler_on(**asked)
     blocks = [profiler.profile_node(f"block {number}") for number in range(3)]
     inside = profiler.profile_node("inside")(abs)
     entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -210,7 +211,8 @@ def test_blocks_that_other_threads_leave() -> None:
         for _ in range(SOME):
             entered.get().__exit__(None, None, None)
 
-    run_threads(*[enter, leave] * 4)
+    with in_a_crowd():
+        run_threads(*[enter, leave] * 4)
     assert finished(profiler) == 2 * SOME * 4
 
 
