@@ -266,7 +266,7 @@ static PyObject *dimensions_of(PyObject *shape)
     return dimensions;
 }
 
-static bool write_dimensions(looker *self, PyObject *dimensions)
+static bool write_each_dimension(looker *self, PyObject *dimensions)
 {
     Py_ssize_t count = PySequence_Fast_GET_SIZE(dimensions);
     bool fits = count <= MOST_DIMENSIONS && write_text(self, "[", 1);
@@ -274,6 +274,14 @@ static bool write_dimensions(looker *self, PyObject *dimensions)
         fits = (i == 0 || write_text(self, ",", 1)) && write_dimension(self, PySequence_Fast_GET_ITEM(dimensions, i));
     }
     return fits && write_text(self, "]", 1);
+}
+
+/* A list may be changed by others, as may the containers below. */
+static bool write_dimensions(looker *self, PyObject *dimensions)
+{
+    bool fits;
+    EXT_ALONE(dimensions, fits = write_each_dimension(self, dimensions));
+    return fits;
 }
 
 /* All or nothing. */
@@ -310,14 +318,18 @@ static size_t take_items(PyObject *container, shape_kind kind, PyObject *fields,
     Py_ssize_t at = 0;
     switch (kind) {
     case IS_SEQUENCE:
-        for (; count < most && at < PySequence_Fast_GET_SIZE(container); at++) {
-            items[count++] = Py_NewRef(PySequence_Fast_GET_ITEM(container, at));
-        }
+        EXT_ALONE(container, {
+            for (; count < most && at < PySequence_Fast_GET_SIZE(container); at++) {
+                items[count++] = Py_NewRef(PySequence_Fast_GET_ITEM(container, at));
+            }
+        });
         break;
     case IS_DICT:
-        while (count < most && PyDict_Next(container, &at, &key, &value)) {
-            items[count++] = Py_NewRef(value);
-        }
+        EXT_ALONE(container, {
+            while (count < most && PyDict_Next(container, &at, &key, &value)) {
+                items[count++] = Py_NewRef(value);
+            }
+        });
         break;
     default:
         Py_INCREF(fields);

@@ -244,6 +244,36 @@ def test_blocks_that_their_own_and_other_threads_leave() -> None:
         block.__exit__(None, None, None)
 
 
+def test_arguments_that_others_change() -> None:
+    profiler = profiler_on(by_shape=True)
+    node = profiler.profile_node("node")(id)
+    items: list[object] = []
+    values: dict[object, object] = {}
+
+    class Tensor:
+        dtype = "float32"
+        shape: Any = [0]
+
+    tensor = Tensor()
+
+    def call() -> None:
+        for _ in range(SOME):
+            node(items)
+            node(values)
+            node(tensor)
+
+    def change() -> None:
+        items[:] = [object() for _ in range(random.randrange(20))]
+        values.update({object(): object() for _ in range(random.randrange(20))})
+        tensor.shape[:] = [random.randrange(10**9) for _ in range(random.randrange(9))]
+        if len(values) > 100:
+            values.clear()
+
+    with beside(change):
+        in_all(call, 4)
+    assert finished(profiler) == 3 * SOME * 4
+
+
 def test_a_generator_that_threads_take_turns_at() -> None:
     """Python's own raises ValueError in all but one of them."""
     profiler = profiler_on()
