@@ -83,8 +83,11 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
 static PyObject *begin_step(PyObject *object, ext_word name, PyObject *const *args, Py_ssize_t nargs, bool ends)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    bool first = !self->hooked && self->function->node.state->sys_module != NULL; /* else the interpreter is ending */
-    self->hooked = true;
+    bool first;
+    EXT_ALONE(object, {
+        first = !self->hooked && self->function->node.state->sys_module != NULL; /* else the interpreter is ending */
+        self->hooked = true;
+    });
     PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : call_method(self, name, args, nargs);
     return make_step(self, awaitable, ends);
 }
@@ -152,12 +155,12 @@ static void leave_step(const step_object *step, const ext_resumption *now, bool 
 static bool enter_step(step_object *step, ext_resumption *now)
 {
     ext_suspendable *owner = step->owner;
-    if (owner->step != NULL && owner->step != step) {
-        *now = (ext_resumption){.view = NULL};
-        return true;
-    }
     if (!ext_suspendable_claim(owner, now)) {
         return false;
+    }
+    if (owner->step != NULL && owner->step != step) {
+        now->view = NULL;
+        return true;
     }
     owner->begun = owner->begun || step->ends;
     if (!ext_suspendable_enter_claimed(owner, now)) {
@@ -167,12 +170,17 @@ static bool enter_step(step_object *step, ext_resumption *now)
     return true;
 }
 
-/* A step that is given up while it waits. */
+/* A step that is given up while it waits. Others may be beginning one of their own. */
 static void give_up(const step_object *step)
 {
+#if EXT_FREE_THREADED
+    const void *own = step;
+    (void)atomic_compare_exchange_strong(&step->owner->step, &own, NULL);
+#else
     if (step->owner->step == step) {
         step->owner->step = NULL;
     }
+#endif
 }
 
 static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)

@@ -23,7 +23,7 @@ typedef struct ext_suspendable {
 #if EXT_FREE_THREADED
     EXT_SHARED uintptr_t claimed; /* told by the address of a thread-local variable: the thread that resumes it; 0: none does */
 #endif
-    const void *step; /* of an asynchronous generator: the step that is under way, or NULL; compared only */
+    const void *EXT_SHARED step; /* of an asynchronous generator: the step that is under way, or NULL; compared only */
     PyObject *weakrefs;
 } ext_suspendable;
 

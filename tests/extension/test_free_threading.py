@@ -252,7 +252,9 @@ def test_arguments_that_others_change() -> None:
 
     class Tensor:
         dtype = "float32"
-        shape: Any = [0]
+
+        def __init__(self) -> None:
+            self.shape = [0]
 
     tensor = Tensor()
 
@@ -335,6 +337,36 @@ def test_what_runs_in_another_thread_is_not_resumed(kind: str, way: str) -> None
     run_threads(resume, disturb)
     call.close()
     assert finished(profiler) == 1
+
+
+@pytest.mark.filterwarnings("ignore:coroutine method 'asend':RuntimeWarning")  # of steps that are refused
+def test_an_asynchronous_generator_that_threads_take_turns_at() -> None:
+    """One step at a time is under way: whoever comes meanwhile is refused, as by Python's own."""
+    profiler = profiler_on()
+
+    @profiler.profile_node("generator")
+    async def count() -> AsyncIterator[int]:
+        for number in range(100):
+            yield number
+
+    generators: list[Any] = [count() for _ in range(SOME // 4)]
+    seen: list[int] = []
+
+    def consume() -> None:
+        for generator in generators:
+            while True:
+                try:
+                    generator.__anext__().send(None)
+                except StopIteration as end:
+                    seen.append(end.value)
+                except RuntimeError as error:
+                    assert "already running" in str(error)  # noqa: PT017 it is raised now and then
+                except StopAsyncIteration:
+                    break
+
+    in_all(consume, 8)
+    assert len(seen) == 100 * len(generators)
+    assert finished(profiler) == len(generators)
 
 
 def test_event_loops_in_threads() -> None:
