@@ -115,6 +115,18 @@ static inline void ext_compat_intern(PyObject **string)
 #endif
 }
 
+/* The value of a key of a dict that any thread may change, a new reference; NULL, maybe with an exception, when it has none. */
+static inline PyObject *ext_compat_dict_get(PyObject *dict, PyObject *key)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *value;
+    (void)PyDict_GetItemRef(dict, key, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
 /* An exception that is kept while other code runs; all NULL: there was none. */
 typedef struct {
     PyObject *type;

@@ -59,9 +59,8 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 {
     /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
     PyObject *names = state->sys_module != NULL ? PyModule_GetDict(state->sys_module) : NULL;
-    PyObject *modules = names != NULL ? Py_XNewRef(PyDict_GetItemWithError(names, state->words[EXT_WORD_MODULES])) : NULL;
-    PyObject *module =
-        modules != NULL && PyDict_Check(modules) ? Py_XNewRef(PyDict_GetItemWithError(modules, state->words[word])) : NULL;
+    PyObject *modules = names != NULL ? ext_compat_dict_get(names, state->words[EXT_WORD_MODULES]) : NULL;
+    PyObject *module = modules != NULL && PyDict_Check(modules) ? ext_compat_dict_get(modules, state->words[word]) : NULL;
     Py_XDECREF(modules);
     ext_state_forget_error();
     return module;
