@@ -106,9 +106,7 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
     if (profiler != Py_None && !ext_convert_is_profiler(state, profiler, "a Profiler or None")) {
         return NULL;
     }
-    PyObject *cost_ns;
-    EXT_ALONE(state->guard, cost_ns = ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL));
-    return cost_ns;
+    return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);
 }
 
 static PyObject *module_environment_is_trusted(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))

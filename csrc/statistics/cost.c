@@ -109,12 +109,15 @@ static ext_cost asked_of(const ext_profiler *profiler)
 PyObject *ext_cost_ns(ext_state *state, const ext_profiler *profiler)
 {
     ext_cost asked = asked_of(profiler);
-    ext_cost *known = &state->costs[asked.flags != 0];
-    if (known->cost_ns == 0.0 || known->flags != asked.flags || known->probing != asked.probing) {
+    ext_cost *place = &state->costs[asked.flags != 0];
+    ext_cost known;
+    EXT_ALONE(state->guard, known = *place);
+    if (known.cost_ns == 0.0 || known.flags != asked.flags || known.probing != asked.probing) {
         if (!measure_cost(state, &asked)) {
             return NULL;
         }
-        *known = asked;
+        EXT_ALONE(state->guard, *place = asked);
+        known = asked;
     }
-    return PyFloat_FromDouble(known->cost_ns);
+    return PyFloat_FromDouble(known.cost_ns);
 }
