@@ -84,7 +84,9 @@ static PyObject *recording_finish(PyObject *object, PyObject *Py_UNUSED(unused))
 static Py_ssize_t recording_length(PyObject *object)
 {
     const ext_recording *self = (ext_recording *)object;
-    return ext_recording_can_look(self) ? (Py_ssize_t)self->table->count : -1;
+    Py_ssize_t length;
+    EXT_ALONE(object, length = ext_recording_can_look(self) ? (Py_ssize_t)self->table->count : -1);
+    return length;
 }
 
 static PyObject *recording_dropped(PyObject *object, void *Py_UNUSED(unused))
