@@ -100,7 +100,9 @@ static PyObject *get_stack(PyObject *variable)
 /* A new reference to what was in force before, as ext_context_push() gives it. */
 static PyObject *set_stack(PyObject *variable, PyObject *stack)
 {
-    bool collects = PyGC_Disable(); /* a generator that goes would change the variable amid this, and CPython crash */
+    /* A generator that goes would change the variable amid this, and CPython crash. Where threads run at the same time the
+     * collector runs between instructions only, and to switch it would undo what another thread does. */
+    bool collects = !EXT_FREE_THREADED && PyGC_Disable();
     PyObject *token = PyContextVar_Set(variable, stack);
     if (collects) {
         PyGC_Enable();

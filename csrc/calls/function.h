@@ -15,13 +15,13 @@ typedef enum {
 typedef struct ext_function {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *function;           /* owned */
-    PyObject *wrapped;            /* __wrapped__: the function, until it is set or deleted. Owned, or NULL */
-    const _Atomic uint64_t *gate; /* borrowed from the node */
-    bool is_plain_function;       /* a Python function: called by its own pointer */
-    EXT_SHARED bool is_inner;     /* some wrapped function calls this one */
-    bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
-    EXT_SHARED bool is_uncommon;  /* decorated twice, or of another kind than EXT_KIND_CALL */
+    PyObject *function;                      /* owned */
+    PyObject *wrapped;                       /* __wrapped__: the function, until it is set or deleted. Owned, or NULL */
+    const _Atomic uint64_t *EXT_SHARED gate; /* borrowed from the node */
+    bool is_plain_function;                  /* a Python function: called by its own pointer */
+    EXT_SHARED bool is_inner;                /* some wrapped function calls this one */
+    bool binds;                              /* is no node: names its pipeline's Profiler for what runs inside */
+    EXT_SHARED bool is_uncommon;             /* decorated twice, or of another kind than EXT_KIND_CALL */
     EXT_SHARED ext_kind kind;
     PyObject *EXT_SHARED first_parameter; /* its name, a str, or None; NULL: not found out yet. Owned */
     struct ext_function *inner;           /* the wrapped function inside this one, or NULL; owned */

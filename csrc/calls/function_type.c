@@ -243,7 +243,7 @@ static PyObject *function_parts(PyObject *object, PyObject *Py_UNUSED(unused))
 /* Without it pickle would find that of the wrapped callable. */
 static PyObject *function_setstate(PyObject *object, PyObject *wrapped)
 {
-    Py_XSETREF(((ext_function *)object)->wrapped, Py_NewRef(wrapped));
+    EXT_ALONE(object, Py_XSETREF(((ext_function *)object)->wrapped, Py_NewRef(wrapped)));
     Py_RETURN_NONE;
 }
 

@@ -16,10 +16,17 @@ void ext_key_clear(ext_key *key)
 
 void ext_key_warn_of_overflow(ext_profiler *profiler)
 {
-    if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
+    if (atomic_load(&profiler->registry->refused_keys) == 0) {
         return;
     }
-    profiler->overflow_warned = true;
+    bool was_warned;
+    EXT_ALONE(profiler->state->guard, {
+        was_warned = profiler->overflow_warned;
+        profiler->overflow_warned = true;
+    });
+    if (was_warned) {
+        return;
+    }
     if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
                          "a Profiler keeps %d keys (stage, node name); calls of further ones are counted under the name "
                          "__overflow__ of their stage",

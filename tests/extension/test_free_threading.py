@@ -172,6 +172,25 @@ def test_pipelines_come_and_go() -> None:
     assert [finished(pipeline.profiler) for pipeline in kept] == [SOME // 8 * THREADS] * 8
 
 
+def test_the_collector_stays_off() -> None:
+    """As long as the program says so, whatever is in force in contexts meanwhile."""
+
+    def enter() -> None:
+        with cp.stage("stage"):
+            pass
+
+    gc.collect()
+    try:
+        with beside(enter, enter):
+            for _ in range(5 * CALLS):
+                gc.enable()
+                gc.disable()
+                assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
 def test_one_block() -> None:
     profiler = profiler_on()
     block = profiler.profile_node("block")
