@@ -191,6 +191,42 @@ def test_the_collector_stays_off() -> None:
         gc.enable()
 
 
+def test_instances_come_and_go() -> None:
+    """A node remembers the name of each as long as it lives."""
+
+    class Item:
+        pass
+
+    profiler = profiler_on()
+    node = profiler.profile_node(name=lambda item: type(item).__name__)(id)
+
+    def call() -> None:
+        items = [Item() for _ in range(10)]
+        for _ in range(10 * SOME):
+            items[random.randrange(10)] = Item()
+            for item in items[:3]:
+                node(item)
+
+    in_all(call, 8)
+    assert finished(profiler) == 3 * 10 * SOME * 8
+
+
+def test_one_label() -> None:
+    label = cp.record("label")
+
+    def enter() -> None:
+        for _ in range(SOME):
+            with label, label:
+                pass
+
+    in_all(enter)
+    with cp.profile() as recording:
+        in_all(enter)
+    assert len(recording.events()) == 2 * SOME * THREADS
+    with pytest.raises(RuntimeError):
+        label.__exit__(None, None, None)
+
+
 def test_one_block() -> None:
     profiler = profiler_on()
     block = profiler.profile_node("block")
@@ -415,13 +451,13 @@ def test_default_stages() -> None:
     node = profiler.profile_node("node")(abs)
 
     def call() -> None:
-        for number in range(SOME // 4):
+        for number in range(SOME):
             with cp.stage(f"stage {number % 70}", default=True):
                 node(number)
 
     in_all(call)
     node(1)
-    assert finished(profiler) == SOME // 4 * THREADS + 1
+    assert finished(profiler) == SOME * THREADS + 1
     assert profiler.get_profiling_summary("inference")[0].count >= 1
 
 
