@@ -88,17 +88,18 @@ def of_recording(evidence: Evidence) -> WarmUp:
     """Return the warm-up of each node, from its calls by their ends."""
     recording = evidence.recording
     outcomes, flags, names, stages, starts, ends = (
-        column(recording, name) for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
+        column(recording, name).tolist() for name in ("outcome", "flags", "name", "stage", "start_ns", "end_ns")
     )
     strings = recording.strings
     ended = sorted(evidence.nodes, key=ends.__getitem__)
     whole = (row for row in ended if not outcomes[row] and not flags[row] & (UNFINISHED | CUT))
-    calls = grouped(whole, lambda row: (strings[stages[row]], strings[names[row]]))
+    calls = grouped(whole, lambda row: (stages[row], names[row]))
     own = evidence.node_self_times if calls else []
     figures = []
     for (stage, name), rows in calls.items():
         times = [(ends[row] - starts[row]) / NS_PER_MS for row in rows]
-        figures.append(_figures(name, stage, times, [own[row] / NS_PER_MS for row in rows], rows))
+        own_times = [own[row] / NS_PER_MS for row in rows]
+        figures.append(_figures(strings[name], strings[stage], times, own_times, rows))
     skip = max((of.cold for of in figures if of.cold is not None), default=None)
     notes = [] if figures else ["No call of a node succeeded in it."]
     if skip:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 
 from cprofiling._internal.row_kinds import STEP
 from cprofiling._internal.text import counted
@@ -86,10 +87,11 @@ def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
     idle_ns = intervals.length(idle)
     if idle_ns < max(LEAST_NS, OUTSIDE_SHARE * wall):
         return
-    ends = {evidence.ends[row]: row for row in rows}
-    starts = {evidence.starts[row]: row for row in reversed(rows)}
-    widest = sorted(idle, key=lambda gap: gap[0] - gap[1])
-    around = {row for end, start in widest[: _MOST_ROWS // 2] for row in (ends[end], starts[start])}
+    widest = nsmallest(_MOST_ROWS // 2, idle, key=lambda gap: gap[0] - gap[1])
+    edges = {time for gap in widest for time in gap}
+    ends = {end: row for row in rows if (end := evidence.ends[row]) in edges}
+    starts = {start: row for row in reversed(rows) if (start := evidence.starts[row]) in edges}
+    around = {row for end, start in widest for row in (ends[end], starts[start])}
     longest_ns = widest[0][1] - widest[0][0]
     before, after = evidence.name(ends[widest[0][0]]), evidence.name(starts[widest[0][1]])
     share = idle_ns / wall
