@@ -62,4 +62,7 @@ PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs
 /* _own_times(parents): bytes of one uint64 for each row, in ns. */
 PyObject *ext_recording_own_times(PyObject *object, PyObject *parents);
 
+/* _parents(counted): bytes of one int32 for each row, from a byte for each. */
+PyObject *ext_recording_parents(PyObject *object, PyObject *counted);
+
 #endif

@@ -5,7 +5,7 @@
 #include "cprofiling/files/arrow_table.h"
 #include "cprofiling/files/chrome_write.h"
 #include "cprofiling/files/chrome_read.h"
-#include "cprofiling/trace/own_times.h"
+#include "cprofiling/trace/nesting.h"
 
 #include <string.h>
 
@@ -177,7 +177,7 @@ static bool numbers_of(const ext_recording *self, PyObject *value, const char *p
     if (PyObject_GetBuffer(value, view, PyBUF_CONTIG_RO | PyBUF_FORMAT) < 0) {
         return false;
     }
-    bool fits = (size_t)view->itemsize == item_size && view->format != NULL && strchr("ilq", view->format[0]) != NULL &&
+    bool fits = (size_t)view->itemsize == item_size && view->format != NULL && strchr("Bilq", view->format[0]) != NULL &&
                 (size_t)view->len == self->table->count * item_size;
     if (!fits) {
         PyErr_Format(PyExc_ValueError, "%s must be %zu integers of %zu bytes", parameter, self->table->count, item_size);
@@ -209,27 +209,47 @@ PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs
     return capsule;
 }
 
-PyObject *ext_recording_own_times(PyObject *object, PyObject *parents_value)
+/* Bytes of a number of so many bytes for each row, made from another number of each. */
+static PyObject *computed(const ext_recording *self, PyObject *value, const char *parameter, size_t item_size, size_t made_size,
+                          cprof_status (*compute)(const cprof_table *table, const void *from, void *into))
 {
-    const ext_recording *self = (ext_recording *)object;
-    Py_buffer parents;
-    if (parents_value == Py_None) {
-        ext_convert_refuse_type("parents", "a buffer", parents_value);
+    Py_buffer given;
+    if (value == Py_None) {
+        ext_convert_refuse_type(parameter, "a buffer", value);
         return NULL;
     }
-    if (!ext_recording_can_read(self) || !numbers_of(self, parents_value, "parents", sizeof(int32_t), &parents)) {
+    if (!ext_recording_can_read(self) || !numbers_of(self, value, parameter, item_size, &given)) {
         return NULL;
     }
-    PyObject *times = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->table->count * sizeof(uint64_t)));
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->table->count * made_size));
     cprof_status status = CPROF_NO_MEMORY;
-    if (times != NULL) {
-        uint64_t *own_ns = (uint64_t *)(void *)PyBytes_AS_STRING(times);
-        EXT_WITHOUT_GIL(status = cprof_own_times(self->table, parents.buf, own_ns));
+    if (made != NULL) {
+        EXT_WITHOUT_GIL(status = compute(self->table, given.buf, PyBytes_AS_STRING(made)));
     }
-    PyBuffer_Release(&parents);
+    PyBuffer_Release(&given);
     if (status != CPROF_OK) {
-        Py_CLEAR(times);
+        Py_CLEAR(made);
         return PyErr_NoMemory();
     }
-    return times;
+    return made;
+}
+
+static cprof_status own_times(const cprof_table *table, const void *parents, void *own_ns)
+{
+    return cprof_own_times(table, parents, own_ns);
+}
+
+static cprof_status nesting_parents(const cprof_table *table, const void *counted, void *parents)
+{
+    return cprof_nesting_parents(table, counted, parents);
+}
+
+PyObject *ext_recording_own_times(PyObject *object, PyObject *parents)
+{
+    return computed((ext_recording *)object, parents, "parents", sizeof(int32_t), sizeof(uint64_t), own_times);
+}
+
+PyObject *ext_recording_parents(PyObject *object, PyObject *counted)
+{
+    return computed((ext_recording *)object, counted, "counted", sizeof(uint8_t), sizeof(int32_t), nesting_parents);
 }

@@ -328,6 +328,7 @@ EXT_ALONE_FUNCTION(ext_recording_write_chrome, PyObject *)
 EXT_ALONE_FUNCTION(ext_recording_write_events, PyObject *)
 EXT_ALONE_KEYWORDS(ext_recording_arrow)
 EXT_ALONE_FUNCTION(ext_recording_own_times, PyObject *)
+EXT_ALONE_FUNCTION(ext_recording_parents, PyObject *)
 EXT_ALONE_KEYWORDS(ext_recording_add)
 EXT_ALONE_FUNCTION(ext_recording_set_fact, PyObject *)
 EXT_ALONE_FUNCTION(ext_recording_name_process, PyObject *)
@@ -357,6 +358,8 @@ static PyMethodDef recording_methods[] = {
      PyDoc_STR("The rows but counters as Arrow record batches, with more of each row in buffers: a capsule.")},
     {"_own_times", ext_recording_own_times_alone, METH_O,
      PyDoc_STR("The time of each row as the innermost of its track; by parents, where -2 leaves a row out.")},
+    {"_parents", ext_recording_parents_alone, METH_O,
+     PyDoc_STR("The innermost counted row around each row, or -1; -2 for rows that are not counted.")},
     {"_add", EXT_METHOD(ext_recording_add_alone), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
     {"_set_fact", ext_recording_set_fact_alone, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
     {"_name_process", ext_recording_name_process_alone, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},

@@ -33,7 +33,6 @@ from cprofiling import _startup
 from cprofiling._core import FormatError, record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
-from cprofiling.devices.nsight.report import analyze_ncu_report
 from cprofiling.nodes.decorators import profile_node
 from cprofiling.nodes.input_shapes import ShapeStats, ShapeSummary, ShapeVerdict
 from cprofiling.nodes.instrumentation import instrument
@@ -56,14 +55,15 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.result import Event, Recording
 from cprofiling.recording.schedule import ProfilerAction, schedule
 from cprofiling.report.ipython_extension import load_ipython_extension, unload_ipython_extension
-from cprofiling.testing.measure import Measurement, measure
 
 if TYPE_CHECKING:
     from cprofiling.analysis.frames import FramesPerSecond
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.devices.nsight.report import analyze_ncu_report
     from cprofiling.nodes.histogram import Histogram
+    from cprofiling.testing.measure import Measurement, measure
 
 __version__ = "0.1.0"  # said here only: the build, the command and reports have it from here
 
@@ -116,16 +116,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the classes of results that few programs use."""
+    """Load what few programs use: measuring, reports of ncu, and some results."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cprofiling.analysis.frames import FramesPerSecond
     from cprofiling.analysis.gaps import Gaps
     from cprofiling.analysis.warm_up import WarmUp
     from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.devices.nsight.report import analyze_ncu_report
     from cprofiling.nodes.histogram import Histogram
+    from cprofiling.testing.measure import Measurement, measure
 
-    loaded = (FramesPerSecond, Gaps, Histogram, WarmUp, WhatIf, WhatIfFigures)
+    loaded = (
+        FramesPerSecond, Gaps, Histogram, Measurement, WarmUp, WhatIf, WhatIfFigures, analyze_ncu_report, measure,
+    )  # fmt: skip
     globals().update({each.__name__: each for each in loaded})
     return globals()[name]
 

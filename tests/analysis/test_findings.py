@@ -45,7 +45,7 @@ def the(rule: Rule, rows: Sequence[Row]) -> Finding:
 def cited(finding: Finding, rows: Sequence[Row]) -> list[str]:
     """The names of the rows that a finding rests on."""
     evidence = Evidence(made(rows))
-    return [evidence.name(row) for row in finding.rows]
+    return [evidence.texts[row] for row in finding.rows]
 
 
 def node(name: str, start: int, end: int, **more: Any) -> Row:

@@ -292,6 +292,7 @@ def test_a_recording_is_read_when_it_is_finished() -> None:
         lambda: recording.write_chrome(print),
         recording._arrow_stream,
         lambda: recording._own_times(array("i", [-1])),
+        lambda: recording._parents(b"1"),
     ]
     for read in readings:
         with pytest.raises(RuntimeError, match="the recording is not finished"):
@@ -671,3 +672,14 @@ def test_own_times() -> None:
 def test_parents_that_are_refused(parents: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         made(("a", 0, 1))._own_times(parents)
+
+
+def test_parents_among_rows_that_count() -> None:
+    recording = made(("a", 0, 10), ("b", 2, 5), ("c", 3, 4), ("d", 5, 6))
+    assert memoryview(recording._parents(bytearray(b"1111"))).cast("i").tolist() == [-1, 0, 1, 0]
+    assert memoryview(recording._parents(b"1\0\0011")).cast("i").tolist() == [-1, -2, 0, 0]
+    assert made()._parents(b"") == b""
+    with pytest.raises(TypeError, match="counted must be a buffer, got None"):
+        recording._parents(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="counted must be 4 integers of 1 bytes"):
+        recording._parents(b"11111")

@@ -30,6 +30,7 @@ class Evidence:
         recording: The recording.
         strings: Its texts.
         starts, ends, tracks, names, cats, kinds: Its columns.
+        texts: The name of each row.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -39,10 +40,7 @@ class Evidence:
         self.starts, self.ends, self.tracks, self.names, self.cats, self.kinds = (
             column(recording, name).tolist() for name in ("start_ns", "end_ns", "track", "name", "cat", "kind")
         )
-
-    def name(self, row: int) -> str:
-        """Return a row's name."""
-        return self.strings[self.names[row]]
+        self.texts = [self.strings[name] for name in self.names]
 
     def duration(self, row: int) -> int:
         """Return how long a row took, in ns."""

@@ -149,7 +149,7 @@ class RecordedFrames:
             self.basis, found = self._found()
         else:
             name = checked_text("frame", frame)
-            found = evidence.tree.outermost([row for row in sorted(evidence.spans) if evidence.name(row) == name])
+            found = evidence.tree.outermost([row for row in sorted(evidence.spans) if evidence.texts[row] == name])
             self.basis = f"calls of {listed([name])}"
             if not found:
                 raise ValueError(
@@ -165,22 +165,15 @@ class RecordedFrames:
     def _found(self) -> tuple[str, list[int]]:
         """Return the frames' definition, or why it is unknown, and the rows."""
         evidence, tree = self.evidence, self.evidence.tree
-        spans = sorted(evidence.spans)
-        around = evidence.around(evidence.nodes)
-        labels = [row for row in spans if evidence.kinds[row] == RECORD]
-        begins = [evidence.starts[row] for row in evidence.nodes]
-        busy = (
-            row for row in labels if bisect_left(begins, evidence.starts[row]) < bisect_left(begins, evidence.ends[row])
-        )
-        labels = [row for row in labels if row in around] or [*busy]
-        choices = (
-            ("spans", tree.outermost([row for row in spans if evidence.name(row) == INFERENCE])),
-            ("steps", evidence.steps),
-            ("labelled blocks", tree.outermost(labels)),
-            ("nodes", evidence.outermost_nodes),
-        )
-        what, rows = next((choice for choice in choices if choice[1]), ("", []))
-        names = list(dict.fromkeys(map(evidence.name, rows)))
+        spans = [row for row in sorted(evidence.spans) if evidence.texts[row] == INFERENCE]
+        what, rows = "spans", tree.outermost(spans)
+        if not rows:
+            what, rows = "steps", evidence.steps
+        if not rows:
+            what, rows = "labelled blocks", tree.outermost(self._labels())
+        if not rows:
+            what, rows = "nodes", evidence.outermost_nodes
+        names = list(dict.fromkeys(map(evidence.texts.__getitem__, rows)))
         if what == "steps":
             return what, rows
         if len(names) == 1:
@@ -188,6 +181,17 @@ class RecordedFrames:
         if names:
             return f"there are {what} {listed(names)}: give frame, the name of those that are frames", []
         return "no node was recorded", []
+
+    def _labels(self) -> list[int]:
+        """Return the labelled blocks around nodes, or those in which nodes begin."""
+        evidence = self.evidence
+        labels = sorted(row for row in evidence.spans if evidence.kinds[row] == RECORD)
+        around = evidence.around(evidence.nodes)
+        begins = [evidence.starts[row] for row in evidence.nodes]
+        busy = (
+            row for row in labels if bisect_left(begins, evidence.starts[row]) < bisect_left(begins, evidence.ends[row])
+        )
+        return [row for row in labels if row in around] or [*busy]
 
     @cached_property
     def spans(self) -> list[Interval]:

@@ -141,7 +141,7 @@ def _add_gaps(
     starts, ends, track = evidence.starts, evidence.ends, evidence.tracks[frame]
     previous, done, last = None, start, frame
     for row in rows:
-        name = evidence.name(row)
+        name = evidence.texts[row]
         if starts[row] - done > least:
             by_pair[previous, name].append((done, starts[row], track, last))
         if ends[row] >= done:

@@ -315,7 +315,7 @@ def of_frames(
         stage_of = found.stages_of_nodes()
         stages = list(dict.fromkeys(stage_of.values()))
         place_of = {row: stages.index(stage) for row, stage in stage_of.items()}
-    _check_known(factors, map(evidence.name, place_of))
+    _check_known(factors, map(evidence.texts.__getitem__, place_of))
     if not place_of:
         return WhatIf([], ["No node was recorded.", *found.notes()], {}, {})
     frames, elsewhere = _recorded_frames(found, place_of, len(stages), graph)
@@ -325,7 +325,7 @@ def of_frames(
     counts: dict[str, int | None] = {}
     calls_by_stage: dict[str, dict[str, int]] = {}
     calls_of_stages = Counter(
-        zip(map(stages.__getitem__, place_of.values()), map(evidence.name, place_of), strict=True)
+        zip(map(stages.__getitem__, place_of.values()), map(evidence.texts.__getitem__, place_of), strict=True)
     )
     for (stage_name, node_name), count in calls_of_stages.items():
         calls_by_stage.setdefault(stage_name, {})[node_name] = count
@@ -371,7 +371,7 @@ def _recorded_frames(
     elsewhere: dict[str, None] = {}
     spans: list[list[Interval]] = [[] for _ in frames]
     for row, place in place_of.items():
-        frame, name = frames[place], evidence.name(row)
+        frame, name = frames[place], evidence.texts[row]
         own = own_times[row] / NS_PER_MS
         if graph is None:
             if found.rows and tracks[row] != tracks[found.rows[place]]:
@@ -393,7 +393,7 @@ def _recorded_frames(
         else:
             elsewhere[name] = None
             continue
-        inside = frame.inside.setdefault(evidence.name(top), {})
+        inside = frame.inside.setdefault(evidence.texts[top], {})
         inside[name] = inside.get(name, 0.0) + own
     for frame, span, of in zip(frames, found.spans, spans, strict=False):
         frame.time -= length(common([span], union(of))) / NS_PER_MS

@@ -28,7 +28,6 @@ _LEFT_OUT = frozenset((
     "profiler::_record_function_enter", "profiler::_record_function_enter_new", "profiler::_record_function_exit",
     "aten::is_leaf", "aten::output_nr", "aten::_version",
 ))  # fmt: skip
-_LONGEST_CLIMB = 100
 _ON_HOST = bytes(kind <= HOST for kind in range(256))
 _STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids far apart
 
@@ -83,7 +82,7 @@ class HostTree:
 
     def outermost(self, rows: Collection[int]) -> list[int]:
         """Return the rows that are in no other of them, in order."""
-        around, parents = self.nearest(rows), self.parents
+        around, parents = self.nearest(rows) if rows else [], self.parents
         return [row for row in rows if parents[row] < 0 or around[parents[row]] < 0]
 
 
@@ -98,7 +97,7 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
     for row, (cat, name) in enumerate(zip(cats, names, strict=True)) if no_events or left_out else ():
         if cat in no_events or name in left_out:
             counted[row] = 0
-    parents = _counted_parents(recording, counted)
+    parents = memoryview(recording._parents(counted)).cast("i").tolist()  # noqa: SLF001
     if STEP in set(kinds):
         ends, tracks = column(recording, "end_ns"), column(recording, "track")
         steps: dict[int, int] = {}  # the latest of each track
@@ -127,30 +126,6 @@ def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
             children[parent] = children[row]
             parents[row] = -2
     return tree
-
-
-def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
-    """Return each row's nearest earlier row around it that counts, -1 or -2."""
-    starts, ends, spans, parents = (
-        column(recording, name).tolist() for name in ("start_ns", "end_ns", "span", "parent")
-    )
-    found = [-2] * len(counted)
-    nearest = [-1] * len(counted)  # of rows that do not count, too
-    for row, parent in enumerate(parents):
-        climbed = 0
-        # Spans of the same time are in any order; one that is around another is before it, here.
-        while parent >= row:
-            climbed += 1
-            parent = parents[parent] if climbed < _LONGEST_CLIMB else -1  # noqa: PLW2901
-        if parent >= 0 and not counted[parent]:
-            parent = nearest[parent]  # noqa: PLW2901
-        # What begins where another row ends is not inside it, unless ids say so.
-        while parent >= 0 and starts[row] >= ends[parent] and not spans[row]:
-            parent = nearest[parent]  # noqa: PLW2901
-        nearest[row] = parent
-        if counted[row]:
-            found[row] = parent
-    return found
 
 
 class Stacks:

@@ -202,6 +202,9 @@ def measure(
     return _summarise(_name_of(fn), samples_ns, step_ns, warmup, wait.label, tuple(cautions))
 
 
+Measurement.__module__ = measure.__module__ = "cprofiling"
+
+
 def _check_fn(fn: Callable[..., object]) -> None:
     if not callable(fn):
         hint = ": measure(lambda: (wave | chain).ys) runs its filters" if _is_wave(fn) else ""

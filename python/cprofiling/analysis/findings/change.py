@@ -42,7 +42,7 @@ class _Pair:
             self.what = "calls of nodes"
         if not self.units or not self.other_units:
             self.units, self.other_units = [], []
-        names = {evidence.name(row) for row in self.units} | {baseline.name(row) for row in self.other_units}
+        names = {evidence.texts[row] for row in self.units} | {baseline.texts[row] for row in self.other_units}
         if self.what != "steps" and len(names) == 1:
             self.what = f"calls of {names.pop()!r}"
         self.is_alike = bool(self.units) and self.what != "calls of nodes"
@@ -64,8 +64,8 @@ def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     if count < MORE_TIMES * expected or count - expected < MORE_COPIES:
         return
     times = f"{count / expected:.1f} times as many device copies as" if expected else "Many more device copies than"
-    kinds = grouped(rows, lambda row: copy_kind(evidence.name(row)))
-    old_counts = Counter(copy_kind(baseline.name(row)) for row in before)
+    kinds = grouped(rows, lambda row: copy_kind(evidence.texts[row]))
+    old_counts = Counter(copy_kind(baseline.texts[row]) for row in before)
     grown = max(kinds, key=lambda kind: len(kinds[kind]) - old_counts[kind] * pair.scale)
     listed = ", ".join(f"{kind} {len(of):,} against {old_counts[kind]:,}" for kind, of in kinds.items())
     time, old_time = sum(map(evidence.duration, rows)), sum(map(baseline.duration, before))
@@ -112,7 +112,7 @@ def _by_name(evidence: Evidence) -> dict[tuple[str, str], list[int]]:
     kernels = [row for row in evidence.work if row not in copies]
     for side, rows in (("host", [*evidence.operators, *sorted(evidence.code)]), ("device", kernels)):
         for row in rows:
-            found.setdefault((evidence.name(row), side), []).append(row)
+            found.setdefault((evidence.texts[row], side), []).append(row)
     return found
 
 
@@ -196,7 +196,7 @@ def _own_times(evidence: Evidence) -> dict[str, dict[str, dict[int, int]]]:
     ):
         names = found[side] = {}
         for row, time in each.items():
-            names.setdefault(evidence.name(row), {})[row] = time
+            names.setdefault(evidence.texts[row], {})[row] = time
     return found
 
 

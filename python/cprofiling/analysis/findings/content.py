@@ -30,20 +30,23 @@ _SEQUENCE = re.compile(r'"Sequence number":\s*(\d{1,18})\b')
 _FLOAT64 = frozenset(("double", "float64"))
 _FLOAT32 = frozenset(("float", "float32"))
 _EVALUATED = frozenset(("val", "test"))
+_MEMORY_CHANGES = (("memory_change", "the process"), ("device_memory_change", "the device's allocator"))
 
 
 def memory_growth(evidence: Evidence) -> Iterator[Finding]:
     """Find memory that grows with each call or step after the first."""
+    memory_names = texts_of(evidence.recording, MEMORY)
+    if not memory_names and not any(has(evidence.recording, source) for source, _ in _MEMORY_CHANGES):
+        return
     blocks = [row for row, kind in enumerate(evidence.kinds) if kind <= RECORD]
     units = grouped(evidence.tree.outermost(blocks), evidence.names.__getitem__)
-    for source, what in (("memory_change", "the process"), ("device_memory_change", "the device's allocator")):
+    for source, what in _MEMORY_CHANGES:
         if has(evidence.recording, source):
             changes = column(evidence.recording, source)
             for rows in units.values():
                 known = [row for row in rows if changes[row] != UNKNOWN]
                 yield from _growth(evidence, known, [changes[row] for row in known], what)
     steps = [row for row, kind in enumerate(evidence.kinds) if kind == STEP]
-    memory_names = texts_of(evidence.recording, MEMORY)
     allocated: dict[tuple[int, int], tuple[list[int], list[int]]] = {}  # times and totals of each allocator
     for row, kind in enumerate(evidence.kinds):
         if kind != INSTANT or evidence.names[row] not in memory_names:
@@ -72,7 +75,7 @@ def _growth(evidence: Evidence, rows: Sequence[int], changes: Sequence[int], wha
     if min(parts) <= 0 or growth < GROWTH_BYTES:
         return
     calls = len(rows) - bounds[0]
-    name = evidence.name(rows[0])
+    name = evidence.texts[rows[0]]
     yield Finding(
         "memory_growth",
         f"Memory grows with each call of {name}",
@@ -96,7 +99,7 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
     share = time / max(evidence.wall, 1)
     if time < LEAST_NS or share < FLOAT64_SHARE:
         return
-    names = sorted({evidence.name(row) for row in rows})
+    names = sorted({evidence.texts[row] for row in rows})
     yield Finding(
         "float64",
         f"Double precision where inputs are single takes {percent(share)} of the time",
@@ -142,7 +145,7 @@ def _unexpected_doubles(evidence: Evidence) -> list[int]:
 def gradients(evidence: Evidence) -> Iterator[Finding]:
     """Find operators recorded for gradients that nothing computes."""
     rows = evidence.operators
-    if any(evidence.name(row).startswith(BACKWARD) for row in rows):  # then those of evaluations only
+    if any(evidence.texts[row].startswith(BACKWARD) for row in rows):  # then those of evaluations only
         stages = column(evidence.recording, "stage")
         wanted = {evidence.strings[stages[row]] for row in evidence.nodes}
         useless = _EVALUATED | ({"inference"} if "train" in wanted else set())

@@ -39,11 +39,11 @@ _OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
 def copies(evidence: Evidence) -> Iterator[Finding]:
     """Find directions of copying that take much time."""
     sizes = column(evidence.recording, "bytes")
-    by_kind = grouped(evidence.copies, lambda row: copy_kind(evidence.name(row)))
+    by_kind = grouped(evidence.copies, lambda row: copy_kind(evidence.texts[row]))
     waits = {launch.row: launch for launch in launches(evidence.recording)} if by_kind else {}
     for kind, rows in by_kind.items():
         time = sum(map(evidence.duration, rows))
-        pageable = sum(evidence.duration(row) for row in rows if "pageable" in evidence.name(row).lower())
+        pageable = sum(evidence.duration(row) for row in rows if "pageable" in evidence.texts[row].lower())
         calls = {waits[row].call_row: waits[row].host_ns for row in rows if row in waits}
         host_ns = sum(calls.values())
         many = len(rows) >= COPIES_PER_KERNEL * (len(evidence.work) - len(evidence.copies))
@@ -74,7 +74,7 @@ def copies(evidence: Evidence) -> Iterator[Finding]:
 
 def started_by(evidence: Evidence, rows: list[int]) -> str:
     """Return a sentence on the most frequent starter of work, or nothing."""
-    counts = Counter(evidence.name(evidence.owners[row]) for row in rows if row in evidence.owners)
+    counts = Counter(evidence.texts[evidence.owners[row]] for row in rows if row in evidence.owners)
     if not counts:
         return ""
     [(name, count)] = counts.most_common(1)

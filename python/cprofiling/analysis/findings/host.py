@@ -93,7 +93,7 @@ def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
     starts = {start: row for row in reversed(rows) if (start := evidence.starts[row]) in edges}
     around = {row for end, start in widest for row in (ends[end], starts[start])}
     longest_ns = widest[0][1] - widest[0][0]
-    before, after = evidence.name(ends[widest[0][0]]), evidence.name(starts[widest[0][1]])
+    before, after = evidence.texts[ends[widest[0][0]]], evidence.texts[starts[widest[0][1]]]
     share = idle_ns / wall
     yield Finding(
         "outside_nodes",
@@ -112,7 +112,7 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
     """Find time in which everything waits for data, by names of loaders."""
     names = {number for number, text in enumerate(evidence.strings) if _LOADING.search(text)}
     rows = evidence.tree.outermost(
-        [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP]
+        [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP] if names else []
     )
     if not rows:
         return
@@ -126,7 +126,7 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
     share = waiting_ns / max(evidence.wall, 1)
     if waiting_ns < LEAST_NS or share < LOADING_SHARE:
         return
-    called = sorted({evidence.name(row) for row in rows})
+    called = sorted({evidence.texts[row] for row in rows})
     yield Finding(
         "data_loading",
         f"Everything waits for data in {percent(share)} of the time",
@@ -165,7 +165,7 @@ def _dominant(evidence: Evidence, rows: list[int], time: int, total: int, side: 
     if time < max(LEAST_NS, DOMINANT_SHARE * total):
         return
     share = time / total
-    name = evidence.name(rows[0])
+    name = evidence.texts[rows[0]]
     yield Finding(
         "dominant_operator",
         f"{name} takes {percent(share)} of the time on the {side}",
@@ -227,7 +227,7 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
         if own < max(least, PYTHON_SHARE * (own + called_ns)):
             continue
         share = own / (own + called_ns)
-        name, they = evidence.name(rows[0]), "it" if len(rows) == 1 else "they"
+        name, they = evidence.texts[rows[0]], "it" if len(rows) == 1 else "they"
         yield Finding(
             "python_overhead",
             f"{name} spends {percent(share)} of its time outside the operators that it calls",
@@ -266,7 +266,7 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
         share = time / max(evidence.wall, 1)
         if time < LEAST_NS or share < SHORT_SHARE:
             continue
-        called = evidence.name(rows[0])
+        called = evidence.texts[rows[0]]
         where = "in nothing recorded"
         if around >= 0:
             where = f"in {counted(len(runs), 'call')} of {evidence.strings[around]!r}"

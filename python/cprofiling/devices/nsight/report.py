@@ -46,3 +46,6 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
     from cprofiling.devices.nsight import reader  # loaded where it is used, as a program seldom does
 
     return reader.read_file(name, float(timeout_s))
+
+
+analyze_ncu_report.__module__ = "cprofiling"

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import groupby
 from operator import add, attrgetter, sub
 from typing import Any
 
@@ -18,7 +19,6 @@ from cprofiling._internal.row_kinds import KINDS, OUTCOMES
 from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.recording import intervals
-from cprofiling.recording.columns import grouped
 from cprofiling.report.document import Document, IcicleNode, Span, Timeline
 from cprofiling.report.html import figures
 from cprofiling.report.html.figures import Heading, Table
@@ -190,9 +190,9 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     ]
     table = Table(name, "Threads and streams", headings)
     tracks = []
-    spans_by_track = grouped(timeline.spans, attrgetter("track"))
+    spans_by_track = {place: list(spans) for place, spans in groupby(timeline.spans, attrgetter("track"))}
     for place, track in enumerate(timeline.tracks):
-        spans = sorted(spans_by_track.get(place, ()), key=attrgetter("start_ns"))
+        spans = spans_by_track.get(place)
         columns = zip(*spans, strict=True) if spans else [()] * len(Span._fields)
         _, texts, starts, times, depths, kinds, outcomes, counts = columns
         process, thread = shown_text("process", track.process), shown_text("thread", track.thread)

@@ -1,8 +1,45 @@
-#include "cprofiling/trace/own_times.h"
+#include "cprofiling/trace/nesting.h"
 
 #include "cprofiling/base/alloc.h"
 
 #include <string.h>
+
+enum { LONGEST_CLIMB = 100 };
+
+/* The row that a row's parent says is around it. Of spans of one time, that may be a row after it: then one further up. */
+static int32_t earlier_parent(const cprof_table *table, size_t row)
+{
+    int32_t parent = table->parent[row];
+    for (int climbed = 1; parent >= 0 && (size_t)parent >= row; climbed++) {
+        parent = climbed < LONGEST_CLIMB ? table->parent[parent] : -1;
+    }
+    return parent;
+}
+
+cprof_status cprof_nesting_parents(const cprof_table *table, const uint8_t *counted, int32_t *parents)
+{
+    if (table->count == 0) {
+        return CPROF_OK;
+    }
+    int32_t *around = cprof_alloc_zeroed(table->count * sizeof *around); /* of rows that do not count, too */
+    if (around == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    for (size_t row = 0; row < table->count; row++) {
+        int32_t parent = earlier_parent(table, row);
+        if (parent >= 0 && counted[parent] == 0) {
+            parent = around[parent];
+        }
+        bool has_id = table->span != NULL && table->span[row] != 0;
+        while (parent >= 0 && !has_id && table->start_ns[row] >= table->end_ns[parent]) {
+            parent = around[parent];
+        }
+        around[row] = parent;
+        parents[row] = counted[row] != 0 ? parent : CPROF_NESTING_LEFT_OUT;
+    }
+    cprof_alloc_release(around);
+    return CPROF_OK;
+}
 
 /* The work on one track. */
 typedef struct {
@@ -38,7 +75,7 @@ static void sweep(const cprof_table *table, const int32_t *parents, open_track *
     }
     for (size_t row = 0; row < table->count; row++) {
         open_track *track = &tracks[table->track[row]];
-        if (parents[row] == CPROF_OWN_TIMES_LEFT_OUT || track->takes_turns) {
+        if (parents[row] == CPROF_NESTING_LEFT_OUT || track->takes_turns) {
             continue;
         }
         int64_t start_ns = table->start_ns[row];

@@ -1,5 +1,5 @@
-/* own_times.h */
-#include "cprofiling/trace/own_times.h"
+/* nesting.h */
+#include "cprofiling/trace/nesting.h"
 
 #include "tests/core/tables.h"
 
@@ -49,10 +49,51 @@ TEST(tracks_that_are_shared_in_turns)
     check_times((int32_t[ROWS]){-1, -1, 0, 1, 1, 1}, (uint64_t[ROWS]){0, 40, 0, 20, 10, 30});
 }
 
+static void check_parents(const uint8_t counted[ROWS], const int32_t expected[ROWS])
+{
+    int32_t parents[ROWS];
+    CHECK(cprof_nesting_parents(table, counted, parents) == CPROF_OK);
+    for (size_t row = 0; row < ROWS; row++) {
+        CHECK_EQUAL(parents[row], expected[row]);
+    }
+}
+
+TEST(innermost_row_that_counts)
+{
+    add_between(0, 100, THREAD, 0);
+    add_between(10, 50, THREAD, 0);
+    add_between(20, 40, THREAD, 0);
+    add_between(30, 30, THREAD, 0);
+    add_between(31, 35, OTHER, 0);
+    add_between(60, 70, THREAD, 0);
+    finish();
+    check_parents((uint8_t[ROWS]){1, 1, 1, 1, 1, 1}, (int32_t[ROWS]){-1, 0, 1, 2, -1, 0});
+    check_parents((uint8_t[ROWS]){1, 0, 0, 1, 0, 1}, (int32_t[ROWS]){-1, -2, -2, 0, -2, 0});
+    check_parents((uint8_t[ROWS]){0, 0, 9, 1, 1, 0}, (int32_t[ROWS]){-2, -2, -1, 2, -1, -2});
+}
+
+TEST(rows_that_begin_where_their_parent_ends)
+{
+    cprof_row row = cprof_row_none;
+    row.track = track_of(1, THREAD);
+    row.end_ns = 100;
+    row.span = 1;
+    add(&row);
+    row.start_ns = 100;
+    row.parent_span = 1;
+    for (row.span = 2; row.span <= ROWS; row.span++) { /* each is around the next one, and all begin at the first one's end */
+        add(&row);
+        row.parent_span = row.span;
+    }
+    finish();
+    check_parents((uint8_t[ROWS]){1, 1, 1, 1, 1, 1}, (int32_t[ROWS]){-1, 0, 1, 2, 3, 4});
+}
+
 TEST(no_rows)
 {
     finish();
     CHECK(cprof_own_times(table, NULL, NULL) == CPROF_OK);
+    CHECK(cprof_nesting_parents(table, NULL, NULL) == CPROF_OK);
 }
 
 TEST(without_memory)
@@ -65,6 +106,11 @@ TEST(without_memory)
         CHECK(cprof_own_times(table, parents, own_ns) == CPROF_NO_MEMORY);
         CHECK(fake_alloc_has_failed());
     }
+    const uint8_t counted[ROWS] = {1};
+    int32_t found[ROWS];
+    fake_alloc_fail(1);
+    CHECK(cprof_nesting_parents(table, counted, found) == CPROF_NO_MEMORY);
+    CHECK(fake_alloc_has_failed());
 }
 
 FAKE_ALLOC_MAIN(set_up, tear_down)
