@@ -6,12 +6,20 @@
 #include "csrc/probes/sync.h"
 
 /* The place of the frame that runs: the same when it enters and when it leaves. A generator's or coroutine's frame may go on in
- * another thread or context; another frame's address means something in its own only. */
-static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *view, bool suspends)
+ * another thread or context, but when it has ended another may have its address: what tells it apart is its code. Another
+ * frame's address means something in its own context only. */
+static inline const void *place_of_frame(PyThreadState *tstate, const void *code_or_context)
 {
     uintptr_t frame = (uintptr_t)ext_compat_frame(tstate);
-    uintptr_t context = suspends ? 0 : (uintptr_t)view->task;
-    return (const void *)((frame ^ context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
+    return (const void *)((frame ^ (uintptr_t)code_or_context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
+}
+
+/* The code of a frame, to be compared only. */
+static const void *code_of(PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    Py_DECREF(code); /* the frame keeps it */
+    return code;
 }
 
 /* Whether a with statement resumed the generator of this frame, as contextlib's decorators do: blocks open in the generator
@@ -28,10 +36,11 @@ static bool is_of_with(PyFrameObject *frame)
 }
 
 /* Of a block that a plain generator opens: what finds that, as what its consumer calls while it is suspended is not
- * inside. Else NULL. */
-static __attribute__((noinline)) PyObject *find_generator(PyThreadState *tstate)
+ * inside. Else NULL. Sets the code of the frame that runs. */
+static __attribute__((noinline)) PyObject *find_generator(PyThreadState *tstate, const void **code)
 {
     PyFrameObject *frame = PyThreadState_GetFrame(tstate);
+    *code = frame != NULL ? code_of(frame) : NULL;
     PyObject *generator = frame != NULL ? ext_compat_frame_generator(frame) : NULL;
     PyObject *finder = NULL;
     if (generator != NULL && (PyGen_CheckExact(generator) || PyAsyncGen_CheckExact(generator)) && !is_of_with(frame)) {
@@ -118,9 +127,9 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
 {
     PyThreadState *tstate = PyThreadState_Get();
     PyObject *generator = NULL;
-    bool suspends = ext_compat_frame_suspends(tstate);
-    if (__builtin_expect(suspends, 0)) {
-        generator = find_generator(tstate);
+    const void *code_or_context = view->task;
+    if (__builtin_expect(ext_compat_frame_suspends(tstate), 0)) {
+        generator = find_generator(tstate, &code_or_context);
         if (!ext_view_renew(view)) {
             Py_XDECREF(generator);
             return NULL;
@@ -134,7 +143,7 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
         Py_XDECREF(generator);
         return NULL;
     }
-    span->place = place_of_frame(tstate, view, suspends);
+    span->place = place_of_frame(tstate, code_or_context);
     span->opener = generator;
     add_span(self, span);
     return span;
@@ -256,7 +265,12 @@ static bool close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
 static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self, const ext_view *view)
 {
     PyThreadState *tstate = PyThreadState_Get();
-    const void *place = view != NULL ? place_of_frame(tstate, view, ext_compat_frame_suspends(tstate)) : NULL;
+    const void *place = NULL;
+    if (view != NULL) {
+        PyFrameObject *frame = ext_compat_frame_suspends(tstate) ? PyThreadState_GetFrame(tstate) : NULL;
+        place = place_of_frame(tstate, frame != NULL ? code_of(frame) : view->task);
+        Py_XDECREF(frame);
+    }
     cprof_span *span = ext_ptrmap_get(&self->places, place);
     if (span == NULL && self->open == 1 && self->spans->place == place) {
         span = self->spans;

@@ -655,6 +655,26 @@ def test_one_site_in_many_tasks(p: cp.Profiler, seed: int, form: str) -> None:
     check_openings(p, openings)
 
 
+def test_coroutines_with_the_memory_of_others_leave_what_their_context_entered(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    leaving = functools.partial(site.__exit__, None, None, None)
+    contexts = [contextvars.copy_context() for _ in range(2)]
+
+    async def enter() -> None:
+        site.__enter__()
+
+    async def leave() -> None:
+        leaving.__call__()
+
+    for step in (enter, leave):
+        for context in contexts:  # each coroutine ends, and the next one may lie where it lay
+            time.sleep(0.02)
+            with contextlib.suppress(StopIteration):
+                context.run(step().send, None)
+    stats = by_name(p)["block"]
+    assert (stats.count, stats.min_ms >= 30) == (2, True)
+
+
 def test_copies_and_pickles_of_a_site_are_new_sites_with_its_settings() -> None:
     site = cp.profile_node("block", stage="train")
     for other in (copy.copy(site), copy.deepcopy(site), pickle.loads(pickle.dumps(site))):
