@@ -1,6 +1,7 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from importlib.util import find_spec
@@ -70,6 +71,8 @@ def nvtx_include() -> str | None:
 
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    compile_args.append("-DCPROF_STRIPES=8")  # threads that count the same node at the same time
 if include := nvtx_include():
     compile_args += ["-isystem", include]  # its warnings are not ours
 if os.environ.get("CPROFILING_WERROR"):

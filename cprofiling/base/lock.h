@@ -33,6 +33,13 @@ static inline bool cprof_lock_acquire_before(cprof_lock *lock, int64_t deadline_
            cprof_lock_wait(lock, deadline_ns);
 }
 
+/* Takes the lock where it is free; false: another thread has it. */
+static inline bool cprof_lock_try(cprof_lock *lock)
+{
+    uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
+    return atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) != epoch;
+}
+
 /* Takes the lock, waiting for it as long as another thread has it. */
 static inline void cprof_lock_acquire(cprof_lock *lock)
 {

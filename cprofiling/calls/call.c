@@ -121,9 +121,14 @@ static __attribute__((noinline)) bool count_shaped(const cprof_span *span, cprof
 }
 
 /* Counts a call. Whether it is a sample. */
-static inline bool count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
+static inline bool count(cprof_span *span, cprof_ticks stop, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
 {
-    cprof_sample sample = {elapsed_ns, span->nested_ns, suspended_ns};
+    cprof_sample sample = {.elapsed_ns = elapsed_ns, .nested_ns = span->nested_ns, .suspended_ns = suspended_ns};
+#if CPROF_STRIPES > 1
+    sample.stop = stop;
+#else
+    (void)stop;
+#endif
     if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
         sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
     }
@@ -163,7 +168,7 @@ static inline cprof_ns charge_of_span(const cprof_chain *chain, const cprof_span
 static inline void finish(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ns elapsed_ns, cprof_outcome outcome,
                           bool was_switched)
 {
-    bool is_sample = count(span, outcome, elapsed_ns, __builtin_expect(was_switched, 0) ? UNKNOWN_NS : 0);
+    bool is_sample = count(span, stop, outcome, elapsed_ns, __builtin_expect(was_switched, 0) ? UNKNOWN_NS : 0);
     if (__builtin_expect((span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_PROBED)) != 0, 0)) {
         if (span->trace != 0) {
             cprof_recording_close(thread, span, stop, 0, outcome, was_switched);
@@ -388,7 +393,7 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
     call->span = NULL;
     cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
     cprof_ns active_ns = cprof_clock_between(0, call->active);
-    bool is_sample = count(span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    bool is_sample = count(span, call->paused, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
     if (span->trace != 0) {
         cprof_recording_close(thread, span, call->paused, call->paused - span->start - call->active, outcome, true);
     }

@@ -1,6 +1,7 @@
 #include "cprofiling/nodes/accum.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/nodes/thread.h"
 #include "cprofiling/stats/p2.h"
 
 #include <math.h>
@@ -27,9 +28,20 @@ static __attribute__((noinline)) void add_suspended_lock_held(cprof_figures *fig
     }
 }
 
+static inline void set_stop_lock_held(cprof_accum *accum, const cprof_sample *sample)
+{
+#if CPROF_STRIPES > 1
+    accum->last_stop = sample != NULL ? sample->stop : cprof_clock_read();
+#else
+    (void)accum;
+    (void)sample;
+#endif
+}
+
 static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sample)
 {
     cprof_ns elapsed_ns = sample->elapsed_ns;
+    set_stop_lock_held(accum, sample);
     if (sample->nested_ns > 0) {
         accum->nested_ns += (uint64_t)sample->nested_ns;
     } else if (__builtin_expect(sample->nested_ns < 0, 0)) {
@@ -49,8 +61,7 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     }
 }
 
-/* The key's first call of a new generation discards older figures. */
-static void begin_generation_lock_held(cprof_accum *accum, const cprof_generation *now)
+static void clear_lock_held(cprof_accum *accum)
 {
     cprof_histogram_clear(&accum->histogram);
     accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
@@ -58,6 +69,12 @@ static void begin_generation_lock_held(cprof_accum *accum, const cprof_generatio
     accum->nested_ns = accum->count = 0;
     accum->least_ns = INT64_MAX;
     accum->most_ns = accum->last_ns = -1;
+}
+
+/* The key's first call of a new generation discards older figures. */
+static void begin_generation_lock_held(cprof_accum *accum, const cprof_generation *now)
+{
+    clear_lock_held(accum);
     cprof_alloc_release(accum->p2);
     accum->p2 = now->has_p2 ? cprof_alloc_zeroed(sizeof *accum->p2) : NULL; /* without memory: the histogram's median */
     accum->ready = 0;
@@ -117,10 +134,147 @@ static inline bool finish_lock_held(cprof_accum *accum, uint64_t generation, cpr
     return finish_slow_lock_held(accum, generation, outcome, sample);
 }
 
+/* ---- Stripes. Of two locks, the main accumulator's is taken first */
+
+#if CPROF_STRIPES > 1
+
+enum { MEETINGS = 16, PAGE = 4096 };
+
+#define STRIPES_BYTES ((CPROF_STRIPES * sizeof(cprof_accum) + PAGE - 1) / PAGE * PAGE)
+
+/* The one in which the calling thread counts; NULL: there is none. */
+static inline cprof_accum *stripe_of(const cprof_accum *accum)
+{
+    cprof_accum *stripes = atomic_load_explicit(&accum->stripes, memory_order_acquire);
+    const cprof_thread *thread = cprof_thread_self;
+    return stripes != NULL && thread != NULL ? &stripes[thread->ordinal % CPROF_STRIPES] : NULL;
+}
+
+/* Whether the call was a plain sample of the generation that the stripe is open for, and is counted. */
+static inline bool finish_in_stripe(cprof_accum *stripe, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+{
+    cprof_lock_acquire(&stripe->lock);
+    uint64_t present = cprof_epoch_state(stripe->epoch) >> CPROF_STATE_GENERATION_SHIFT;
+    bool counts = outcome == CPROF_OUTCOME_SUCCESS && stripe->ready == generation && present == generation;
+    if (counts) {
+        add_span_lock_held(stripe, sample);
+    }
+    cprof_lock_release(&stripe->lock);
+    return counts;
+}
+
+/* Makes stripes once threads have met often enough; without memory they may meet as often again. */
+static __attribute__((noinline)) void meet_lock_held(cprof_accum *accum)
+{
+    if (++accum->met < MEETINGS || atomic_load_explicit(&accum->stripes, memory_order_relaxed) != NULL) {
+        return;
+    }
+    accum->met = 0;
+    cprof_accum *stripes = cprof_alloc_map_pages(STRIPES_BYTES);
+    for (size_t i = 0; stripes != NULL && i < CPROF_STRIPES; i++) {
+        stripes[i].epoch = accum->epoch;
+    }
+    atomic_store_explicit(&accum->stripes, stripes, memory_order_release);
+}
+
+static inline void acquire_main(cprof_accum *accum)
+{
+    if (!cprof_lock_try(&accum->lock)) {
+        cprof_lock_acquire(&accum->lock);
+        meet_lock_held(accum);
+    }
+}
+
+/* From the sample on with which the main accumulator is ready, the stripe takes the next ones. */
+static void open_stripe_main_lock_held(const cprof_accum *accum, cprof_accum *stripe)
+{
+    if (accum->ready != accum->generation || accum->p2 != NULL) {
+        return;
+    }
+    cprof_lock_acquire(&stripe->lock);
+    if (stripe->ready != accum->generation) {
+        clear_lock_held(stripe);
+        stripe->ready = accum->generation;
+    }
+    cprof_lock_release(&stripe->lock);
+}
+
+/* Adds what the stripe has to a copy of the main figures. *last_stop: when the last sample so far ended. */
+static void fold_lock_held(const cprof_accum *stripe, cprof_figures *figures, uint64_t *counts, cprof_ticks *last_stop)
+{
+    figures->count += stripe->count;
+    figures->self_unknown += stripe->figures.self_unknown;
+    figures->active_unknown += stripe->figures.active_unknown;
+    figures->histogram_lost += stripe->figures.histogram_lost;
+    figures->suspended_ns += stripe->figures.suspended_ns;
+    figures->nested_ns += stripe->nested_ns;
+    cprof_moments_merge(&figures->moments, &stripe->moments);
+    figures->rows = cprof_histogram_add_copy(&stripe->histogram, counts, figures->rows);
+    if (stripe->count == 0) {
+        return;
+    }
+    figures->min_ms = fmin(figures->min_ms, (double)stripe->least_ns / NS_PER_MS);
+    figures->max_ms = fmax(figures->max_ms, (double)stripe->most_ns / NS_PER_MS);
+    if ((int64_t)(stripe->last_stop - *last_stop) > 0) {
+        figures->last_ms = (double)stripe->last_ns / NS_PER_MS;
+        *last_stop = stripe->last_stop;
+    }
+}
+
+/* Adds what the stripes have of a generation to a copy of the figures, or only to *changes (figures: NULL). False: a lock was
+ * not to be had in time. */
+static bool fold_main_lock_held(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+                                uint64_t *counts, uint64_t *changes)
+{
+    cprof_accum *stripes = atomic_load_explicit(&accum->stripes, memory_order_relaxed);
+    cprof_ticks last_stop = accum->last_stop;
+    for (size_t i = 0; stripes != NULL && i < CPROF_STRIPES; i++) {
+        if (!cprof_lock_acquire_before(&stripes[i].lock, deadline_ns)) {
+            return false;
+        }
+        if (stripes[i].ready == generation && figures != NULL) {
+            fold_lock_held(&stripes[i], figures, counts, &last_stop);
+        } else if (stripes[i].ready == generation) {
+            *changes += stripes[i].count;
+        }
+        cprof_lock_release(&stripes[i].lock);
+    }
+    return true;
+}
+
+static void dispose_stripes(cprof_accum *accum)
+{
+    cprof_accum *stripes = atomic_exchange_explicit(&accum->stripes, NULL, memory_order_relaxed);
+    for (size_t i = 0; stripes != NULL && i < CPROF_STRIPES; i++) {
+        cprof_histogram_dispose(&stripes[i].histogram);
+    }
+    cprof_alloc_unmap_pages(stripes, STRIPES_BYTES);
+}
+
+#else
+
+#define stripe_of(accum) NULL
+#define finish_in_stripe(stripe, generation, outcome, sample) ((void)(stripe), false)
+#define acquire_main(accum) cprof_lock_acquire(&(accum)->lock)
+#define open_stripe_main_lock_held(accum, stripe) ((void)(stripe))
+#define fold_main_lock_held(accum, generation, deadline_ns, figures, counts, changes) true
+#define dispose_stripes(accum) ((void)(accum))
+
+#endif
+
+/* ---- */
+
 bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
 {
-    cprof_lock_acquire(&accum->lock);
+    cprof_accum *stripe = stripe_of(accum);
+    if (stripe != NULL && finish_in_stripe(stripe, generation, outcome, sample)) {
+        return true;
+    }
+    acquire_main(accum);
     bool is_sample = finish_lock_held(accum, generation, outcome, sample);
+    if (stripe != NULL && is_sample) {
+        open_stripe_main_lock_held(accum, stripe);
+    }
     cprof_lock_release(&accum->lock);
     return is_sample;
 }
@@ -239,6 +393,7 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
         figures->active_unknown++;
         accum->count++;
         accum->last_ns = -1;
+        set_stop_lock_held(accum, NULL);
         figures->last_ms = elapsed_ms;
         figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
         figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
@@ -295,8 +450,11 @@ cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, in
         return CPROF_BUSY;
     }
     bool present = accum->generation == generation;
+    bool in_time = true;
     if (present) {
         copy_figures_lock_held(accum, figures);
+        figures->rows = cprof_histogram_copy(&accum->histogram, counts);
+        in_time = fold_main_lock_held(accum, generation, deadline_ns, figures, counts, NULL);
         *order = accum->order;
         cprof_figures_set_exact(figures);
         if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN && accum->p2 != NULL && of->has_p2) {
@@ -304,9 +462,11 @@ cprof_status cprof_accum_copy(cprof_accum *accum, const cprof_generation *of, in
         }
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
         figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
-        figures->rows = cprof_histogram_copy(&accum->histogram, counts);
     }
     cprof_lock_release(&accum->lock);
+    if (!in_time) {
+        return CPROF_BUSY;
+    }
     return present ? CPROF_OK : CPROF_ABSENT;
 }
 
@@ -317,17 +477,20 @@ cprof_status cprof_accum_changes(cprof_accum *accum, uint64_t generation, int64_
     }
     const cprof_figures *figures = &accum->figures;
     const cprof_resources *extra = accum->extra;
+    bool in_time = true;
     *changes = 0;
     if (accum->generation == generation) {
         *changes = accum->count + figures->error_count + figures->cancelled_count + figures->skipped_count +
                    figures->dropped_count + (extra != NULL && extra->generation == generation ? extra->changes : 0);
+        in_time = fold_main_lock_held(accum, generation, deadline_ns, NULL, NULL, changes);
     }
     cprof_lock_release(&accum->lock);
-    return CPROF_OK;
+    return in_time ? CPROF_OK : CPROF_BUSY;
 }
 
 void cprof_accum_dispose(cprof_accum *accum)
 {
+    dispose_stripes(accum);
     cprof_histogram_dispose(&accum->histogram);
     cprof_alloc_release(accum->p2);
     cprof_resources_destroy(accum->extra);

@@ -5,6 +5,10 @@
  * Thread rule: finishing, recording and copying take the accumulator's own lock: for a few dozen instructions, and for one
  * allocation where a duration is of a new magnitude; a copy holds it for the rows of two histograms. Functions of copied
  * figures lock nothing, and dispose needs an accumulator that nobody uses any more.
+ *
+ * Stripes: where threads have met at the lock several times, the key gets CPROF_STRIPES accumulators more, each for some of the
+ * threads. They count plain samples of the present generation only. All else (skips, the first samples, errors, P², calls
+ * told apart by their arguments, figures beyond times) is the main accumulator's, and copies add all up.
  */
 #ifndef CPROF_ACCUM_H
 #define CPROF_ACCUM_H
@@ -13,6 +17,12 @@
 #include "cprofiling/base/status.h"
 #include "cprofiling/nodes/epoch.h"
 #include "cprofiling/stats/figures.h"
+
+/* How many parts a key may have that threads count in at the same time; 1: none. More than one is for builds in which threads
+ * are not kept apart by a GIL. */
+#ifndef CPROF_STRIPES
+#define CPROF_STRIPES 1
+#endif
 
 typedef struct cprof_registry cprof_registry;
 
@@ -28,12 +38,15 @@ typedef struct {
     cprof_ns elapsed_ns;
     cprof_ns nested_ns;    /* spent in child nodes, 0 to elapsed_ns; negative: not known */
     cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns; negative: not known */
+#if CPROF_STRIPES > 1
+    cprof_ticks stop; /* when it ended */
+#endif
 } cprof_sample;
 
-/* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. The usual call touches the
- * first two cache lines alone, and one of the histogram's rows. */
+/* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. It has cache lines of its own.
+ * The usual call touches the first two of them alone, and one of the histogram's rows. */
 typedef struct cprof_accum {
-    cprof_u128 nested_ns; /* spent in child nodes, all samples */
+    _Alignas(64) cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_lock lock;
     uint32_t index;     /* of its key in the registry */
     uint64_t ready;     /* the generation in which samples may be added without a further look; 0: none */
@@ -55,6 +68,11 @@ typedef struct cprof_accum {
     cprof_figures figures;   /* what a copy adds is missing: all above, the median, what follows, and ends of spans */
     cprof_resources *extra;  /* owned; NULL until something is asked for beyond times */
     cprof_shapes *shapes;    /* owned; NULL until calls are told apart by their signatures */
+#if CPROF_STRIPES > 1
+    _Atomic(struct cprof_accum *) stripes; /* owned; NULL until threads have met here */
+    cprof_ticks last_stop;                 /* when the last sample ended */
+    uint32_t met;                          /* how often threads met */
+#endif
 } cprof_accum;
 
 _Static_assert(offsetof(cprof_accum, moments.squares_top) == 128, "the usual call touches two cache lines");

@@ -6,11 +6,9 @@
 
 enum { SHARE = 14, PAGE = 4096 };
 
-/* Accumulators that never move, each with cache lines of its own: as many as two pages hold. */
+/* Accumulators that never move: as many as two pages hold. */
 struct cprof_slab {
-    struct {
-        _Alignas(64) cprof_accum accum;
-    } cells[SHARE];
+    cprof_accum accums[SHARE];
 };
 
 static size_t slab_bytes(void)
@@ -85,7 +83,7 @@ cprof_registry *cprof_registry_create(uint64_t owner)
 
 static cprof_accum *accum_at(const cprof_registry *registry, size_t index)
 {
-    return &registry->slabs[index / SHARE]->cells[index % SHARE].accum;
+    return &registry->slabs[index / SHARE]->accums[index % SHARE];
 }
 
 void cprof_registry_destroy(cprof_registry *registry)
@@ -286,7 +284,7 @@ static cprof_status visit_read_lock_held(visit *how)
         struct cprof_slab *slab = count > 0 ? registry->slabs[first / SHARE] : NULL;
         cprof_lock_release(&registry->table_lock);
         for (size_t i = 0; status == CPROF_OK && i < count; i++) {
-            status = visit_key(how, &slab->cells[i].accum);
+            status = visit_key(how, &slab->accums[i]);
         }
     }
     return status;

@@ -33,11 +33,17 @@ static cprof_thread *take_record(void)
 {
     cprof_lock_acquire(&cprof_thread_spare.lock);
     cprof_thread *thread = cprof_thread_spare.threads;
+    uint32_t made = cprof_thread_spare.made;
     if (thread != NULL) {
         cprof_thread_spare.threads = thread->next_free;
+    } else {
+        cprof_thread_spare.made++;
     }
     cprof_lock_release(&cprof_thread_spare.lock);
-    return thread != NULL ? thread : cprof_alloc_zeroed(sizeof *thread);
+    if (thread == NULL && (thread = cprof_alloc_zeroed(sizeof *thread)) != NULL) {
+        thread->ordinal = made;
+    }
+    return thread;
 }
 
 /* A small stack keeps half of itself free instead of the full reserve, or no call could ever begin on it. */

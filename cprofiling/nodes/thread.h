@@ -42,6 +42,7 @@ typedef struct cprof_thread {
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
     uint64_t life;            /* raised when the thread ends */
+    uint32_t ordinal;         /* of the record: how many were made before */
     cprof_probe *running;     /* the innermost probe that runs in it; worked by probe.c, as is: */
     cprof_probe *spare_probe; /* one for its next call, or NULL; owned */
     bool looking;             /* of the layer above: it is reading the arguments of a call */
@@ -56,6 +57,7 @@ typedef struct {
     bool key_made;
     cprof_lock lock; /* guards: */
     cprof_thread *threads;
+    uint32_t made; /* records, in all */
 } cprof_thread_spares;
 
 extern cprof_thread_spares cprof_thread_spare;

@@ -110,6 +110,23 @@ uint64_t cprof_histogram_copy(const cprof_histogram *histogram, uint64_t *counts
     return rows;
 }
 
+uint64_t cprof_histogram_add_copy(const cprof_histogram *histogram, uint64_t *counts, uint64_t rows)
+{
+    uint64_t more = 0;
+    for (unsigned index = histogram->lowest; index < histogram->lowest + histogram->width; index++) {
+        more |= (uint64_t)(count_at(histogram, index) != 0) << (index / ROW);
+    }
+    unsigned begin = cprof_histogram_begin_of(rows | more), end = cprof_histogram_end_of(rows | more);
+    unsigned set_from = rows != 0 ? cprof_histogram_begin_of(rows) : end;
+    unsigned set_to = rows != 0 ? cprof_histogram_end_of(rows) : end;
+    memset(&counts[begin], 0, (set_from - begin) * sizeof *counts);
+    memset(&counts[set_to], 0, (end - set_to) * sizeof *counts);
+    for (unsigned index = cprof_histogram_begin_of(more); index < cprof_histogram_end_of(more); index++) {
+        counts[index] += count_at(histogram, index);
+    }
+    return rows | more;
+}
+
 size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts)
 {
     size_t filled = 0;

@@ -106,6 +106,9 @@ static inline unsigned cprof_histogram_end_of(uint64_t rows)
  * cprof_histogram_dense has them. */
 uint64_t cprof_histogram_copy(const cprof_histogram *histogram, uint64_t *counts);
 
+/* Adds the counts to a dense table, of which `rows` hold something. Returns the rows that hold something then. */
+uint64_t cprof_histogram_add_copy(const cprof_histogram *histogram, uint64_t *counts, uint64_t rows);
+
 /* Writes the numbers of the buckets that hold something, ascending, and their counts; both tables have room for BUCKETS.
  * Returns how many these are. */
 size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts);

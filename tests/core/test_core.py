@@ -36,6 +36,7 @@ COMMON = ["-std=c11", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 # Programs that load a fake library.
 DRIVEN = ["event", "wait"]
 LOADERS = {*DRIVEN, "cupti"}
+STRIPED = {"accum", "registry", "stress", "stripes"}
 CUDA_PROGRAMS = {*LOADERS, "cupti_library"}
 WRAPPED = re.compile(r"^WRAP(?:_REAL)?\([^,]+, (\w+)", re.MULTILINE)
 WORKERS = 2
@@ -75,6 +76,10 @@ class Flavour(NamedTuple):
 
     def takes(self, program: str) -> bool:
         """Whether the program has something to show here."""
+        if self.name == "striped":
+            return program in STRIPED
+        if program == "stripes":
+            return False
         if self.name == "tsan":
             return re.search(r"check_(?:in_)?threads?\(", text_of(program)) is not None
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
@@ -82,7 +87,8 @@ class Flavour(NamedTuple):
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
         """The mark by which a run chooses the flavour; those that every run has are without."""
-        return [getattr(pytest.mark, self.name)] if self.name in ("asan", "tsan", "aarch64") else []
+        sanitizer = "tsan" if self.name == "striped" else self.name
+        return [getattr(pytest.mark, sanitizer)] if sanitizer in ("asan", "tsan", "aarch64") else []
 
 
 SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]  # so that it can tell the lines
@@ -90,6 +96,7 @@ FLAVOURS = [
     Flavour("plain", ["-O2"]),
     Flavour("asan", [*SANITIZED, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]),
     Flavour("tsan", [*SANITIZED, "-fsanitize=thread"]),
+    Flavour("striped", [*SANITIZED, "-fsanitize=thread", "-DCPROF_STRIPES=8"]),  # as for builds without the GIL
     Flavour("aarch64", ["-O2", "-static"], "aarch64-linux-gnu-gcc", ("qemu-aarch64",)),
 ]
 COVERAGE = Flavour("coverage", ["-O0", "--coverage", "-fprofile-update=atomic"])

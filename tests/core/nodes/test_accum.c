@@ -19,7 +19,7 @@ static bool has_figures(void)
 
 static void finish(cprof_outcome outcome, cprof_ns elapsed_ns)
 {
-    cprof_sample sample = {elapsed_ns, 0, 0};
+    cprof_sample sample = {.elapsed_ns = elapsed_ns};
     cprof_accum_finish(accum, generation(), outcome, &sample);
 }
 

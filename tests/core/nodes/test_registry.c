@@ -50,7 +50,7 @@ static unsigned flags_of(cprof_registry *registry)
 
 static void finish(cprof_registry *registry, cprof_accum *accum)
 {
-    cprof_sample sample = {1000, 0, 0};
+    cprof_sample sample = {.elapsed_ns = 1000};
     CHECK(accum != NULL);
     cprof_accum_finish(accum, generation_of(registry), CPROF_OUTCOME_SUCCESS, &sample);
 }
@@ -483,7 +483,7 @@ TEST(a_reader_is_shown_what_has_changed)
     CHECK_EQUAL(visit_changed(&seen).count, SHARE * 3);
     CHECK_EQUAL(visit_changed(&seen).count, 0);
     uint64_t generation = generation_of(registry);
-    const cprof_sample sample = {1000, 0, 0};
+    const cprof_sample sample = {.elapsed_ns = 1000};
     const cprof_launch_counts launch = {.launches = 1};
     const cprof_resources_sample waits = {.asked = CPROF_RESOURCES_WAITS, .waits = 1, .wait_ns = 5};
     cprof_accum_finish(accums[0], generation, CPROF_OUTCOME_ERROR, &sample);
