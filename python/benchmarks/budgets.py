@@ -20,6 +20,7 @@ from . import shapes as a
 from . import sizes as z
 from . import stages as s
 from . import starts as t
+from . import together as g
 from .results import Outcome, Run
 
 ROUNDS = 15
@@ -101,6 +102,8 @@ class Budget:
 
 def floors(figures: Figures) -> float:
     """Return how many floors the enabled decorator may cost over the forwarder."""
+    if g.HAS_NO_GIL:
+        return 2.5
     return 1.5 if figures.version == (3, 11) else 1.7
 
 
@@ -203,6 +206,27 @@ BUDGETS = (
         lambda f: f.extra(cold.COLD) / f.extra(cold.COLD_BEFORE),
         "<=",
         lambda f: 0.8,
+    ),
+    Budget(
+        "one key in C from two threads, with stripes, by one thread",
+        "x",
+        lambda f: f.extra(g.CORE_SHARED) / f.extra(g.CORE_ALONE),
+        ">=",
+        lambda f: 1.7,
+    ),
+    Budget(
+        "one node from two threads without a GIL, by one thread",
+        "x",
+        lambda f: f.extra(g.NODE_SHARED) / f.extra(g.NODE_ALONE),
+        ">=",
+        lambda f: 0.85,
+    ),
+    Budget(
+        "two nodes from two threads without a GIL, by one thread, over what empty C callables gain so",
+        "x",
+        lambda f: f.extra(g.NODES_APART) / f.extra(g.NODE_ALONE) / (f.extra(g.EMPTY_APART) / f.extra(g.EMPTY_ALONE)),
+        ">=",
+        lambda f: 0.9,
     ),
     Budget(
         "enabled method of a PipelineProfiling over the enabled decorator",

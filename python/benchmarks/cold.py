@@ -37,20 +37,21 @@ def earlier_core() -> Path:
     return folder
 
 
-def program(root: Path) -> Path:
-    """Return the program of ``_cold.c`` with the core in ``root``."""
+def core_program(source: Path, *options: str, root: Path = ROOT) -> Path:
+    """Return a program with the core in ``root``."""
     units = {path for path in (root / "cprofiling").rglob("*.c") if not path.stem.endswith("_none")}
     without_nvtx = root / "cprofiling" / "nvtx_none.c"
     if without_nvtx.exists():  # the earlier core, whose other unit needs the headers of NVTX
         units = units - {without_nvtx.with_name("nvtx.c")} | {without_nvtx}
     headers = sorted((root / "cprofiling").rglob("*.h"))
-    options = ["-O3", "-DNDEBUG", "-fno-semantic-interposition", "-pthread", f"-I{root}"]  # as setup.py has them
-    return compiled("cold", options, [SOURCE, *sorted(units)], headers)
+    usual = ["-O3", "-DNDEBUG", "-fno-semantic-interposition", "-pthread", f"-I{root}"]  # as setup.py has them
+    return compiled(source.stem, [*usual, *options], [source, *sorted(units)], headers)
 
 
 def cold_calls(rounds: int) -> dict[str, float]:
     """Run both programs in turns."""
-    programs = {(HOT, COLD): program(ROOT), (HOT_BEFORE, COLD_BEFORE): program(earlier_core())}
+    earlier = core_program(SOURCE, root=earlier_core())
+    programs = {(HOT, COLD): core_program(SOURCE), (HOT_BEFORE, COLD_BEFORE): earlier}
     figures: dict[str, list[float]] = {name: [] for names in programs for name in names}
     for _ in range(rounds):
         for names, path in programs.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import cold, counters, cuvis, device, live, sizes, starts
+from . import cold, counters, cuvis, device, live, sizes, starts, together
 from .candidates import cprofiling, new_function
 from .harness import collector_off, elapsed_ns, explain
 
@@ -141,6 +141,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     **live.MEASURES,
     **sizes.MEASURES,
     **starts.MEASURES,
+    **together.MEASURES,
 }
 
 
