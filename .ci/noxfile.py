@@ -340,9 +340,9 @@ def aarch64(session: nox.Session) -> None:
 def free_threaded(session: nox.Session) -> None:
     """Make a wheel for CPython without the GIL, and test it with all but the core's programs and frameworks."""
     fetch_python(session, "free_threaded", FREE_THREADED)
-    session.env["PYTHON_GIL"] = "1"  # which the extension still needs
+    session.env["PYTHON_GIL"] = "0"  # the extension does not say yet that it needs none
     release_of_its_own(session, "3.13t")
-    test_wheel(session, "3.13t", WHOLE)
+    test_wheel(session, "3.13t", WHOLE, "hypothesis<6.145")  # of later ones there is no wheel for it
 
 
 def release_of_its_own(session: nox.Session, version: str) -> None:
@@ -362,7 +362,7 @@ def interpreter(session: nox.Session, version: str) -> Command:
     return find_python(version) or session.skip(f"CPython {version}: not on this machine, NOT TESTED")
 
 
-def test_wheel(session: nox.Session, version: str, marks: str) -> None:
+def test_wheel(session: nox.Session, version: str, marks: str, *requirements: str) -> None:
     """Run the tests of the source distribution on what a wheel installs."""
     python = (*interpreter(session, version)[:-1], str(WORK / f"clean-{version}/bin/python"))
     tree = WORK / "trees" / session.name
@@ -371,7 +371,7 @@ def test_wheel(session: nox.Session, version: str, marks: str) -> None:
     [sources] = tree.iterdir()
     shutil.rmtree(sources / "python/cprofiling")  # what is tested is what is installed
     session.chdir(sources)
-    install(session, python, f"{wheel_of(version)}[test]")
+    install(session, python, f"{wheel_of(version)}[test]", *requirements)
     run_tests(session, marks, python=python)
 
 

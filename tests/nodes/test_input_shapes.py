@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import gc
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import beside, profiler_on, run_threads
+from calls import HAS_NO_GIL, beside, profiler_on, run_threads
 from cprofiling.nodes.input_shapes import OVERFLOW, ShapeSummary, shapes_from
 from cprofiling.views import View
 from forks import fork
@@ -283,6 +284,9 @@ def test_an_attribute_that_is_a_node_itself(profiler: cp.Profiler) -> None:
     assert [name for name in shapes_of(profiler) if name] == ["int8[4,2]"]
 
 
+@pytest.mark.skipif(
+    HAS_NO_GIL and sys.version_info < (3, 14), reason="this CPython keeps classes once it has had threads"
+)
 def test_what_a_class_is_is_found_out_once_and_forgotten_with_it(profiler: cp.Profiler) -> None:
     node = profiler.profile_node(name="node")(nothing)
     classes = []
