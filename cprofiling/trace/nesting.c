@@ -97,7 +97,7 @@ static void sweep(const cprof_table *table, const int32_t *parents, open_track *
     }
 }
 
-cprof_status cprof_own_times(const cprof_table *table, const int32_t *parents, uint64_t *own_ns)
+cprof_status cprof_nesting_own_times(const cprof_table *table, const int32_t *parents, uint64_t *own_ns)
 {
     if (table->count == 0) {
         return CPROF_OK;

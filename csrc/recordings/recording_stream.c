@@ -236,7 +236,7 @@ static PyObject *computed(const ext_recording *self, PyObject *value, const char
 
 static cprof_status own_times(const cprof_table *table, const void *parents, void *own_ns)
 {
-    return cprof_own_times(table, parents, own_ns);
+    return cprof_nesting_own_times(table, parents, own_ns);
 }
 
 static cprof_status nesting_parents(const cprof_table *table, const void *counted, void *parents)

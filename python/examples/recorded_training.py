@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     to_tensorboard = cp.tensorboard_trace_handler(folder, worker_name="trainer")
 
     def cycle_is_ready(prof: cp.profile) -> None:
-        print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=4))
+        print(prof.key_averages().table(sort_by="self_cpu_time_total"))
         to_tensorboard(prof)
 
     with (

@@ -30,7 +30,7 @@ static void add_rows(uint8_t flags)
 static void check_times(const int32_t parents[ROWS], const uint64_t expected[ROWS])
 {
     uint64_t own_ns[ROWS];
-    CHECK(cprof_own_times(table, parents, own_ns) == CPROF_OK);
+    CHECK(cprof_nesting_own_times(table, parents, own_ns) == CPROF_OK);
     for (size_t row = 0; row < ROWS; row++) {
         CHECK_EQUAL(own_ns[row], expected[row]);
     }
@@ -92,7 +92,7 @@ TEST(rows_that_begin_where_their_parent_ends)
 TEST(no_rows)
 {
     finish();
-    CHECK(cprof_own_times(table, NULL, NULL) == CPROF_OK);
+    CHECK(cprof_nesting_own_times(table, NULL, NULL) == CPROF_OK);
     CHECK(cprof_nesting_parents(table, NULL, NULL) == CPROF_OK);
 }
 
@@ -103,7 +103,7 @@ TEST(without_memory)
     uint64_t own_ns[ROWS];
     for (uint64_t nth = 1; nth <= 2; nth++) {
         fake_alloc_fail(nth);
-        CHECK(cprof_own_times(table, parents, own_ns) == CPROF_NO_MEMORY);
+        CHECK(cprof_nesting_own_times(table, parents, own_ns) == CPROF_NO_MEMORY);
         CHECK(fake_alloc_has_failed());
     }
     const uint8_t counted[ROWS] = {1};
