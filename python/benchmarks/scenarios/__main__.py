@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .pairs import Overhead, measure
 
 SCENARIOS = {  # and the seconds for each profiler
-    "resnet": ("ResNet-18 on a CPU, its 70 modules as nodes", 60),
+    "resnet": ("ResNet-18 on a CPU, its 70 modules as nodes", 100),
     "cuvis_nodes": ("CuvisPipeline of ten light nodes", 10),
     "sklearn_steps": ("scikit-learn Pipeline of three steps", 15),
     "service": ("asyncio service, 1,000 tasks", 10),
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure each scenario in a process of its own and print a table in Markdown: medians and 95 % intervals."""
     parser = argparse.ArgumentParser(prog="python -m python.benchmarks.scenarios", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"of {', '.join(SCENARIOS)}; default: all")
-    parser.add_argument("--seconds", type=float, help="for each profiler (default: 10 to 60, seven minutes in all)")
+    parser.add_argument("--seconds", type=float, help="for each profiler (default: 10 to 100, ten minutes in all)")
     parser.add_argument("--json", action="store_true", help="print the figures of one scenario as JSON")
     options = parser.parse_args(argv)
     if unknown := set(options.scenarios) - set(SCENARIOS):
