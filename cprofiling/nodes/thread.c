@@ -40,7 +40,11 @@ static cprof_thread *take_record(void)
         cprof_thread_spare.made++;
     }
     cprof_lock_release(&cprof_thread_spare.lock);
-    if (thread == NULL && (thread = cprof_alloc_zeroed(sizeof *thread)) != NULL) {
+    if (thread != NULL) {
+        return thread;
+    }
+    thread = cprof_alloc_zeroed(sizeof *thread);
+    if (thread != NULL) {
         thread->ordinal = made;
     }
     return thread;

@@ -42,11 +42,11 @@ typedef struct cprof_thread {
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
     uint64_t life;            /* raised when the thread ends */
-    uint32_t ordinal;         /* of the record: how many were made before */
     cprof_probe *running;     /* the innermost probe that runs in it; worked by probe.c, as is: */
     cprof_probe *spare_probe; /* one for its next call, or NULL; owned */
-    bool looking;             /* of the layer above: it is reading the arguments of a call */
     cprof_thread_trace trace;
+    uint32_t ordinal;            /* of the record: how many were made before */
+    bool looking;                /* of the layer above: it is reading the arguments of a call */
     _Atomic uint32_t trace_mark; /* the serial of the recording for which it is writing an event at this moment; else 0 */
 } cprof_thread;
 

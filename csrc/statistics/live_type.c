@@ -100,6 +100,13 @@ static PyObject *live_holds(PyObject *object, PyObject *profiler)
     return meant != NULL ? PyBool_FromLong(holds) : NULL;
 }
 
+static void take_out(const live_object *self, ext_profiler *profiler)
+{
+    if (self->live != NULL && cprof_live_has(self->live, profiler->registry)) {
+        EXT_WITHOUT_GIL(cprof_live_remove(profiler->registry));
+    }
+}
+
 static PyObject *live_remove(PyObject *object, PyObject *profiler)
 {
     ext_profiler *meant = profiler_of(object, profiler);
@@ -107,11 +114,7 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
     if (meant == NULL) {
         return NULL;
     }
-    EXT_ALONE(self->state->guard, {
-        if (self->live != NULL && cprof_live_has(self->live, meant->registry)) {
-            EXT_WITHOUT_GIL(cprof_live_remove(meant->registry));
-        }
-    });
+    EXT_ALONE(self->state->guard, take_out(self, meant));
     Py_RETURN_NONE;
 }
 

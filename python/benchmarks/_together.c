@@ -39,7 +39,7 @@ static double calls_per_s(unsigned threads)
     (void)pthread_barrier_init(&start, NULL, threads + 1);
     for (unsigned i = 0; i < threads; i++) {
         if (pthread_create(&ids[i], NULL, count, NULL) != 0) {
-            exit(EXIT_FAILURE);
+            abort();
         }
     }
     (void)pthread_barrier_wait(&start);
