@@ -9,13 +9,13 @@ enum { NEAR = 64 }; /* spans at the top of a chain among which one that is to be
 /* Whether its times are wanted: it is a node or a record(). */
 static inline bool is_timed(const cprof_span *span)
 {
-    return (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != 0;
+    return (cprof_span_state(span) & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != 0;
 }
 
 /* Statistics know the span. They skip other spans, and give their children to the enclosing one. */
 static inline bool is_counted(const cprof_span *span)
 {
-    return (span->state & CPROF_FLAG_STATS) != 0;
+    return (cprof_span_state(span) & CPROF_FLAG_STATS) != 0;
 }
 
 cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
@@ -38,8 +38,9 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
 static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
 {
     cprof_span *parent = child->parent;
-    if (parent != NULL && parent->serial == child->parent_serial && parent->nested_ns >= 0) {
-        parent->nested_ns = nested_ns >= 0 ? parent->nested_ns + nested_ns : UNKNOWN_NS;
+    cprof_ns before_ns = parent != NULL && cprof_span_serial(parent) == child->parent_serial ? cprof_span_nested_ns(parent) : -1;
+    if (before_ns >= 0) {
+        cprof_span_set_nested_ns(parent, nested_ns >= 0 ? before_ns + nested_ns : UNKNOWN_NS);
     }
 }
 
@@ -48,10 +49,10 @@ static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
 static void forget_nested(cprof_span *span)
 {
     if (!is_counted(span)) {
-        add_nested(span, span->nested_ns);
+        add_nested(span, cprof_span_nested_ns(span));
         return;
     }
-    span->nested_ns = UNKNOWN_NS;
+    cprof_span_set_nested_ns(span, UNKNOWN_NS);
     add_nested(span, UNKNOWN_NS);
 }
 
@@ -86,14 +87,15 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
     }
     if (overlaps) {
         forget_nested(span);
-        for (cprof_span *over = chain->top; over != span; over = over->parent) {
-            over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
+        for (cprof_span *over = chain->top; is_counted(span) && over != span; over = over->parent) {
+            cprof_span_set_nested_ns(over, UNKNOWN_NS);
         }
     } else {
         /* To statistics it is the top also when those above it are not counted; what these know of children is its own. */
         for (cprof_span *over = chain->top; over != span; over = over->parent) {
-            span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
-            over->nested_ns = 0;
+            cprof_ns own_ns = cprof_span_nested_ns(span), over_ns = cprof_span_nested_ns(over);
+            cprof_span_set_nested_ns(span, own_ns >= 0 && over_ns >= 0 ? own_ns + over_ns : UNKNOWN_NS);
+            cprof_span_set_nested_ns(over, 0);
         }
         add_nested(span, charge_ns);
     }
@@ -106,9 +108,9 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
 static void mark_left(cprof_span *span)
 {
     span->accum = NULL;
-    span->nested_ns = 0;
+    cprof_span_set_nested_ns(span, 0);
     span->owner = NULL;
-    span->tag = NULL;
+    cprof_span_set_tag(span, NULL);
     span->opener = NULL;
     __atomic_store_n(&span->state, CPROF_FLAG_LEFT, __ATOMIC_RELEASE);
 }
@@ -123,7 +125,7 @@ static __attribute__((noinline)) bool count_shaped(const cprof_span *span, cprof
 /* Counts a call. Whether it is a sample. */
 static inline bool count(cprof_span *span, cprof_ticks stop, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
 {
-    cprof_sample sample = {.elapsed_ns = elapsed_ns, .nested_ns = span->nested_ns, .suspended_ns = suspended_ns};
+    cprof_sample sample = {.elapsed_ns = elapsed_ns, .nested_ns = cprof_span_nested_ns(span), .suspended_ns = suspended_ns};
 #if CPROF_STRIPES > 1
     sample.stop = stop;
 #else
@@ -158,7 +160,7 @@ static inline cprof_ticks stop_of(const cprof_span *span, cprof_ticks now)
 static inline cprof_ns charge_of_span(const cprof_chain *chain, const cprof_span *span, cprof_ns elapsed_ns, bool switched)
 {
     if (__builtin_expect(!is_counted(span), 0)) {
-        return span->nested_ns;
+        return cprof_span_nested_ns(span);
     }
     /* An inherited parent may have run other lines of execution: their times overlap. */
     return __builtin_expect(switched, 0) && counted_around(chain, span) == chain->base ? UNKNOWN_NS : elapsed_ns;
@@ -182,7 +184,7 @@ static __attribute__((noinline)) void close_below(cprof_thread *thread, cprof_ch
                                                   cprof_outcome outcome, bool may_suspend)
 {
     cprof_ticks stop = stop_of(span, cprof_clock_read());
-    bool is_detached = (span->state & CPROF_FLAG_DETACHED) != 0;
+    bool is_detached = (cprof_span_state(span) & CPROF_FLAG_DETACHED) != 0;
     cprof_span *above = is_detached ? NULL : find_above(chain, span);
     cprof_ns elapsed_ns = is_timed(span) ? cprof_clock_between(span->start, stop) : 0;
     bool switched = above == NULL || (span->moment != chain->moment && may_suspend);
@@ -213,7 +215,7 @@ void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
     }
     if (__builtin_expect(!is_timed(span), 0)) {
         chain->top = span->parent;
-        add_nested(span, span->nested_ns);
+        add_nested(span, cprof_span_nested_ns(span));
         finish_probe(span, false, true);
         cprof_span_give(thread, span);
         return;
@@ -233,7 +235,7 @@ void cprof_call_trim(cprof_thread *thread, cprof_chain *chain)
     cprof_span *span = cprof_chain_top(chain);
     while (span != chain->base && cprof_span_is_left(span)) {
         chain->top = span->parent;
-        add_nested(span, span->nested_ns);
+        add_nested(span, cprof_span_nested_ns(span));
         cprof_span_give(thread, span);
         span = chain->top;
     }
@@ -250,12 +252,12 @@ void cprof_call_detach(cprof_span *span)
 {
     forget_nested(span);
     span->parent = NULL;
-    span->state |= CPROF_FLAG_DETACHED;
+    __atomic_store_n(&span->state, span->state | CPROF_FLAG_DETACHED, __ATOMIC_RELEASE);
 }
 
 void cprof_call_abandon(cprof_span *span)
 {
-    if ((span->state & CPROF_FLAG_DETACHED) != 0) {
+    if ((cprof_span_state(span) & CPROF_FLAG_DETACHED) != 0) {
         cprof_call_discard(span);
         return;
     }
@@ -313,8 +315,8 @@ static void charge_parent(cprof_resumable *call)
 {
     cprof_span *span = call->span;
     if (!is_counted(span)) {
-        add_nested(span, span->nested_ns);
-        span->nested_ns = 0;
+        add_nested(span, cprof_span_nested_ns(span));
+        cprof_span_set_nested_ns(span, 0);
     } else {
         add_nested(span, charge_of(call));
     }

@@ -30,7 +30,7 @@ static inline void cprof_call_put_on_top(cprof_chain *chain, cprof_span *span)
 {
     cprof_span *parent = cprof_chain_top(chain);
     span->parent = parent;
-    span->parent_serial = parent != NULL ? parent->serial : 0;
+    span->parent_serial = parent != NULL ? cprof_span_serial(parent) : 0;
     chain->top = span;
 }
 
@@ -59,7 +59,7 @@ static inline cprof_span *cprof_call_put(cprof_thread *thread, cprof_chain *chai
  */
 static inline bool cprof_call_close_owner(cprof_thread *thread, cprof_chain *chain, cprof_span *span)
 {
-    bool is_simple = chain->top == span && chain->base != span && (span->parent == NULL || span->nested_ns == 0);
+    bool is_simple = chain->top == span && chain->base != span && (span->parent == NULL || cprof_span_nested_ns(span) == 0);
     if (__builtin_expect(is_simple, 1)) {
         chain->top = span->parent;
         cprof_span_give(thread, span);

@@ -223,7 +223,7 @@ static void end_host_memory(cprof_probe *probe)
 
 static void set_launching(const cprof_thread *thread)
 {
-    const cprof_probe *innermost = thread->running;
+    const cprof_probe *innermost = atomic_load_explicit(&thread->running, memory_order_relaxed);
     while (innermost != NULL && (innermost->flags & CPROF_FLAG_LAUNCHES) == 0) {
         innermost = innermost->outer;
     }
@@ -252,13 +252,29 @@ static void enter_range(cprof_probe *probe)
     }
 }
 
+/* The list belongs to the thread in which the probe began to run; the end may come in another one, while that ends. */
+static void take_off(cprof_probe *probe)
+{
+    cprof_probe *expected = probe;
+    if (atomic_compare_exchange_strong(&probe->thread->running, &expected, probe->outer)) {
+        return;
+    }
+    cprof_probe *at = expected;
+    while (at != NULL && at->outer != probe) {
+        at = at->outer;
+    }
+    if (at != NULL) {
+        at->outer = probe->outer;
+    }
+}
+
 void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread)
 {
     probe->running = true;
     probe->thread = thread;
-    probe->thread_life = thread->life;
-    probe->outer = thread->running;
-    thread->running = probe;
+    probe->thread_life = atomic_load_explicit(&thread->life, memory_order_relaxed);
+    probe->outer = atomic_load_explicit(&thread->running, memory_order_relaxed);
+    atomic_store_explicit(&thread->running, probe, memory_order_relaxed);
     if ((probe->flags & CPROF_FLAG_LAUNCHES) != 0) {
         set_launching(thread);
     }
@@ -286,14 +302,7 @@ void cprof_probe_pause(cprof_probe *probe, bool yields)
     }
     probe->running = false;
     probe->has_paused |= !probe->stopped;
-    /* The list belongs to the thread in which the probe began to run; the end may come in another one. */
-    cprof_probe **at = &probe->thread->running;
-    while (*at != NULL && *at != probe) {
-        at = &(*at)->outer;
-    }
-    if (*at != NULL) {
-        *at = probe->outer;
-    }
+    take_off(probe);
     if (at_home && (probe->flags & CPROF_FLAG_LAUNCHES) != 0) {
         set_launching(probe->thread);
     }

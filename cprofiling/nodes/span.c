@@ -19,7 +19,7 @@ static struct {
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
 {
     chain->top = chain->base = inherited;
-    chain->base_serial = inherited != NULL ? inherited->serial : 0;
+    chain->base_serial = inherited != NULL ? cprof_span_serial(inherited) : 0;
 }
 
 /* The base was closed; its memory may come back as any span, one of this chain's own included. */
@@ -35,7 +35,7 @@ void cprof_chain_cut_base(cprof_chain *chain)
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
 {
     cprof_span *span = chain->top;
-    while (span != chain->base && span->tag != tag) {
+    while (span != chain->base && cprof_span_tag(span) != tag) {
         span = span->parent;
     }
     return span != chain->base ? span : NULL;
@@ -120,7 +120,7 @@ void cprof_span_visit_all(void (*visitor)(void *context, cprof_span *span), void
 
 const cprof_resumable *cprof_resumable_of(const cprof_span *span)
 {
-    return (span->state & CPROF_FLAG_RESUMABLE) != 0 ? span->tag : NULL;
+    return (cprof_span_state(span) & CPROF_FLAG_RESUMABLE) != 0 ? span->tag : NULL;
 }
 
 cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now)

@@ -2,7 +2,8 @@
  *
  * A chain is the stack of open spans of a thread, task or greenlet; the layer above says which is current. Spans come from and
  * go to free lists of threads; their memory is never given back, so that a closed span is told by its serial number. A chain is
- * used by one thread at a time; no function here takes a lock but the accumulator's.
+ * used by one thread at a time; no function here takes a lock but the accumulator's. A block may be closed by a thread that
+ * does not use its chain, and at the same time: fields that both use then are read and written by the functions below.
  */
 #ifndef CPROF_SPAN_H
 #define CPROF_SPAN_H
@@ -43,6 +44,37 @@ typedef struct {
     uint64_t moment; /* changes whenever the thread may have run another line of execution */
 } cprof_chain;
 
+/* Its fields that two threads may use at the same time. State: all that was written to the span before it is seen, too. */
+static inline uint64_t cprof_span_state(const cprof_span *span)
+{
+    return __atomic_load_n(&span->state, __ATOMIC_ACQUIRE);
+}
+
+static inline uint64_t cprof_span_serial(const cprof_span *span)
+{
+    return __atomic_load_n(&span->serial, __ATOMIC_RELAXED);
+}
+
+static inline cprof_ns cprof_span_nested_ns(const cprof_span *span)
+{
+    return __atomic_load_n(&span->nested_ns, __ATOMIC_RELAXED);
+}
+
+static inline void cprof_span_set_nested_ns(cprof_span *span, cprof_ns nested_ns)
+{
+    __atomic_store_n(&span->nested_ns, nested_ns, __ATOMIC_RELAXED);
+}
+
+static inline const void *cprof_span_tag(const cprof_span *span)
+{
+    return __atomic_load_n(&span->tag, __ATOMIC_RELAXED);
+}
+
+static inline void cprof_span_set_tag(cprof_span *span, const void *tag)
+{
+    __atomic_store_n(&span->tag, tag, __ATOMIC_RELAXED);
+}
+
 /* What a suspendable call (coroutine, generator) keeps between two resumptions. All zero: not begun.
  *
  * It runs in steps: a coroutine in one, a generator in one for each value that it yields. Inside a step it may be suspended to
@@ -71,7 +103,7 @@ void cprof_chain_cut_base(cprof_chain *chain);
 /* The innermost open span, own or inherited, or NULL. */
 static inline cprof_span *cprof_chain_top(cprof_chain *chain)
 {
-    if (__builtin_expect(chain->base != NULL && chain->base->serial != chain->base_serial, 0)) {
+    if (__builtin_expect(chain->base != NULL && cprof_span_serial(chain->base) != chain->base_serial, 0)) {
         cprof_chain_cut_base(chain);
     }
     return chain->top;
@@ -89,7 +121,7 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 /* Whether the span was closed, and only keeps its place in a chain. */
 static inline bool cprof_span_is_left(const cprof_span *span)
 {
-    return (span->state & CPROF_FLAG_LEFT) != 0;
+    return (cprof_span_state(span) & CPROF_FLAG_LEFT) != 0;
 }
 
 /* The call that an open span is of; NULL: of none that is resumable. */
@@ -118,7 +150,7 @@ void cprof_span_give_to_all(cprof_span *span);
 /* Gives a span to the thread's free list, or, without a thread, to all threads. */
 static inline void cprof_span_give(cprof_thread *thread, cprof_span *span)
 {
-    span->serial++;
+    __atomic_store_n(&span->serial, span->serial + 1, __ATOMIC_RELAXED);
     if (__builtin_expect(thread != NULL, 1)) {
         span->parent = thread->free_spans;
         thread->free_spans = span;

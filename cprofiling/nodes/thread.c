@@ -15,8 +15,8 @@ static void retire(void *record)
         thread->take_spans_back(thread);
     }
     thread->binding = NULL;
-    thread->running = NULL;
-    thread->life++;
+    atomic_store(&thread->running, NULL);
+    atomic_fetch_add(&thread->life, 1);
     thread->trace.serial = 0;
     cprof_lock_acquire(&cprof_thread_spare.lock);
     thread->next_free = cprof_thread_spare.threads;

@@ -41,9 +41,9 @@ typedef struct cprof_thread {
     void (*take_spans_back)(struct cprof_thread *thread);
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
-    uint64_t life;            /* raised when the thread ends */
-    cprof_probe *running;     /* the innermost probe that runs in it; worked by probe.c, as is: */
-    cprof_probe *spare_probe; /* one for its next call, or NULL; owned */
+    _Atomic uint64_t life;          /* raised when the thread ends */
+    _Atomic(cprof_probe *) running; /* the innermost probe that runs in it, NULL when it ends; worked by probe.c, as is: */
+    cprof_probe *spare_probe;       /* one for its next call, or NULL; owned */
     cprof_thread_trace trace;
     uint32_t ordinal;            /* of the record: how many were made before */
     bool looking;                /* of the layer above: it is reading the arguments of a call */

@@ -378,7 +378,7 @@ void cprof_recording_discard(cprof_span *span)
 /* The span around one, if it is still open, or NULL. */
 static inline const cprof_span *parent_of(const cprof_span *span)
 {
-    return span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+    return span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
 }
 
 /* The innermost enclosing span that takes part in the recording, mostly the first; NULL: none. */

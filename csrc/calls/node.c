@@ -86,7 +86,7 @@ static PyObject *running_owner(ext_view *view)
 {
     cprof_span *span = ext_view_around(view, cprof_chain_top(&view->chain));
     while (span != NULL && !ext_node_names_owner(span)) {
-        span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+        span = span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
         span = ext_view_around(view, span);
     }
     return span != NULL ? span->owner : NULL;

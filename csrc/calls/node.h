@@ -100,8 +100,8 @@ static inline ext_profiler *ext_node_pipeline_profiler(ext_node *node, const ext
  * recorded or captured: who does that must not change who counts. */
 static inline bool ext_node_names_owner(const cprof_span *span)
 {
-    return span->owner != NULL && ((span->state & CPROF_FLAG_STATS) != 0 ||
-                                   (span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE)) == 0);
+    return span->owner != NULL && ((cprof_span_state(span) & CPROF_FLAG_STATS) != 0 ||
+                                   (cprof_span_state(span) & (CPROF_FLAG_TRACE | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE)) == 0);
 }
 
 /* The slow half of the next: an argument of a type not met lately, or spans that name nobody. */

@@ -14,7 +14,7 @@ static const cprof_accum *innermost(ext_state *state)
     ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
     cprof_span *span = view != NULL ? ext_view_around(view, cprof_chain_top(&view->chain)) : NULL;
     while (span != NULL && span->accum == NULL) {
-        span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+        span = span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
         span = ext_view_around(view, span);
     }
     return span != NULL ? span->accum : NULL;

@@ -95,8 +95,10 @@ static inline void add_span(ext_opening *self, cprof_span *span)
     self->quick_thread = NULL;
 }
 
+/* It is in its chain still: who leaves the object there must not find it. */
 static inline void take_span(ext_opening *self, cprof_span *span)
 {
+    cprof_span_set_tag(span, NULL);
     if (__builtin_expect(self->places.count != 0, 0)) {
         take_out_of_places(self, span);
     }
@@ -122,7 +124,7 @@ void ext_opening_drop(ext_opening *self, PyObject *guard)
     cprof_probe_settle();
 }
 
-/* The view is up to date. */
+/* The view is up to date. The span is to be added. */
 static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target *target)
 {
     PyThreadState *tstate = PyThreadState_Get();
@@ -145,7 +147,6 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
     }
     span->place = place_of_frame(tstate, code_or_context);
     span->opener = generator;
-    add_span(self, span);
     return span;
 }
 
@@ -178,21 +179,19 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
     }
     ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
-    cprof_span *span = NULL;
-    /* Both at once: nobody leaves it before it is complete. */
-    EXT_ALONE(view->state->guard, {
-        span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
-        ext_probing_begin(&probing, view->thread, span, NULL);
-    });
+    cprof_span *span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
+    EXT_ALONE(view->state->guard, ext_probing_begin(&probing, view->thread, span, NULL));
     return span;
 }
 
 cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments)
 {
-    if (__builtin_expect((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
-        return open_carefully(self, view, target, arguments);
+    bool is_careful = __builtin_expect((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0);
+    cprof_span *span = is_careful ? open_carefully(self, view, target, arguments) : open_here(self, view, target);
+    if (__builtin_expect(span != NULL, 1)) {
+        add_span(self, span); /* last: nobody leaves it before it is complete */
     }
-    return open_here(self, view, target);
+    return span;
 }
 
 static void enter_idle(ext_opening *self)
@@ -216,31 +215,27 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
     }
 }
 
-/* False: it was left meanwhile, by code that ran for us, or by another thread. */
-static bool close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
+/* Takes the span first: whoever leaves the object from then on, be it code that runs for this, does not meet it again. */
+static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
 {
-    bool is_probed = (span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
+    uint64_t flags = cprof_span_state(span);
+    bool is_probed = (flags & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
+    PyObject *owner = span->owner;
+    PyObject *generator = span->opener;
+    take_span(self, span);
     if (__builtin_expect(is_probed, 0)) {
-        uint64_t serial = span->serial;
         if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else only its time is known */
-            bool waits = (span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS;
+            bool waits = (flags & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS;
             ext_probing_end(state, span, waits ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
         }
         view = view != NULL && ext_view_renew(view) ? view : NULL;
-        if (span->serial != serial || span->tag != self) {
-            return false;
-        }
     }
     cprof_chain none = {.top = NULL};
     cprof_thread *thread = cprof_thread_self; /* was made by our caller */
     /* In the thread's outermost context nothing is suspended while the thread runs. */
     bool may_suspend = view == NULL || view->task != view->base_task;
-    PyObject *owner = span->owner;
-    PyObject *generator = span->opener;
-    take_span(self, span);
 #if EXT_FREE_THREADED
     if (is_probed || view == NULL || view->chain.top != span || view->chain.base == span) {
-        span->tag = NULL; /* it is taken: others, who may leave the object before the next, must not find it in their chain */
         /* In the chain of another thread, it may be: what that reads of blocks it reads in the same way, or not at all. */
         EXT_ALONE(state->guard, cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend));
     } else {
@@ -257,7 +252,6 @@ static bool close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     if (__builtin_expect(is_probed, 0)) {
         cprof_probe_settle();
     }
-    return true;
 }
 
 /* The span that an exit in this place closes; NULL: it leaves an entry without a span, or there is nothing to leave any more.
@@ -302,16 +296,13 @@ static bool leave(ext_opening *self, ext_state *state, PyObject *const *args, Py
     if (__builtin_expect(thread == NULL, 0)) {
         return true; /* without memory the span stays until the object goes */
     }
-    bool is_left;
-    do {
-        ext_view *view = ext_view_get(state, thread);
-        bool is_only = self->open == 1 && self->idle == 0;
-        cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
-        if (__builtin_expect(span == NULL, 0)) {
-            return leave_idle(self);
-        }
-        is_left = close_span(self, state, view, span, outcome);
-    } while (EXT_FREE_THREADED && !is_left && (self->open > 0 || self->idle > 0)); /* each exit is of an entry of its own */
+    ext_view *view = ext_view_get(state, thread);
+    bool is_only = self->open == 1 && self->idle == 0;
+    cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
+    if (__builtin_expect(span == NULL, 0)) {
+        return leave_idle(self);
+    }
+    close_span(self, state, view, span, outcome);
     return true;
 }
 

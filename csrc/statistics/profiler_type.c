@@ -379,7 +379,9 @@ static PyObject *profiler_identity(PyObject *object, void *Py_UNUSED(unused))
 static PyObject *profiler_stages_without_nodes(PyObject *object, void *Py_UNUSED(unused))
 {
     ext_profiler *self = (ext_profiler *)object;
-    return ext_stage_without_nodes(self->state, self->stages_before);
+    uint64_t before;
+    EXT_ALONE(self->state->guard, before = self->stages_before);
+    return ext_stage_without_nodes(self->state, before);
 }
 
 /* As other threads may replace it. */
