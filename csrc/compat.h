@@ -104,11 +104,11 @@ static inline bool ext_compat_can_be_referenced(PyObject *object)
 #endif
 }
 
-/* Interns a new reference to a str, but for CPython 3.12, where interned strings are never freed and names may be without end:
- * what is remembered by the identity of a name is then only looked up more often. */
+/* Interns a new reference to a str, but where interned strings are never freed, as names may be without end: in CPython 3.12,
+ * and in builds without the GIL. What is remembered by the identity of a name is then only looked up more often. */
 static inline void ext_compat_intern(PyObject **string)
 {
-#if PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000
+#if (PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000) || defined(Py_GIL_DISABLED)
     (void)string;
 #else
     PyUnicode_InternInPlace(string);

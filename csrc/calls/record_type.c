@@ -97,15 +97,8 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
     uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_LABEL_FLAGS;
     ext_label_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
-#if EXT_FREE_THREADED
-        PyObject *name = Py_NewRef(self->name); /* which others may be reading */
-        ext_compat_intern(&name);
-        number = ext_key_label(state, view->stage != NULL ? view->stage : state->default_stage, name);
-        Py_DECREF(name);
-#else
         ext_compat_intern(&self->name);
         number = ext_key_label(state, view->stage != NULL ? view->stage : state->default_stage, self->name);
-#endif
     }
     if (number.label == 0 && opening->open == 0) {
         return NULL;
