@@ -202,7 +202,10 @@ static inline void ext_compat_restore_error(ext_compat_error error)
 #define EXT_METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 /* What a module with state of its own for each interpreter may declare. */
-#if PY_VERSION_HEX >= 0x030c0000
+#if EXT_FREE_THREADED
+#define EXT_COMPAT_MODULE_SLOTS \
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED}, {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#elif PY_VERSION_HEX >= 0x030c0000
 #define EXT_COMPAT_MODULE_SLOTS {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #else
 #define EXT_COMPAT_MODULE_SLOTS

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import queue
 import random
+import subprocess
+import sys
+import sysconfig
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -57,6 +61,14 @@ def in_a_crowd() -> Iterator[None]:
 
 def in_all(body: Callable[[], object], threads: int = THREADS) -> None:
     run_threads(*[body] * threads)
+
+
+@pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED") != 1, reason="free threading came with Python 3.13t")
+def test_the_extension_brings_no_gil_back() -> None:
+    command = "import sys; before = sys._is_gil_enabled(); import cprofiling; print(before, sys._is_gil_enabled())"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
+    run = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("False False\n", "")
 
 
 def test_one_node() -> None:
