@@ -46,6 +46,7 @@ unset PYTHONDONTWRITEBYTECODE
 QEMU_LD_PREFIX=$0 PATH="$0/tools:$PATH" C_INCLUDE_PATH=${includes%:} exec "$@"
 """
 FREE_THREADED = CACHE / "free_threaded"  # CPython 3.13 without the GIL
+RACES = CACHE / "races"  # the same, which ThreadSanitizer watches
 PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 98, 91  # percent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 WHOLE = "not (integration or core or lint)"
@@ -340,9 +341,28 @@ def aarch64(session: nox.Session) -> None:
 def free_threaded(session: nox.Session) -> None:
     """Make a wheel for CPython without the GIL, and test it with all but the core's programs and frameworks."""
     fetch_python(session, "free_threaded", FREE_THREADED)
-    session.env["PYTHON_GIL"] = "0"  # the extension does not say yet that it needs none
     release_of_its_own(session, "3.13t")
     test_wheel(session, "3.13t", WHOLE, "hypothesis<6.145")  # of later ones there is no wheel for it
+
+
+@nox.session
+def races(session: nox.Session) -> None:
+    """Look for data races in threads that use the extension at the same time."""
+    fetch_python(session, "races", RACES)
+    interpreter = RACES / "bin/python3.13t"
+    if not interpreter.exists():
+        session.skip("CPython 3.13t with ThreadSanitizer: could not be made, NOT TESTED")
+    tree = copy_tree(session)
+    session.env["TSAN_OPTIONS"] = "report_bugs=0"
+    python = make_environment(session, (str(interpreter),), WORK / "races")
+    install(session, python, "setuptools", "pytest", "pytest-xdist", "hypothesis<6.145")
+    session.run(*python, "setup.py", "--quiet", "build_ext", "--inplace", env={"CPROFILING_SANITIZE": "thread"})
+    # Threads that share an asynchronous generator race there without us, too.
+    known = f"{(RACES / 'known_races').read_text(encoding='utf-8')}\nrace_top:async_gen_init_hooks\n"
+    Path("known_races").write_text(known, encoding="utf-8")
+    options = f"suppressions={tree / 'known_races'} history_size=4"
+    tests = ["tests/extension/test_free_threading.py", "--capture=no"]  # it tells stderr
+    session.run(*python, "-m", "pytest", *tests, env={"PYTHONPATH": "python", "TSAN_OPTIONS": options})
 
 
 def release_of_its_own(session: nox.Session, version: str) -> None:
