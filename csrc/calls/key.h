@@ -12,7 +12,7 @@ typedef struct {
     PyObject *name; /* str; owned */
     struct {
         EXT_SHARED uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
-        PyObject *EXT_SHARED stage;       /* str; owned. Where threads run at the same time, interned ones live for ever */
+        PyObject *EXT_SHARED stage;       /* str; owned. Readers compare it only */
         cprof_accum *EXT_SHARED accum;    /* borrowed */
     } places[EXT_KEY_PLACES];
 #if EXT_FREE_THREADED

@@ -41,7 +41,11 @@ static void set_default(ext_state *state)
 {
     Py_ssize_t count = PyList_GET_SIZE(state->defaults);
     PyObject *stage = count > 0 ? ((stage_object *)PyList_GET_ITEM(state->defaults, count - 1))->stage : state->first_stage;
-    Py_SETREF(state->default_stage, Py_NewRef(stage));
+    Py_INCREF(stage);
+#if EXT_FREE_THREADED
+    PyUnicode_InternInPlace(&stage); /* then it lives for ever: others may use what is replaced */
+#endif
+    Py_SETREF(state->default_stage, stage);
 }
 
 enum { MOST_NOTED = 64 }; /* stages; there may be one for each request */
