@@ -38,7 +38,8 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
 static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
 {
     cprof_span *parent = child->parent;
-    cprof_ns before_ns = parent != NULL && cprof_span_serial(parent) == child->parent_serial ? cprof_span_nested_ns(parent) : -1;
+    cprof_ns before_ns =
+        parent != NULL && cprof_span_serial(parent) == child->parent_serial ? cprof_span_nested_ns(parent) : -1;
     if (before_ns >= 0) {
         cprof_span_set_nested_ns(parent, nested_ns >= 0 ? before_ns + nested_ns : UNKNOWN_NS);
     }
