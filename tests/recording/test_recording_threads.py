@@ -504,7 +504,7 @@ def test_what_is_asked_at_an_end_may_end_the_same_again(way: str, monkeypatch: p
     with profile(profile_memory=True) as prof:
         if way == "block":
             with block:
-                ends.append(lambda: block.__exit__(None, None, None))
+                ends.append(lambda: pytest.raises(RuntimeError, block.__exit__, None, None, None))  # it is being left
         else:
             running = generator()
             next(running)
