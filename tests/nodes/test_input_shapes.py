@@ -665,7 +665,7 @@ def test_the_section_of_a_document() -> None:
 
     @profiler.profile_node(name="a|node")
     def node(value: Any) -> None:
-        sum(range(30_000 if value.dtype == "odd" else 1))
+        sum(range(300_000 if value.dtype == "odd" else 1))
 
     for number in range(600):
         node(Tensor(2, 3, dtype="odd" if number % 50 == 49 else "usual"))
