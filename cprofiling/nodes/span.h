@@ -44,32 +44,37 @@ typedef struct {
     uint64_t moment; /* changes whenever the thread may have run another line of execution */
 } cprof_chain;
 
-/* Its fields that two threads may use at the same time. State: all that was written to the span before it is seen, too. */
+/* The state; whoever sees a new one sees all that was written to the span before it. */
 static inline uint64_t cprof_span_state(const cprof_span *span)
 {
     return __atomic_load_n(&span->state, __ATOMIC_ACQUIRE);
 }
 
+/* The serial number; for a comparison only. */
 static inline uint64_t cprof_span_serial(const cprof_span *span)
 {
     return __atomic_load_n(&span->serial, __ATOMIC_RELAXED);
 }
 
+/* Time spent in children that have ended; negative: not known any more. */
 static inline cprof_ns cprof_span_nested_ns(const cprof_span *span)
 {
     return __atomic_load_n(&span->nested_ns, __ATOMIC_RELAXED);
 }
 
+/* Sets the time spent in children. */
 static inline void cprof_span_set_nested_ns(cprof_span *span, cprof_ns nested_ns)
 {
     __atomic_store_n(&span->nested_ns, nested_ns, __ATOMIC_RELAXED);
 }
 
+/* The tag; for a comparison only. */
 static inline const void *cprof_span_tag(const cprof_span *span)
 {
     return __atomic_load_n(&span->tag, __ATOMIC_RELAXED);
 }
 
+/* Sets the tag. */
 static inline void cprof_span_set_tag(cprof_span *span, const void *tag)
 {
     __atomic_store_n(&span->tag, tag, __ATOMIC_RELAXED);

@@ -495,6 +495,10 @@ def test_what_is_asked_at_an_end_may_end_the_same_again(way: str, monkeypatch: p
     def generator() -> Iterator[int]:
         yield 1
 
+    def leave_again() -> None:
+        with pytest.raises(RuntimeError, match="left without having been entered"):
+            block.__exit__(None, None, None)  # it is being left
+
     def find() -> tuple[int, int]:
         if ends:
             ends.pop()()
@@ -504,7 +508,7 @@ def test_what_is_asked_at_an_end_may_end_the_same_again(way: str, monkeypatch: p
     with profile(profile_memory=True) as prof:
         if way == "block":
             with block:
-                ends.append(lambda: pytest.raises(RuntimeError, block.__exit__, None, None, None))  # it is being left
+                ends.append(leave_again)
         else:
             running = generator()
             next(running)
