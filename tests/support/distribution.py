@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 EXPANDED = {
     "_PyArg_ParseTupleAndKeywords_SizeT", "_PyArg_ParseTuple_SizeT", "_PyObject_CallFunction_SizeT",
     "_PyObject_CallMethod_SizeT", "_PyObject_GC_New", "_PyObject_MakeTpCall", "_PyObject_New", "_Py_BuildValue_SizeT",
-    "_Py_CheckFunctionResult", "_Py_Dealloc", "_Py_FalseStruct", "_Py_NoneStruct", "_Py_NotImplementedStruct",
-    "_Py_TrueStruct",
+    "_Py_CheckFunctionResult", "_Py_Dealloc", "_Py_DecRefShared", "_Py_FalseStruct", "_Py_MergeZeroLocalRefcount",
+    "_Py_NoneStruct", "_Py_NotImplementedStruct", "_Py_TrueStruct",
 }  # fmt: skip
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 BUILT = {"PKG-INFO", "setup.cfg"}  # what is in a source distribution, and not in a checkout
