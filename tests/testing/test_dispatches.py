@@ -197,7 +197,7 @@ def test_blocks_of_threads_that_overlap_leave_no_flag_set(torch: Any) -> None:
 
 def test_a_task_in_a_thread_that_is_counted_already_is_counted_once(torch: Any) -> None:
     class Own(ThreadPoolExecutor):
-        def _adjust_thread_count(self) -> None:
+        def _adjust_thread_count(self: Any) -> None:
             context = [self._create_worker_context()] if sys.version_info >= (3, 14) else []
             threading.Thread(target=lambda: self._work_queue.get().run(*context)).start()
 
