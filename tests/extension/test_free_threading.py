@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
+import io
 import os
 import queue
 import random
@@ -16,13 +18,19 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import types
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import IS_EMULATED, beside, profiler_on, run_threads, switching_often
+from calls import IS_EMULATED, beside, check_script, profiler_on, run_threads, switching_often
+from cprofiling import _core
+from cprofiling.devices import events, wait
+from fakes.fake_torch import forget_devices, torch_loader
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
 
@@ -524,3 +532,327 @@ def test_the_collector_beside_calls() -> None:
     with beside(gc.collect):
         in_all(call, 4)
     assert finished(profiler) == SOME // 20 * 4
+
+
+# What a recording is asked, and told, as long as rows may be added to it and later.
+PARTS: dict[str, Callable[[_core.Recording], object]] = {
+    "length": len,
+    "column": lambda recording: recording.column("start_ns"),
+    "strings": lambda recording: recording.strings,
+    "tracks": lambda recording: recording.tracks,
+    "flows": lambda recording: recording.flows,
+    "facts": lambda recording: recording.facts,
+    "dropped": lambda recording: recording.dropped,
+    "args": lambda recording: recording.args(0),
+    "write_chrome": lambda recording: recording.write_chrome(len),
+    "_write_events": lambda recording: recording._write_events(len, 0, True),
+    "_chrome_base": lambda recording: recording._chrome_base,
+    "_arrow_stream": lambda recording: recording._arrow_stream(),
+    "_own_times": lambda recording: recording._own_times(array("i", [-1])),
+    "_parents": lambda recording: recording._parents(b"1"),
+    "_add": lambda recording: recording._add("row", 3, 0, 1, 1, 1),
+    "_set_fact": lambda recording: recording._set_fact("fact", "1"),
+    "_name_process": lambda recording: recording._name_process(1, "process", None, None),
+    "_name_thread": lambda recording: recording._name_thread(1, 1, "thread", None),
+    "_renumber": lambda recording: recording._renumber([1]),
+    "_load": lambda recording: recording._load(io.BytesIO(b"[]").read, 0),
+    "cupti_add_trace": lambda recording: _core.cupti_add_trace(recording),
+    "_finish": lambda recording: recording._finish(),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_recording_that_is_being_made(part: str) -> None:
+    recordings = [_core.Recording.empty() for _ in range(SOME // 10)]
+
+    def fill() -> None:
+        for recording in recordings:
+            with contextlib.suppress(RuntimeError):  # it is finished, or in use
+                recording._add("row", 3, 0, 1, 1, 1)
+                recording._set_fact("last", "1")
+                recording._finish()
+
+    def use() -> None:
+        for recording in recordings:
+            with contextlib.suppress(RuntimeError, IndexError, ValueError):  # of no or another number of rows
+                PARTS[part](recording)
+
+    run_threads(fill, use)
+    for recording in recordings:
+        recording._finish()
+        assert len(recording) <= 2
+        assert len(recording.tracks) <= 1
+
+
+def test_recorders_that_are_told_to_end_pause_and_go_on() -> None:
+    profiler = profiler_on()
+    node = profiler.profile_node("node")(abs)
+    for _ in range(20):
+        recorder = _core.Recorder(1000, False, None, False, None, True)
+
+        def use(recorder: _core.Recorder = recorder) -> None:
+            for _ in range(20):
+                recorder.pause()
+                recorder.resume()
+                recorder.step("step")
+                assert (recorder.since_epoch_ns or 1) > 0
+                node(1)
+
+        def end(recorder: _core.Recorder = recorder) -> None:
+            node(1)
+            with contextlib.suppress(RuntimeError):  # another thread has ended it
+                assert len(recorder.finish(_core.Recording)) >= 0
+
+        run_threads(use, use, end, end)
+        assert recorder.since_epoch_ns is None
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+def test_recorders_that_are_dropped() -> None:
+    profiler = profiler_on()
+    node = profiler.profile_node("node")(abs)
+    with beside(lambda: node(1), lambda: node(1)):
+        for _ in range(50):
+            _core.Recorder(1000, False, None, False, None, True)
+    with cp.profile() as recording:
+        node(1)
+    assert [event.name for event in recording.events()] == ["node"]
+
+
+def test_a_live_file_that_profilers_join_and_leave(tmp_path: Path) -> None:
+    paths = [os.fsencode(tmp_path / f"{number}.cprof") for number in range(10)]
+    files = [_core.LiveFile(-1, path, bytes(4096), 2**16, 10**7) for path in paths]
+    profilers = [profiler_on() for _ in range(4)]
+
+    def join(profiler: cp.Profiler) -> None:
+        node = profiler.profile_node("node")(abs)
+        for file in files:
+            for _ in range(5):
+                with contextlib.suppress(RuntimeError, ValueError):  # it is closed, or the Profiler is in another one
+                    file.add(profiler, b"label", ())
+                node(1)
+                file.holds(profiler)
+                file.commit()
+                file.remove(profiler)
+
+    def close() -> None:
+        for file in files:
+            file.commit()
+            file.close()
+
+    run_threads(*[lambda profiler=profiler: join(profiler) for profiler in profilers], close, close)
+    assert [file.holds(profilers[0]) for file in files] == [False] * 10
+    assert [finished(profiler) for profiler in profilers] == [50] * 4
+
+
+def test_profilers_that_count_no_nodes_and_no_launches() -> None:
+    profilers = [cp.Profiler() for _ in range(SOME)]
+
+    def switch() -> None:
+        for profiler in profilers:
+            profiler.set_profiling(True)
+            profiler._stop_launches()
+            profiler._count_no_nodes()
+            profiler.reset_profiling()
+
+    in_all(switch, 4)
+    assert all(profiler.profiling_enabled for profiler in profilers)
+
+
+def test_pipelines_that_are_deleted_and_copied() -> None:
+    """One without weak references says itself that it is gone; what is bound to it asks for its Profiler."""
+
+    class Step:
+        def __call__(self, pipeline: object) -> int:
+            return 2
+
+        def __get__(self, pipeline: object, _: type) -> types.MethodType:
+            return types.MethodType(self, pipeline)
+
+    class Pipeline(cp.PipelineProfiling):
+        __slots__ = ()
+        other = cp.profile_node("other")(Step())
+
+        @cp.profile_node("step")
+        def step(self) -> int:
+            return 1
+
+    def use() -> None:
+        for _ in range(SOME // 10):
+            pipeline = Pipeline()
+            pipeline.set_profiling(True)
+            assert [pipeline.step(), pipeline.other(), copy.copy(pipeline).step()] == [1, 2, 1]
+            assert finished(pipeline.profiler) == 2
+
+    in_all(use, 4)
+
+
+def test_a_node_whose_keys_overflow() -> None:
+    profiler = profiler_on()
+    for number in range(65_536):
+        profiler.record("inference", str(number), 1.0)
+    node = profiler.profile_node(name=lambda value: f"node {value}")(abs)
+
+    def call() -> None:
+        for number in range(50):
+            node(number)
+
+    with pytest.warns(RuntimeWarning, match="__overflow__") as warned:
+        in_all(call, 4)
+    assert len(warned) == 1
+    assert finished(profiler) == 65_536 + 4 * 50
+
+
+def test_functions_that_are_unpickled_again_and_again() -> None:
+    node: Any = cp.profile_node("node")(abs)
+
+    def change() -> None:
+        for _ in range(SOME):
+            node.__setstate__(lambda: None)
+
+    in_all(change, 4)
+    assert callable(node.__wrapped__)
+
+
+def test_an_awaitable_that_threads_take_turns_at() -> None:
+    block = profiler_on().profile_node("block")
+
+    entered = [block.__aenter__() for _ in range(SOME)]
+
+    async def wait() -> None:
+        for awaitable in entered:
+            await awaitable
+
+    def consume() -> None:
+        with pytest.raises(StopIteration):
+            wait().send(None)
+
+    run_threads(consume, consume)
+
+
+def test_who_asks_for_the_open_node_while_others_leave_it() -> None:
+    profiler = profiler_on()
+    blocks = [profiler.profile_node(f"block {number}") for number in range(3)]
+    entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def enter() -> None:
+        for number in range(SOME):
+            blocks[number % 3].__enter__()
+            entered.put(blocks[number % 3])
+            assert _core.open_node() in {None, *(("inference", f"block {number}") for number in range(3))}
+
+    def leave() -> None:
+        for _ in range(SOME):
+            entered.get().__exit__(None, None, None)
+
+    run_threads(*[enter, leave] * 2)
+    assert finished(profiler) == 2 * SOME
+
+
+def test_blocks_that_are_dropped_while_their_thread_goes_on() -> None:
+    profiler = profiler_on()
+    node = profiler.profile_node("node")(abs)
+    entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def enter() -> None:
+        for number in range(SOME):
+            block = profiler.profile_node("block")
+            block.__enter__()
+            entered.put(block)
+            del block
+            node(number)
+
+    def drop() -> None:
+        for _ in range(SOME):
+            entered.get()
+
+    run_threads(*[enter, drop] * 2)
+    assert finished(profiler) == 2 * SOME
+
+
+@pytest.mark.parametrize("asked", [{}, {"counters": ("cpu_time",), "by_shape": True}], ids=["times", "counters"])
+def test_coroutines_that_other_threads_drop(asked: dict[str, Any]) -> None:
+    """With blocks open in them, which others leave meanwhile."""
+    profiler = profiler_on(**asked)
+    block = profiler.profile_node("block")
+    begun: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    entered: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    @profiler.profile_node("coroutine")
+    async def work(_: object) -> None:
+        with profiler.profile_node("inside"):
+            block._enter_call(([1],))
+            entered.put(None)
+            await asyncio.sleep(0)
+
+    def begin() -> None:
+        for _ in range(SOME):
+            coroutine: Any = work([1])
+            coroutine.send(None)
+            begun.put(coroutine)
+
+    def drop() -> None:
+        for _ in range(SOME):
+            begun.get().close()
+
+    def leave() -> None:
+        for _ in range(SOME):
+            entered.get()
+            block.__exit__(None, None, None)
+
+    run_threads(*[begin, drop, leave] * 2)
+    assert finished(profiler) == 3 * 2 * SOME
+
+
+def test_nodes_whose_devices_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that cannot be had is told to the Profiler, whose reason others read."""
+
+    def forget() -> None:
+        forget_devices(monkeypatch)
+        events.forget()
+        wait.forget()
+
+    forget()
+    torch = torch_loader(monkeypatch, in_use=True)("xpu")
+    profiler = profiler_on(synchronize_cuda=True, gpu_time=True, memory=True)
+    node = profiler.profile_node("node")(id)
+
+    def call() -> None:
+        for _ in range(SOME // 10):
+            node(torch.tensor())
+
+    try:
+        in_all(call, 4)
+        torch.failing["record"] = RuntimeError("lost")
+        with beside(lambda: profiler.get_profiling_summary()):
+            in_all(call, 4)
+        assert finished(profiler) == 2 * 4 * (SOME // 10)
+    finally:
+        forget()
+
+
+def test_profilers_that_begin_beside_a_window_of_captures() -> None:
+    """There is one window in a process."""
+    check_script("""
+import threading
+import cprofiling as cp
+from cprofiling import _core
+
+barrier = threading.Barrier(3)
+
+def switch():
+    barrier.wait()
+    for _ in range(100):
+        profiler = cp.Profiler()
+        profiler.set_profiling(True)
+        profiler.profile_node("node")(abs)(1)
+
+threads = [threading.Thread(target=switch) for _ in range(2)]
+for thread in threads:
+    thread.start()
+barrier.wait()
+_core.set_capture("node", 0, 1)
+for thread in threads:
+    thread.join()
+assert _core.capture_report() is not None
+""")
