@@ -150,10 +150,6 @@ static cprof_status end(recorder_object *self, cprof_table *table)
 static PyObject *recorder_finish(PyObject *object, PyObject *type)
 {
     recorder_object *self = (recorder_object *)object;
-    if (self->session == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the recording has ended");
-        return NULL;
-    }
     if (!PyType_Check(type) || self->state->recording_type == NULL ||
         !PyType_IsSubtype((PyTypeObject *)type, self->state->recording_type)) {
         ext_convert_refuse_type("type", "a subclass of Recording", type);
@@ -163,13 +159,17 @@ static PyObject *recorder_finish(PyObject *object, PyObject *type)
     if (table == NULL) {
         return PyErr_NoMemory();
     }
-    cprof_status status = CPROF_ABSENT;
-    EXT_ALONE(self->state->guard, status = self->session != NULL ? end(self, table) : status);
-    if (status != CPROF_OK) {
-        cprof_table_destroy(table);
-        return ext_convert_status(status, "finish");
+    bool goes_on;
+    cprof_status status = CPROF_OK;
+    EXT_ALONE(self->state->guard, {
+        goes_on = self->session != NULL;
+        status = goes_on ? end(self, table) : status;
+    });
+    if (goes_on && status == CPROF_OK) {
+        return ext_recording_new((PyTypeObject *)type, table);
     }
-    return ext_recording_new((PyTypeObject *)type, table);
+    cprof_table_destroy(table);
+    return goes_on ? ext_convert_status(status, "finish") : PyErr_Format(PyExc_RuntimeError, "the recording has ended");
 }
 
 static PyObject *recorder_step(PyObject *object, PyObject *name)
