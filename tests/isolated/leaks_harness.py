@@ -25,7 +25,7 @@ from cprofiling import _core
 Scenario = Callable[[], Any]
 
 ROUNDS = 1000
-TRIES = 3
+TRIES = 6
 OPEN_FILES = Path("/proc/self/fd")
 M_ARENA_MAX = -8  # of mallopt()
 WARM_UP = 300  # caches, free lists and spare records fill
@@ -74,7 +74,8 @@ def mapped_pages() -> int:
 
 
 def holdings() -> Holdings:
-    gc.collect()
+    for _ in range(3):  # without a GIL, what one frees goes at the next
+        gc.collect()
     (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()  # they hold on to names of attributes
     return Holdings(
         sys.getallocatedblocks(),

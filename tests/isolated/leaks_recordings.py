@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import json
+import shutil
 import sys
 import tempfile
 import threading
@@ -212,8 +213,7 @@ def exports() -> None:
 def handled() -> None:
     with profile(on_trace_ready=cp.tensorboard_trace_handler(path_of("runs"), "worker")):
         work()
-    for made in Path(path_of("runs")).iterdir():
-        made.unlink()
+    shutil.rmtree(path_of("runs"))
 
 
 class FailingFile(io.StringIO):

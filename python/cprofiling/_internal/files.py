@@ -16,8 +16,6 @@ from cprofiling import _core
 from cprofiling._internal import arguments
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _typeshed import ReadableBuffer, StrOrBytesPath, WriteableBuffer
 
 
@@ -47,22 +45,20 @@ def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
         TypeError: The path is not a path.
         ValueError: It is empty, or has a NUL.
     """
-    from pathlib import Path  # here, as is socket below: what only reads needs neither, and both take long to import
-
     wanted = arguments.path("path", path)
-    # No Path: it would be kept for ever, as pathlib interns its parts.
-    temporary = os.path.join(str(Path(wanted).parent), f".cprofiling-{os.urandom(8).hex()}.tmp")
+    # No Path: pathlib interns its parts, which are kept for ever where there is no GIL.
+    temporary = os.path.join(os.path.dirname(wanted), f".cprofiling-{os.urandom(8).hex()}.tmp")
     try:
-        with _opened_directly(wanted) or _replacing(Path(wanted), temporary) as file:
+        with _opened_directly(wanted) or _replacing(wanted, temporary) as file:
             yield file
     except OSError as error:
-        if error.errno is None or error.filename not in (None, wanted, str(Path(wanted)), temporary):
+        if error.errno is None or error.filename not in (None, wanted, temporary):
             raise
         raise OSError(error.errno, error.strerror, wanted) from error  # with the path that the caller knows
 
 
 @contextmanager
-def _replacing(path: Path, temporary: str) -> Iterator[BinaryIO]:
+def _replacing(path: str, temporary: str) -> Iterator[BinaryIO]:
     """Give a new file, renamed at the end of the block, removed if that fails."""
     try:
         with open(temporary, "xb", opener=_open_privately) as file:
@@ -74,7 +70,7 @@ def _replacing(path: Path, temporary: str) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    sync_folder(path.parent)
+    sync_folder(os.path.dirname(path))
 
 
 def _open_privately(path: str, flags: int) -> int:
@@ -97,10 +93,10 @@ def make_folders(path: StrOrBytesPath) -> None:
             raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring a name to the disk, where folders can be synchronised."""
+def sync_folder(folder: str) -> None:
+    """Bring a name to the disk, where folders can be synchronised. "" is the current folder."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -122,7 +118,7 @@ def _opened_directly(path: str) -> BinaryIO | None:
         if kind == stat.S_IFREG:
             return None
         if kind == stat.S_IFSOCK:
-            import socket
+            import socket  # here, as it takes long and few need it
 
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(PATIENCE_S)

@@ -13,7 +13,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import files
@@ -109,7 +108,7 @@ class OutputPath:
             with suppress(OSError):
                 os.unlink(made)
             raise
-        files.sync_folder(Path(folder))
+        files.sync_folder(folder)
         return taken
 
     def _replaced_old(self, made: str) -> bool:
