@@ -10,6 +10,7 @@
 #include "csrc/compat.h"
 #include "csrc/ptrmap.h"
 
+#include "cprofiling/base/lock.h"
 #include "cprofiling/calls/probe.h"
 #include "cprofiling/nodes/registry.h"
 
@@ -177,6 +178,7 @@ typedef struct {
     EXT_SHARED bool wants_memory;     /* as do its details */
     EXT_SHARED uint64_t serial;       /* unique among the states of the process; 0 after clear */
     _Atomic uint64_t internal_errors; /* faults that belong to no Profiler */
+    cprof_lock live_files;            /* of live_type.c */
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 

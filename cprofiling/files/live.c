@@ -74,8 +74,6 @@ struct cprof_live {
     cprof_snapshot_source id; /* the file's own, for where there are too many sources */
     pthread_mutex_t lock;     /* guards */
     pthread_cond_t wake;
-    pthread_cond_t idle;
-    size_t held; /* by those who are about to commit */
     bool is_ending;
     cprof_live_part *first; /* in the order in which they were added. Those who have `writing` take parts out, others add */
     cprof_live_part *last;
@@ -525,7 +523,6 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **opened)
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&live->wake, &attributes);
-    (void)pthread_cond_init(&live->idle, NULL);
     (void)pthread_condattr_destroy(&attributes);
     cprof_live_state state;
     (void)commit(live, 0, true, &state);
@@ -627,24 +624,11 @@ bool cprof_live_take_over(cprof_registry *registry)
     return part != NULL;
 }
 
-void cprof_live_hold(cprof_live *live)
-{
-    if (is_own(live)) {
-        (void)pthread_mutex_lock(&live->lock);
-        live->held++;
-        (void)pthread_mutex_unlock(&live->lock);
-    }
-}
-
 void cprof_live_commit(cprof_live *live, cprof_live_state *state)
 {
     *state = (cprof_live_state){.error = 0};
     if (is_own(live)) {
         (void)commit(live, 0, true, state);
-        (void)pthread_mutex_lock(&live->lock);
-        live->held--;
-        (void)pthread_cond_broadcast(&live->idle);
-        (void)pthread_mutex_unlock(&live->lock);
     }
 }
 
@@ -655,9 +639,6 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
         (void)pthread_mutex_lock(&live->lock);
         live->is_ending = true;
         (void)pthread_cond_signal(&live->wake);
-        while (live->held > 0) { /* what comes last is to be the last */
-            (void)pthread_cond_wait(&live->idle, &live->lock);
-        }
         (void)pthread_mutex_unlock(&live->lock);
         (void)pthread_join(live->thread, NULL);
         (void)commit(live, CPROF_LIVE_LAST, true, state);
@@ -684,7 +665,6 @@ void cprof_live_close(cprof_live *live)
             part_release(part);
         }
         (void)pthread_cond_destroy(&live->wake);
-        (void)pthread_cond_destroy(&live->idle);
         (void)pthread_mutex_destroy(&live->lock);
         (void)pthread_mutex_destroy(&live->writing);
         release(live);

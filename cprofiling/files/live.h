@@ -21,8 +21,9 @@
  * gone, merged), u64 look-ups of keys that went to an overflow key, u64 length of a snapshot; the label, and the snapshot's
  * bytes (snapshot.h). Checksums are those of checksum.h.
  *
- * Thread rule: any thread, but registries are added, removed and destroyed, and files closed, by one at a time. In a forked
- * child a live file of its parent's is only to be closed; registries are in none.
+ * Thread rule: any thread, but registries are added, removed and destroyed, and files closed, by one at a time, and no file
+ * while another thread is in a function with it. In a forked child a live file of its parent's is only to be closed;
+ * registries are in none.
  */
 #ifndef CPROF_LIVE_H
 #define CPROF_LIVE_H
@@ -69,13 +70,10 @@ void cprof_live_remove(cprof_registry *registry);
  * it is in none, and still the caller's. */
 bool cprof_live_take_over(cprof_registry *registry);
 
-/* Has cprof_live_stop() wait for a call of cprof_live_commit(), which has to follow. */
-void cprof_live_hold(cprof_live *live);
-
-/* Commits now, without waiting for the thread's time, also if there is nothing new; after cprof_live_hold(). */
+/* Commits now, without waiting for the thread's time, also if there is nothing new. */
 void cprof_live_commit(cprof_live *live, cprof_live_state *state);
 
-/* Waits for those who commit, ends the thread, and commits for the last time; once. *state receives how it ended. */
+/* Ends the thread, and commits for the last time; once. *state receives how it ended. */
 void cprof_live_stop(cprof_live *live, cprof_live_state *state);
 
 /* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(), with little left to do. */

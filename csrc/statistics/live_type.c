@@ -5,6 +5,7 @@
 #include "csrc/profiler.h"
 
 #include "cprofiling/base/checksum.h"
+#include "cprofiling/base/lock.h"
 #include "cprofiling/files/live.h"
 
 #include <errno.h>
@@ -12,11 +13,19 @@
 typedef struct {
     PyObject_HEAD
     ext_state *state;
-    cprof_live *live;       /* owned; NULL once it is closed, or another thread is at that */
+    cprof_live *live;       /* owned; NULL once it is closed */
     cprof_live_state heard; /* of it last */
 } live_object;
 
-/* In EXT_ALONE() of the guard registries go, and come here: it is what makes them one at a time. */
+/* Executes a statement, which makes no objects, for one thread at a time, though it may release the GIL: files, and registries
+ * in them, come and go one at a time. In EXT_ALONE() of the guard registries end. */
+#define ALONE_WITH_FILES(state, ...)                                  \
+    do {                                                              \
+        EXT_WITHOUT_GIL(cprof_lock_acquire(&(state)->live_files));    \
+        EXT_ALONE((state)->guard, __VA_ARGS__);                       \
+        cprof_lock_release(&(state)->live_files);                     \
+    } while (0)
+
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"descriptor", "path", "head", "room", "interval_ns", NULL};
@@ -83,8 +92,8 @@ static PyObject *live_add(PyObject *object, PyObject *args)
     };
     Py_DECREF(cost);
     cprof_status status;
-    EXT_ALONE(self->state->guard,
-              status = self->live != NULL ? cprof_live_add(self->live, added->registry, &about) : CPROF_ABSENT);
+    ALONE_WITH_FILES(self->state,
+                     status = self->live != NULL ? cprof_live_add(self->live, added->registry, &about) : CPROF_ABSENT);
     PyMem_Free(names);
     return ext_convert_status(status, "adding a Profiler to a live file");
 }
@@ -95,7 +104,7 @@ static PyObject *live_holds(PyObject *object, PyObject *profiler)
     const live_object *self = (live_object *)object;
     bool holds = false;
     if (meant != NULL) {
-        EXT_ALONE(self->state->guard, holds = self->live != NULL && cprof_live_has(self->live, meant->registry));
+        ALONE_WITH_FILES(self->state, holds = self->live != NULL && cprof_live_has(self->live, meant->registry));
     }
     return meant != NULL ? PyBool_FromLong(holds) : NULL;
 }
@@ -114,55 +123,46 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
     if (meant == NULL) {
         return NULL;
     }
-    EXT_ALONE(self->state->guard, take_out(self, meant));
+    ALONE_WITH_FILES(self->state, take_out(self, meant));
     Py_RETURN_NONE;
 }
 
-static PyObject *state_of(const live_object *self)
+static PyObject *state_of(cprof_live_state heard)
 {
-    return Py_BuildValue("KKi", (unsigned long long)self->heard.commits, (unsigned long long)self->heard.bytes,
-                         self->heard.error);
+    return Py_BuildValue("KKi", (unsigned long long)heard.commits, (unsigned long long)heard.bytes, heard.error);
 }
 
-static PyObject *close_live(live_object *self)
+static void close_live(live_object *self)
 {
     cprof_live *live = self->live;
     self->live = NULL;
     if (live != NULL) {
-        cprof_live_state state;
-        EXT_WITHOUT_GIL(cprof_live_stop(live, &state));
+        EXT_WITHOUT_GIL(cprof_live_stop(live, &self->heard));
         cprof_live_close(live);
-        self->heard = state;
     }
-    return state_of(self);
 }
 
 static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     live_object *self = (live_object *)object;
-    PyObject *heard;
-    EXT_ALONE(self->state->guard, heard = close_live(self));
-    return heard;
+    cprof_live_state heard;
+    ALONE_WITH_FILES(self->state, close_live(self); heard = self->heard);
+    return state_of(heard);
 }
 
-static PyObject *commit(live_object *self)
+static void commit(live_object *self)
 {
-    cprof_live *live = self->live;
-    if (live != NULL) {
-        cprof_live_state state;
-        cprof_live_hold(live); /* it is not closed from here on */
-        EXT_WITHOUT_GIL(cprof_live_commit(live, &state));
-        self->heard = state;
+    if (self->live != NULL) {
+        EXT_WITHOUT_GIL(cprof_live_commit(self->live, &self->heard));
     }
-    return state_of(self);
 }
 
 static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     live_object *self = (live_object *)object;
-    PyObject *heard;
-    EXT_ALONE(self->state->guard, heard = commit(self));
-    return heard;
+    cprof_live_state heard;
+    ALONE_WITH_FILES(self->state, commit(self); heard = self->heard);
+    return state_of(heard);
 }
 
 static void live_dealloc(PyObject *object)

@@ -233,7 +233,6 @@ static cprof_live *opened(uint64_t room)
 
 static int committed(cprof_live *live)
 {
-    cprof_live_hold(live);
     cprof_live_commit(live, &state);
     return state.error;
 }
@@ -938,36 +937,6 @@ TEST(who_joins_or_ends_does_not_wait_for_a_commit)
     cprof_live_close(live);
     CHECK_EQUAL(samples_of(path), 1 + 3);
     cprof_process_end_registry(leaves);
-}
-
-static _Atomic bool has_stopped;
-
-static void *stop(void *live)
-{
-    cprof_live_stop(live, &state);
-    has_stopped = true;
-    return NULL;
-}
-
-/* Who was about to commit does so before the last commit. */
-TEST(the_last_commit_is_the_last)
-{
-    cprof_live *live = opened(ROOM);
-    cprof_registry *registry = registry_in(live, "held");
-    record_one(registry);
-    cprof_live_hold(live);
-    pthread_t stopper = check_thread(stop, live);
-    (void)usleep(20000);
-    CHECK(!has_stopped);
-    cprof_live_state held;
-    cprof_live_commit(live, &held);
-    CHECK_EQUAL(held.commits, 2);
-    check_join(stopper);
-    CHECK_EQUAL(state.commits, 3);
-    cprof_live_close(live);
-    CHECK_EQUAL(samples_of(path), 1);
-    CHECK(latest.number == 3 && latest.flags == CPROF_LIVE_LAST);
-    cprof_process_end_registry(registry);
 }
 
 static commit wait_for_commit(int descriptor, uint64_t number)
