@@ -19,11 +19,11 @@ typedef struct {
 
 /* Executes a statement, which makes no objects, for one thread at a time, though it may release the GIL: files, and registries
  * in them, come and go one at a time. In EXT_ALONE() of the guard registries end. */
-#define ALONE_WITH_FILES(state, ...)                                  \
-    do {                                                              \
-        EXT_WITHOUT_GIL(cprof_lock_acquire(&(state)->live_files));    \
-        EXT_ALONE((state)->guard, __VA_ARGS__);                       \
-        cprof_lock_release(&(state)->live_files);                     \
+#define ALONE_WITH_FILES(state, ...)                               \
+    do {                                                           \
+        EXT_WITHOUT_GIL(cprof_lock_acquire(&(state)->live_files)); \
+        EXT_ALONE((state)->guard, __VA_ARGS__);                    \
+        cprof_lock_release(&(state)->live_files);                  \
     } while (0)
 
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
