@@ -325,8 +325,8 @@ def native(session: nox.Session, version: str) -> None:
 @nox.session
 @each_python
 def whole(session: nox.Session, version: str) -> None:
-    """Test the wheel for a Python with all but the core's programs and frameworks."""
-    test_wheel(session, version, WHOLE)
+    """Test the wheel for a Python with all but the core's programs and frameworks; the newest ones beside peers."""
+    test_wheel(session, version, WHOLE, extra="peers" if version in VERSIONS[-2:] else "test")
 
 
 @nox.session
@@ -382,7 +382,7 @@ def interpreter(session: nox.Session, version: str) -> Command:
     return find_python(version) or session.skip(f"CPython {version}: not on this machine, NOT TESTED")
 
 
-def test_wheel(session: nox.Session, version: str, marks: str, **environment: str) -> None:
+def test_wheel(session: nox.Session, version: str, marks: str, extra: str = "test", **environment: str) -> None:
     """Run the tests of the source distribution on what a wheel installs."""
     python = (*interpreter(session, version)[:-1], str(WORK / f"clean-{version}/bin/python"))
     tree = WORK / "trees" / session.name
@@ -391,7 +391,7 @@ def test_wheel(session: nox.Session, version: str, marks: str, **environment: st
     [sources] = tree.iterdir()
     shutil.rmtree(sources / "python/cprofiling")  # what is tested is what is installed
     session.chdir(sources)
-    install(session, python, f"{wheel_of(version)}[test]", **environment)
+    install(session, python, f"{wheel_of(version)}[{extra}]", **environment)
     run_tests(session, marks, python=python)
 
 

@@ -201,7 +201,9 @@ def test_a_program_with_other_rights_loads_no_library_of_its_environment(  # G13
     monkeypatch.setattr(_core, "environment_is_trusted", lambda: False)
     monkeypatch.setenv("CPROFILING_LIBCUDA", asked)
     doctor.ask_cuda()
-    assert commands[0][3:5] == ["libcuda.so.1", "libcupti.so.13"]
+    cuda, cupti = commands[0][3:5]
+    assert cuda == "libcuda.so.1"
+    assert Path(cupti).name == "libcupti.so.13"  # maybe that of a package beside PyTorch
 
 
 # ---- CUDA
