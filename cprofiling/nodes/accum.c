@@ -8,11 +8,11 @@
 
 #define NS_PER_MS 1e6
 
-/* Adds to the markers, or gives them back: once they lack a sample they are of no use. */
-static __attribute__((noinline)) void add_to_p2_lock_held(cprof_accum *accum, double elapsed_ms)
+/* Adds the samples that wait to the markers, or gives these back: once they lack a sample they are of no use. */
+static __attribute__((noinline)) void settle_p2_lock_held(cprof_accum *accum)
 {
     if (atomic_load_explicit(&accum->epoch->has_p2, memory_order_relaxed)) {
-        cprof_p2_add(accum->p2, elapsed_ms);
+        cprof_p2_settle(accum->p2);
     } else {
         cprof_alloc_release(accum->p2);
         accum->p2 = NULL;
@@ -56,8 +56,8 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     accum->least_ns = elapsed_ns < accum->least_ns ? elapsed_ns : accum->least_ns;
     accum->most_ns = elapsed_ns > accum->most_ns ? elapsed_ns : accum->most_ns;
     cprof_histogram_add(&accum->histogram, cprof_histogram_index_ns(elapsed_ns), &accum->figures.histogram_lost);
-    if (__builtin_expect(accum->p2 != NULL, 0)) {
-        add_to_p2_lock_held(accum, (double)elapsed_ns / NS_PER_MS);
+    if (__builtin_expect(accum->p2 != NULL, 0) && cprof_p2_put(accum->p2, elapsed_ns)) {
+        settle_p2_lock_held(accum);
     }
 }
 
@@ -399,7 +399,10 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
         figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
         cprof_histogram_add(&accum->histogram, cprof_histogram_index_ms(elapsed_ms), &figures->histogram_lost);
         if (accum->p2 != NULL) {
-            add_to_p2_lock_held(accum, elapsed_ms);
+            settle_p2_lock_held(accum);
+        }
+        if (accum->p2 != NULL) {
+            cprof_p2_add(accum->p2, elapsed_ms);
         }
     }
     cprof_lock_release(&accum->lock);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#define NS_PER_MS 1e6
+
 enum { MARKERS = 5 };
 
 static void sort(double *values, int64_t count)
@@ -16,62 +18,96 @@ static void sort(double *values, int64_t count)
     }
 }
 
-/* Moves the marker at `q` by d (1 or -1), `left` and `right` of its neighbours: by the parabola through the three, or linearly
- * where that would disorder them. */
-static void move_marker(double *q, double left, double right, int d)
+/* The height of a marker that is moved by d (1 or -1), `left` and `right` of its neighbours at `below` and `above`: by the
+ * parabola through the three, or linearly where that would disorder them. */
+static inline double moved(double below, double q, double above, double left, double right, int d)
 {
-    double moved = q[0] + d / (left + right) * ((left + d) * (q[1] - q[0]) / right + (right - d) * (q[0] - q[-1]) / left);
-    if (!(q[-1] < moved && moved < q[1])) {
-        moved = q[0] + d * (q[d] - q[0]) / (d > 0 ? right : -left);
+    double height = q + d / (left + right) * ((left + d) * (above - q) / right + (right - d) * (q - below) / left);
+    if (!(below < height && height < above)) {
+        height = q + d * ((d > 0 ? above : below) - q) / (d > 0 ? right : -left);
     }
-    q[0] = moved;
+    return height;
 }
 
-/* Adjusts the marker at `q`, of position `at` between those of its neighbours; returns its new position. `excess` is four times
- * the distance to the desired one: an integer, so that nothing is lost to rounding. */
-static int64_t adjust_marker(double *q, int64_t before, int64_t at, int64_t behind, int64_t excess)
+/* Which way the marker at a position has to move, between those of its neighbours: 1, -1 or 0. `excess` is four times the
+ * distance to the desired position: an integer, so that nothing is lost to rounding. */
+static inline int direction(int64_t before, int64_t at, int64_t behind, int64_t excess)
 {
-    int d = excess >= 4 && behind - at > 1 ? 1 : excess <= -4 && before - at < -1 ? -1 : 0;
-    if (d != 0) {
-        move_marker(q, (double)(at - before), (double)(behind - at), d);
-    }
-    return at + d;
+    return excess >= 4 && behind - at > 1 ? 1 : excess <= -4 && before - at < -1 ? -1 : 0;
 }
 
-void cprof_p2_add(cprof_p2 *e, double sample)
+static void add_first(cprof_p2 *e, double sample)
 {
-    if (__builtin_expect(e->count < MARKERS, 0)) {
-        e->height[e->count++] = sample;
-        if (e->count == MARKERS) {
-            sort(e->height, MARKERS);
-            for (int i = 0; i < MARKERS; i++) {
-                e->position[i] = i + 1;
-            }
+    e->height[e->count++] = sample;
+    if (e->count == MARKERS) {
+        sort(e->height, MARKERS);
+        for (int i = 0; i < MARKERS; i++) {
+            e->position[i] = i + 1;
         }
+    }
+}
+
+/* The markers are scalars here: they stay in registers from sample to sample. */
+static void add(cprof_p2 *e, const double *samples, unsigned count)
+{
+    for (; count > 0 && e->count < MARKERS; count--) {
+        add_first(e, *samples++);
+    }
+    if (count == 0) {
         return;
     }
-    double *q = e->height;
-    if (sample < q[0]) {
-        q[0] = sample;
-    } else if (sample > q[4]) {
-        q[4] = sample;
+    double q0 = e->height[0], q1 = e->height[1], q2 = e->height[2], q3 = e->height[3], q4 = e->height[4];
+    int64_t n1 = e->position[1], n2 = e->position[2], n3 = e->position[3], last = e->count;
+    for (unsigned i = 0; i < count; i++) {
+        double sample = samples[i];
+        q0 = sample < q0 ? sample : q0;
+        q4 = sample > q4 ? sample : q4;
+        n1 += sample < q1;
+        n2 += sample < q2;
+        n3 += sample < q3;
+        int d = direction(1, n1, n2, 4 + last - 4 * n1);
+        if (d != 0) {
+            q1 = moved(q0, q1, q2, (double)(n1 - 1), (double)(n2 - n1), d);
+            n1 += d;
+        }
+        d = direction(n1, n2, n3, 4 + 2 * last - 4 * n2);
+        if (d != 0) {
+            q2 = moved(q1, q2, q3, (double)(n2 - n1), (double)(n3 - n2), d);
+            n2 += d;
+        }
+        d = direction(n2, n3, last + 1, 4 + 3 * last - 4 * n3);
+        if (d != 0) {
+            q3 = moved(q2, q3, q4, (double)(n3 - n2), (double)(last + 1 - n3), d);
+            n3 += d;
+        }
+        last++;
     }
-    /* Scalars: vectors that GCC makes of the array are loaded across stores that are still on their way. */
-    int64_t first = e->position[1] + (sample < q[1]);
-    int64_t second = e->position[2] + (sample < q[2]);
-    int64_t third = e->position[3] + (sample < q[3]);
-    int64_t last = e->count++;
-    first = adjust_marker(q + 1, e->position[0], first, second, 4 + last - 4 * first);
-    second = adjust_marker(q + 2, first, second, third, 4 + 2 * last - 4 * second);
-    third = adjust_marker(q + 3, second, third, last + 1, 4 + 3 * last - 4 * third);
-    e->position[1] = first;
-    e->position[2] = second;
-    e->position[3] = third;
-    e->position[4] = last + 1;
+    const double height[MARKERS] = {q0, q1, q2, q3, q4};
+    const int64_t position[MARKERS] = {1, n1, n2, n3, last};
+    memcpy(e->height, height, sizeof height);
+    memcpy(e->position, position, sizeof position);
+    e->count = last;
 }
 
-double cprof_p2_median(const cprof_p2 *e)
+void cprof_p2_settle(cprof_p2 *e)
 {
+    double samples[CPROF_P2_WAITING];
+    for (unsigned i = 0; i < e->waiting; i++) {
+        samples[i] = (double)e->waiting_ns[i] / NS_PER_MS;
+    }
+    add(e, samples, e->waiting);
+    e->waiting = 0;
+}
+
+void cprof_p2_add(cprof_p2 *e, double sample_ms)
+{
+    cprof_p2_settle(e);
+    add(e, &sample_ms, 1);
+}
+
+double cprof_p2_median(cprof_p2 *e)
+{
+    cprof_p2_settle(e);
     if (e->count >= MARKERS) {
         return e->height[2];
     }

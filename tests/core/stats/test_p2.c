@@ -118,7 +118,7 @@ static bool same_bits(const double *a, const double *b, size_t count)
 }
 
 /* E8: equal to the paper's, and the markers in order and finite. */
-static void check_markers(const cprof_p2 *estimator, const reference *expected)
+static void check_markers(cprof_p2 *estimator, const reference *expected)
 {
     CHECK_EQUAL(estimator->count, expected->count);
     CHECK(same_bits(estimator->height, expected->q, 5));
@@ -252,6 +252,29 @@ TEST(known_values)
         CHECK_EQUAL(estimator.position[i], positions[i]);
         CHECK(fabs(estimator.height[i] - heights[i]) < 0.01);
     }
+}
+
+/* Samples that wait count as if they were added one by one, whenever the median is asked for. */
+TEST(samples_that_wait)
+{
+    uint64_t random = 7;
+    cprof_p2 estimator = {.count = 0};
+    reference expected = {.count = 0};
+    for (int i = 0; i < SAMPLES; i++) {
+        int64_t sample_ns = (int64_t)(check_random(&random) % 1000000);
+        if (check_random(&random) % 8 == 0) {
+            cprof_p2_add(&estimator, (double)sample_ns / 1e6);
+        } else if (cprof_p2_put(&estimator, sample_ns)) {
+            cprof_p2_settle(&estimator);
+        }
+        reference_add(&expected, (double)sample_ns / 1e6);
+        if (i >= 4 && check_random(&random) % 32 == 0) {
+            cprof_p2_settle(&estimator);
+            check_markers(&estimator, &expected);
+        }
+    }
+    double median = cprof_p2_median(&estimator);
+    CHECK(same_bits(&median, &expected.q[2], 1));
 }
 
 /* E8: how far off the median may be, by family. */
