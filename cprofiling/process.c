@@ -13,10 +13,13 @@
 #include <pthread.h>
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
+static cprof_lock watch_lock;
+static cprof_process_watch *watches;
 
 /* What other locks than these guard is discarded in the child. */
 static void before_fork(void)
 {
+    cprof_lock_acquire(&watch_lock);
     cprof_lock_acquire(&cprof_recording.lock);
     cprof_registry_before_fork();
 }
@@ -25,6 +28,7 @@ static void after_fork_in_parent(void)
 {
     cprof_registry_after_fork_in_parent();
     cprof_lock_release(&cprof_recording.lock);
+    cprof_lock_release(&watch_lock);
 }
 
 static void after_fork_in_child(void)
@@ -39,6 +43,10 @@ static void after_fork_in_child(void)
     cprof_probe_after_fork_in_child();
     cprof_registry_after_fork_in_child();
     cprof_lock_release(&cprof_recording.lock);
+    for (const cprof_process_watch *watch = watches; watch != NULL; watch = watch->next) {
+        watch->act(watch->context);
+    }
+    cprof_lock_release(&watch_lock);
 }
 
 static void start(void)
@@ -49,6 +57,25 @@ static void start(void)
 void cprof_process_start(void)
 {
     (void)pthread_once(&start_once, start);
+}
+
+void cprof_process_begin_watch(cprof_process_watch *watch)
+{
+    cprof_lock_acquire(&watch_lock);
+    watch->next = watches;
+    watches = watch;
+    cprof_lock_release(&watch_lock);
+}
+
+void cprof_process_end_watch(cprof_process_watch *watch)
+{
+    cprof_lock_acquire(&watch_lock);
+    cprof_process_watch **place = &watches;
+    while (*place != watch) {
+        place = &(*place)->next;
+    }
+    *place = watch->next;
+    cprof_lock_release(&watch_lock);
 }
 
 void cprof_process_end_registry(cprof_registry *registry)

@@ -181,6 +181,20 @@ static inline void ext_compat_restore_error(ext_compat_error error)
     } while (0)
 #endif
 
+/* In a forked child, in the thread that forked: nobody else is in EXT_ALONE() of the object. CPython hands locks to threads
+ * that stand still for a fork, and those are no more. Where this thread itself may be in one, nothing is done. */
+static inline void ext_compat_leave_to_child(PyObject *object)
+{
+#if EXT_FREE_THREADED
+    const PyThreadState *tstate = PyThreadState_GetUnchecked();
+    if (tstate == NULL || tstate->critical_section == 0) {
+        object->ob_mutex = (PyMutex){0};
+    }
+#else
+    (void)object;
+#endif
+}
+
 /* Defines `name`_alone, which does in EXT_ALONE() of its object what `name` does: a method or a getter, or one that has
  * keywords. */
 #define EXT_ALONE_FUNCTION(name, type)                             \

@@ -7,6 +7,14 @@
 
 const char ext_state_module_name[] = "cprofiling._core";
 
+static void leave_to_child(void *state)
+{
+    PyObject *guard = ((ext_state *)state)->guard;
+    if (guard != NULL) {
+        ext_compat_leave_to_child(guard);
+    }
+}
+
 ext_state *ext_state_create(void)
 {
     static const char *const texts[] = {
@@ -20,6 +28,8 @@ ext_state *ext_state_create(void)
     }
     state->users = 1;
     state->serial = cprof_random_serial();
+    state->forks = (cprof_process_watch){leave_to_child, state, NULL};
+    cprof_process_begin_watch(&state->forks);
     state->guard = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
     if (state->guard == NULL) {
         ext_state_release(state);
@@ -107,6 +117,7 @@ void ext_state_release(ext_state *state)
     if (state == NULL || --state->users > 0) {
         return;
     }
+    cprof_process_end_watch(&state->forks);
     EXT_STATE_KEPT(CLEAR)
     for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
         Py_CLEAR(state->words[i]);

@@ -13,6 +13,7 @@
 #include "cprofiling/base/lock.h"
 #include "cprofiling/calls/probe.h"
 #include "cprofiling/nodes/registry.h"
+#include "cprofiling/process.h"
 
 /* Attribute names that are looked up again and again, interned once. */
 #define EXT_WORD_MAP(X)                         \
@@ -179,6 +180,7 @@ typedef struct {
     EXT_SHARED uint64_t serial;       /* unique among the states of the process; 0 after clear */
     _Atomic uint64_t internal_errors; /* faults that belong to no Profiler */
     cprof_lock live_files;            /* of live_type.c */
+    cprof_process_watch forks;        /* frees the guard in children */
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 

@@ -145,6 +145,33 @@ static void check_listed(void)
 }
 
 /* Registries are taken out of the list in every order; the child meets those that are left. */
+static void count_up(void *count)
+{
+    ++*(int *)count;
+}
+
+TEST(watches_of_forks)
+{
+    int counted[3] = {0};
+    cprof_process_watch watches[COUNT_OF(counted)];
+    for (size_t i = 0; i < COUNT_OF(counted); i++) {
+        watches[i] = (cprof_process_watch){count_up, &counted[i], NULL};
+        cprof_process_begin_watch(&watches[i]);
+    }
+    cprof_process_end_watch(&watches[1]);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        cprof_process_end_watch(&watches[0]);
+        _exit(counted[0] == 1 && counted[1] == 0 && counted[2] == 1 ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(counted[0] == 0 && counted[2] == 0);
+    cprof_process_end_watch(&watches[0]);
+    cprof_process_end_watch(&watches[2]);
+}
+
 TEST(list_of_registries)
 {
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
