@@ -274,14 +274,19 @@ PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs)
 PyObject *ext_convert_list(size_t count, PyObject *(*nth)(const void *context, size_t place), const void *context)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++) {
+    if (list == NULL) {
+        return NULL;
+    }
+    PyObject_GC_UnTrack(list); /* others, who run meanwhile, must not find it half filled */
+    for (size_t i = 0; i < count; i++) {
         PyObject *item = nth(context, i);
         if (item == NULL) {
-            Py_CLEAR(list);
-            break;
+            Py_DECREF(list);
+            return NULL;
         }
         PyList_SET_ITEM(list, (Py_ssize_t)i, item);
     }
+    PyObject_GC_Track(list);
     return list;
 }
 

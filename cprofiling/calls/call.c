@@ -37,9 +37,8 @@ cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
 /* Adds time spent in a child to what the still open parent knows of its children. */
 static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
 {
-    cprof_span *parent = child->parent;
-    cprof_ns before_ns =
-        parent != NULL && cprof_span_serial(parent) == child->parent_serial ? cprof_span_nested_ns(parent) : -1;
+    cprof_span *parent = cprof_span_around(child);
+    cprof_ns before_ns = parent != NULL ? cprof_span_nested_ns(parent) : -1;
     if (before_ns >= 0) {
         cprof_span_set_nested_ns(parent, nested_ns >= 0 ? before_ns + nested_ns : UNKNOWN_NS);
     }
@@ -100,8 +99,7 @@ static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cp
         }
         add_nested(span, charge_ns);
     }
-    above->parent = span->parent;
-    above->parent_serial = span->parent_serial;
+    cprof_span_set_parent(above, span->parent, span->parent_serial);
 }
 
 /* Leaves a closed span where it is, as a mark without a meaning: to statistics and recordings it is not there. The state goes
@@ -252,7 +250,7 @@ void cprof_call_discard(cprof_span *span)
 void cprof_call_detach(cprof_span *span)
 {
     forget_nested(span);
-    span->parent = NULL;
+    cprof_span_set_parent(span, NULL, 0);
     __atomic_store_n(&span->state, span->state | CPROF_FLAG_DETACHED, __ATOMIC_RELEASE);
 }
 

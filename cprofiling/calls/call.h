@@ -29,8 +29,7 @@ void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
 static inline void cprof_call_put_on_top(cprof_chain *chain, cprof_span *span)
 {
     cprof_span *parent = cprof_chain_top(chain);
-    span->parent = parent;
-    span->parent_serial = parent != NULL ? cprof_span_serial(parent) : 0;
+    cprof_span_set_parent(span, parent, parent != NULL ? cprof_span_serial(parent) : 0);
     chain->top = span;
 }
 
@@ -45,7 +44,7 @@ static inline cprof_span *cprof_call_put(cprof_thread *thread, cprof_chain *chai
     }
     span->state = state;
     span->accum = accum;
-    span->nested_ns = 0;
+    cprof_span_set_nested_ns(span, 0);
     span->moment = chain->moment;
     span->owner = owner;
     span->tag = tag;

@@ -3,7 +3,9 @@
  * A chain is the stack of open spans of a thread, task or greenlet; the layer above says which is current. Spans come from and
  * go to free lists of threads; their memory is never given back, so that a closed span is told by its serial number. A chain is
  * used by one thread at a time; no function here takes a lock but the accumulator's. A block may be closed by a thread that
- * does not use its chain, and at the same time: fields that both use then are read and written by the functions below.
+ * does not use its chain, and at the same time: fields that both use then are read and written by the functions below. What
+ * that thread tells a parent about its children may come too late, and reach the call that the parent's span is used for next:
+ * that call's self time is off by it.
  */
 #ifndef CPROF_SPAN_H
 #define CPROF_SPAN_H
@@ -54,6 +56,39 @@ static inline uint64_t cprof_span_state(const cprof_span *span)
 static inline uint64_t cprof_span_serial(const cprof_span *span)
 {
     return __atomic_load_n(&span->serial, __ATOMIC_RELAXED);
+}
+
+/* Sets the parent, and the serial number by which it is told. */
+static inline void cprof_span_set_parent(cprof_span *span, cprof_span *parent, uint64_t serial)
+{
+    __atomic_store_n(&span->parent, parent, __ATOMIC_RELAXED);
+    __atomic_store_n(&span->parent_serial, serial, __ATOMIC_RELAXED);
+}
+
+/* The span around one, if it is still open, or NULL. */
+static inline cprof_span *cprof_span_around(const cprof_span *span)
+{
+    cprof_span *parent = __atomic_load_n(&span->parent, __ATOMIC_RELAXED);
+    uint64_t serial = __atomic_load_n(&span->parent_serial, __ATOMIC_RELAXED);
+    return parent != NULL && cprof_span_serial(parent) == serial ? parent : NULL;
+}
+
+/* Its number in a recording; 0: none. */
+static inline uint64_t cprof_span_trace(const cprof_span *span)
+{
+    return __atomic_load_n(&span->trace, __ATOMIC_RELAXED);
+}
+
+/* Sets the number. */
+static inline void cprof_span_set_trace(cprof_span *span, uint64_t trace)
+{
+    __atomic_store_n(&span->trace, trace, __ATOMIC_RELAXED);
+}
+
+/* The serial number of that recording. */
+static inline uint32_t cprof_span_trace_serial(const cprof_span *span)
+{
+    return __atomic_load_n(&span->trace_serial, __ATOMIC_RELAXED);
 }
 
 /* Time spent in children that have ended; negative: not known any more. */

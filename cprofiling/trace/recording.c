@@ -359,7 +359,7 @@ void cprof_recording_close(cprof_thread *thread, cprof_span *span, cprof_ticks s
         write_marked(thread, span, stop, suspended, outcome, suspendable);
         atomic_store_explicit(&thread->trace_mark, 0, memory_order_release);
     }
-    span->trace = 0;
+    cprof_span_set_trace(span, 0);
     if (__builtin_expect(span->detail != NULL, 0)) {
         release_detail(span);
     }
@@ -367,7 +367,7 @@ void cprof_recording_close(cprof_thread *thread, cprof_span *span, cprof_ticks s
 
 void cprof_recording_discard(cprof_span *span)
 {
-    span->trace = 0;
+    cprof_span_set_trace(span, 0);
     if (span->detail != NULL) {
         release_detail(span);
     }
@@ -375,32 +375,24 @@ void cprof_recording_discard(cprof_span *span)
 
 /* ---- Opening */
 
-/* The span around one, if it is still open, or NULL. */
-static inline const cprof_span *parent_of(const cprof_span *span)
-{
-    return span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
-}
-
 /* The innermost enclosing span that takes part in the recording, mostly the first; NULL: none. */
 static inline const cprof_span *recorded_from(const cprof_span *span, uint32_t serial)
 {
-    while (span != NULL && (span->trace == 0 || span->trace_serial != serial)) {
-        span = parent_of(span);
+    while (span != NULL && (cprof_span_trace(span) == 0 || cprof_span_trace_serial(span) != serial)) {
+        span = cprof_span_around(span);
     }
     return span;
 }
 
 static inline void give_ids(cprof_thread *thread, cprof_span *span, uint32_t serial, const cprof_span *outer)
 {
-    span->trace = ++thread->trace.last_span;
-    span->trace_serial = serial;
-    span->trace_parent = 0;
-    span->trace_root = span->trace;
-    if (outer != NULL) {
-        span->trace = outer->trace != CPROF_RECORDING_MUTED ? span->trace : CPROF_RECORDING_MUTED;
-        span->trace_parent = outer->trace;
-        span->trace_root = outer->trace_root;
-    }
+    uint64_t number = ++thread->trace.last_span;
+    uint64_t around = outer != NULL ? cprof_span_trace(outer) : 0;
+    uint64_t root = outer != NULL ? __atomic_load_n(&outer->trace_root, __ATOMIC_RELAXED) : number;
+    __atomic_store_n(&span->trace_root, root, __ATOMIC_RELAXED);
+    __atomic_store_n(&span->trace_serial, serial, __ATOMIC_RELAXED);
+    span->trace_parent = around;
+    cprof_span_set_trace(span, around != CPROF_RECORDING_MUTED ? number : CPROF_RECORDING_MUTED);
 }
 
 void cprof_recording_open(cprof_thread *thread, cprof_span *span, cprof_span *parent)
@@ -415,7 +407,7 @@ void cprof_recording_open(cprof_thread *thread, cprof_span *span, cprof_span *pa
 void cprof_recording_mute(cprof_span *span)
 {
     if (span->trace != 0) {
-        span->trace = CPROF_RECORDING_MUTED;
+        cprof_span_set_trace(span, CPROF_RECORDING_MUTED);
     }
 }
 
@@ -502,7 +494,7 @@ void cprof_recording_end_noted(cprof_thread *thread, int64_t key, cprof_accum *a
     forget_note(trace, at - 1);
     const cprof_span *outer = recorded_from(innermost, trace->serial);
     while (outer != NULL && !began_since(outer->start, span.start)) {
-        outer = recorded_from(parent_of(outer), trace->serial);
+        outer = recorded_from(cprof_span_around(outer), trace->serial);
     }
     give_ids(thread, &span, trace->serial, outer);
     cprof_recording_close(thread, &span, stop, 0, CPROF_OUTCOME_SUCCESS, false);

@@ -89,6 +89,10 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     entry->wrapper = Py_NewRef(wrapper);
     entry->binds = binds;
     bool watched = ext_ptrmap_watch(&entry->weak, &self->instances, instance, self->guard, free_entry);
+    switch_entry *known = watched ? ext_ptrmap_take(&self->instances, instance) : NULL; /* of code that ran meanwhile */
+    if (known != NULL) {
+        free_entry(known);
+    }
     if (watched && entry->weak.watch == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
     } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {

@@ -86,7 +86,7 @@ static PyObject *running_owner(ext_view *view)
 {
     cprof_span *span = ext_view_around(view, cprof_chain_top(&view->chain));
     while (span != NULL && !ext_node_names_owner(span)) {
-        span = span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
+        span = cprof_span_around(span);
         span = ext_view_around(view, span);
     }
     return span != NULL ? span->owner : NULL;
@@ -177,10 +177,12 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
         return NULL;
     }
     instance->key.name = Py_NewRef(name);
-    if (!ext_ptrmap_watch(&instance->weak, &node->instance_keys, first, node->state->guard, free_instance_key) ||
-        instance->weak.watch == NULL || !ext_ptrmap_add(&node->instance_keys, first, instance)) {
+    bool watched = ext_ptrmap_watch(&instance->weak, &node->instance_keys, first, node->state->guard, free_instance_key);
+    /* Code that ran meanwhile may have called the node. */
+    ext_instance_key *known = watched ? ext_ptrmap_get(&node->instance_keys, first) : NULL;
+    if (known != NULL || !watched || instance->weak.watch == NULL || !ext_ptrmap_add(&node->instance_keys, first, instance)) {
         free_instance_key(instance);
-        return NULL;
+        return known != NULL ? &known->key : NULL;
     }
     return &instance->key;
 }

@@ -6,17 +6,19 @@
 
 #include "cprofiling/trace/recording.h"
 
-/* The accumulator of the innermost span that is a node's: others are labelled blocks, or only name an owner. */
-static const cprof_accum *innermost(ext_state *state)
+/* The accumulator of the innermost span that is a node's: others are labelled blocks, or only name an owner. *owner receives a
+ * reference to what keeps it, as another thread may leave the block. */
+static const cprof_accum *innermost(ext_state *state, PyObject **owner)
 {
     /* Where no node ever ran in a thread there is nothing to look up, and no record of the thread is made for that. */
     cprof_thread *thread = cprof_thread_self;
     ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
     cprof_span *span = view != NULL ? ext_view_around(view, cprof_chain_top(&view->chain)) : NULL;
     while (span != NULL && span->accum == NULL) {
-        span = span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
+        span = cprof_span_around(span);
         span = ext_view_around(view, span);
     }
+    *owner = span != NULL ? Py_NewRef((PyObject *)span->owner) : NULL;
     return span != NULL ? span->accum : NULL;
 }
 
@@ -24,12 +26,15 @@ PyObject *ext_open_node(PyObject *module, PyObject *Py_UNUSED(unused))
 {
     ext_state *state = ext_state_of_module(module);
     const cprof_accum *accum;
-    EXT_ALONE(state->guard, accum = innermost(state));
+    PyObject *owner;
+    EXT_ALONE(state->guard, accum = innermost(state, &owner));
     if (accum == NULL) {
         Py_RETURN_NONE;
     }
     cprof_names names = cprof_registry_names(accum);
-    return Py_BuildValue("(NN)", ext_convert_to_str(names.stage), ext_convert_to_str(names.node));
+    PyObject *pair = Py_BuildValue("(NN)", ext_convert_to_str(names.stage), ext_convert_to_str(names.node));
+    Py_DECREF(owner);
+    return pair;
 }
 
 static bool convert_key(PyObject *object, int64_t *key)

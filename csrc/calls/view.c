@@ -143,6 +143,10 @@ static ext_view *find_view(ext_state *state, cprof_thread *thread, PyThreadState
         view = make_view(state, dictionary, tstate);
     }
     if (view != NULL) {
+        /* Threads may take turns with the same state of a sub-interpreter, up to CPython 3.11. */
+        if (view->thread != NULL && view->thread->binding == view) {
+            view->thread->binding = NULL;
+        }
         view->thread = thread;
         thread->binding = view;
     }
@@ -300,18 +304,19 @@ static void invalidate(ext_view *view)
     Py_XDECREF(bound);
 }
 
-static void invalidate_this(void)
+/* Another interpreter's view, which this thread may have used last, is not concerned. */
+static void invalidate_this(const ext_state *state)
 {
-    cprof_thread *thread = cprof_thread_self;
-    if (thread != NULL && thread->binding != NULL) {
-        invalidate(thread->binding);
+    ext_view *view = cprof_thread_self != NULL ? cprof_thread_self->binding : NULL;
+    if (view != NULL && view->state == state) {
+        invalidate(view);
     }
 }
 
 bool ext_view_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries)
 {
     PyObject *before = ext_context_push(state, variable, item, entries);
-    invalidate_this();
+    invalidate_this(state);
     Py_XDECREF(before); /* may go with that, and run finalisers */
     return before != NULL;
 }
@@ -320,7 +325,7 @@ bool ext_view_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObj
 {
     PyObject *before = ext_context_pop(variable, entries, what);
     if (before != Py_None) {
-        invalidate_this();
+        invalidate_this(state);
     }
     for (ext_view *view = state->views; before == Py_None && view != NULL; view = view->next) {
         view->version = 0; /* any of them may have been left */

@@ -108,7 +108,7 @@ bool ext_view_is_away(const ext_view *view, const cprof_span *block);
 static inline cprof_span *ext_view_around(const ext_view *view, cprof_span *span)
 {
     while (span != NULL && __builtin_expect(span->place != NULL, 0) && span->opener != NULL && ext_view_is_away(view, span)) {
-        span = span->parent != NULL && cprof_span_serial(span->parent) == span->parent_serial ? span->parent : NULL;
+        span = cprof_span_around(span);
     }
     return span;
 }

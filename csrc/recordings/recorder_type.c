@@ -30,12 +30,16 @@ static PyObject *refuse_start(cprof_status status, PyObject *capacity)
     return NULL;
 }
 
-/* What the calls of the recording are to be asked. */
+/* What the calls of the recording are to be asked. What is replaced goes last: code that runs with it may start another one. */
 static void set_questions(ext_state *state, PyObject *describer, bool memory, PyObject *device_memory)
 {
-    ext_state_set(&state->describer, describer);
-    ext_state_set(&state->device_memory_finder, device_memory);
+    PyObject *old_describer = state->describer;
+    PyObject *old_finder = state->device_memory_finder;
+    state->describer = describer != Py_None ? Py_NewRef(describer) : NULL;
+    state->device_memory_finder = device_memory != Py_None ? Py_NewRef(device_memory) : NULL;
     state->wants_memory = memory || device_memory != Py_None;
+    Py_XDECREF(old_describer);
+    Py_XDECREF(old_finder);
 }
 
 /* What Python sees of it is one at a time, for all of the interpreter's. */

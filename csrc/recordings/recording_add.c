@@ -183,17 +183,22 @@ PyObject *ext_recording_renumber(PyObject *object, PyObject *pids)
 {
     ext_recording *self = (ext_recording *)object;
     cprof_table *table = self->table;
-    PyObject *numbers = ext_recording_can_change(self) ? PySequence_Fast(pids, "pids must be a sequence of integers") : NULL;
-    if (numbers == NULL) {
+    PyObject *numbers = PySequence_Tuple(pids);
+    if (numbers == NULL || !ext_recording_can_change(self)) {
+        Py_XDECREF(numbers);
         return NULL;
     }
-    if ((size_t)PySequence_Fast_GET_SIZE(numbers) != table->track_count) {
-        PyErr_Format(PyExc_ValueError, "pids must be %zu integers, got %zd", table->track_count,
-                     PySequence_Fast_GET_SIZE(numbers));
+    if ((size_t)PyTuple_GET_SIZE(numbers) != table->track_count) {
+        PyErr_Format(PyExc_ValueError, "pids must be %zu integers, got %zd", table->track_count, PyTuple_GET_SIZE(numbers));
     }
     for (size_t i = 0; i < table->track_count && !PyErr_Occurred(); i++) {
-        table->tracks[i].pid = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(numbers, (Py_ssize_t)i));
-        table->tracks[i].pid_text = 0;
+        PyObject *number = PyTuple_GET_ITEM(numbers, (Py_ssize_t)i);
+        if (!PyLong_Check(number)) { /* others run code to tell their value */
+            ext_convert_refuse_type("pids", "integers", number);
+        } else {
+            table->tracks[i].pid = PyLong_AsLongLong(number);
+            table->tracks[i].pid_text = 0;
+        }
     }
     Py_DECREF(numbers);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

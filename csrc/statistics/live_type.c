@@ -10,6 +10,8 @@
 
 #include <errno.h>
 
+#define PATIENCE_NS INT64_C(5000000000)
+
 typedef struct {
     PyObject_HEAD
     ext_state *state;
@@ -165,10 +167,20 @@ static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
     return state_of(heard);
 }
 
+/* At the end of the interpreter the lock may be a thread's that is no more: then the file is left as it is. */
 static void live_dealloc(PyObject *object)
 {
-    Py_XDECREF(live_close(object, NULL));
-    ext_state_release(((live_object *)object)->state);
+    live_object *self = (live_object *)object;
+    bool is_alone = false;
+    if (self->live != NULL) {
+        EXT_WITHOUT_GIL(is_alone =
+                            cprof_lock_acquire_before(&self->state->live_files, cprof_clock_monotonic_ns() + PATIENCE_NS));
+    }
+    if (is_alone) {
+        EXT_ALONE(self->state->guard, close_live(self));
+        cprof_lock_release(&self->state->live_files);
+    }
+    ext_state_release(self->state);
     ext_state_free(object);
 }
 

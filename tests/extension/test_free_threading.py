@@ -608,6 +608,58 @@ def test_recorders_that_are_told_to_end_pause_and_go_on() -> None:
     assert profiler.get_profiling_summary().internal_errors == 0
 
 
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+def test_blocks_that_another_thread_leaves_around_calls(recorded: bool) -> None:
+    profiler = profiler_on()
+    inside = profiler.profile_node("inside")(abs)
+    blocks = [profiler.profile_node(f"block {number}") for number in range(3)]
+    entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    @profiler.profile_node("outer")
+    def outer(block: Any) -> None:
+        block.__enter__()
+        entered.put(block)
+
+    def enter() -> None:
+        for number in range(SOME):
+            outer(blocks[number % 3])
+            inside(number)
+        entered.put(None)
+
+    def leave() -> None:
+        while (block := entered.get()) is not None:
+            block.__exit__(None, None, None)
+
+    with cp.profile(operators=False) if recorded else contextlib.nullcontext():
+        run_threads(enter, leave)
+    assert finished(profiler) == 3 * SOME
+
+
+def test_the_open_node_of_a_profiler_that_goes() -> None:
+    """Another thread leaves its block, and drops it."""
+    entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    seen: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def make() -> None:
+        for _ in range(SOME // 4):
+            block = profiler_on().profile_node("x" * 4000)
+            entered.put(block.__enter__)
+            seen.get()
+            block.__exit__(None, None, None)
+            del block
+        entered.put(None)
+
+    def ask() -> None:
+        while (enter := entered.get()) is not None:
+            enter()
+            del enter
+            seen.put(None)
+            while (node := _core.open_node()) is not None:
+                assert node == ("inference", "x" * 4000)
+
+    run_threads(make, ask)
+
+
 def test_recorders_that_are_dropped() -> None:
     profiler = profiler_on()
     node = profiler.profile_node("node")(abs)

@@ -211,6 +211,44 @@ def test_a_subinterpreter_run_inside_a_node_does_not_see_it() -> None:
     """)
 
 
+def test_threads_take_turns_at_a_subinterpreter() -> None:
+    """What the first of them knows of it goes with it."""
+    assert_ran_beside_others("""
+            def run(interpreter):
+                interpreters.run_string(interpreter, START + "cp.set_profiling(True); node()")
+
+            for _ in range(10):
+                interpreter = create(False)
+                run(interpreter)
+                thread = threading.Thread(target=run, args=(interpreter,))
+                thread.start()
+                thread.join()
+                interpreters.destroy(interpreter)
+                taken = [bytes([255]) * size for size in range(16, 512, 8) for _ in range(100)]
+                with cp.stage("val"):
+                    node()
+            assert [s.count for s in cp.get_profiling_summary() if s.stage == "val"] == [10]
+            print("done")
+    """)
+
+
+@pytest.mark.parametrize("own_gil", OWN_GIL)
+def test_a_subinterpreter_leaves_alone_what_another_one_holds(own_gil: bool) -> None:
+    assert_ran_beside_others(f"""
+            import sys
+            interpreter = create({own_gil})
+            interpreters.run_string(interpreter, START + "stage = cp.stage('of its own')")
+            with cp.stage("held by the thread") as stage:
+                node()
+                name = stage.stage if hasattr(stage, "stage") else "held by the thread"
+                before = sys.getrefcount(name)
+                interpreters.run_string(interpreter, "with stage: pass")
+                assert sys.getrefcount(name) == before
+            interpreters.destroy(interpreter)
+            print("done")
+    """)
+
+
 @pytest.mark.parametrize("own_gil", OWN_GIL)
 def test_subinterpreters_record_for_themselves(own_gil: bool) -> None:
     assert_ran_beside_others(f"""
@@ -563,6 +601,35 @@ EXITS = {
         gc.collect()
     """,
 }
+
+
+@pytest.mark.slow
+def test_a_thread_that_ends_with_the_interpreter_while_it_writes(tmp_path: Path) -> None:  # C6
+    assert_ran(f"""
+            import os, sys, threading, time, types
+            import cprofiling as cp
+            from cprofiling import _core
+
+            def file(name):
+                return _core.LiveFile(-1, os.path.join({str(tmp_path)!r}, name).encode(), bytes(4096), 2**16, 10**9)
+
+            profiler = cp.Profiler()
+            profiler.set_profiling(True)
+            for number in range(20_000):
+                profiler.record("stage", f"node {{number}}", 1.0)
+            written = file("written")
+            written.add(profiler, b"label", ())
+            sys.late = types.SimpleNamespace(unused=file("unused"))
+
+            def write():
+                while True:
+                    profiler.record("stage", "node 1", 1.0)
+                    written.commit()
+
+            threading.Thread(target=write, daemon=True).start()
+            time.sleep(0.5)
+            print("done")
+    """)
 
 
 @pytest.mark.parametrize("scenario", EXITS)

@@ -627,6 +627,67 @@ def test_a_stream_outlives_its_recording() -> None:
     assert [frame_of(capsule)["name"] for capsule in capsules] == [[str(i)] for i in range(20)]
 
 
+def test_numbers_that_run_code_are_refused() -> None:
+    recording = _core.Recording.empty()
+    for track in range(3):
+        recording._add("row", 0, 0, 1, track, 1)
+
+    class Number:
+        def __index__(self) -> int:
+            for track in range(100):
+                recording._add("row", 0, 0, 1, 1000 + track, 1)
+            return 7
+
+    with pytest.raises(TypeError, match="pids must be integers, got <"):
+        recording._renumber([Number(), 1, 2])  # type: ignore[list-item]
+    assert len(recording) == 3
+
+
+def test_nobody_meets_a_list_that_is_half_filled() -> None:
+    tracks = 3019  # no other list is as long
+    recording = _core.Recording.empty()
+    for track in range(tracks):
+        recording._add("row", 0, 0, 1, track, 1)
+    recording._finish()
+    met: list[object] = []
+
+    def look(phase: str, _: object) -> None:
+        lists = [each for each in gc.get_objects() if type(each) is list and len(each) == tracks]
+        met.extend(each[-1] for each in lists if phase == "stop")
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(look)
+    try:
+        gc.set_threshold(50)
+        assert len(recording.tracks) == tracks
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(look)
+    assert met == []
+
+
+def test_the_end_of_a_recording_leaves_the_next_one_alone() -> None:
+    """It may begin while the first one's describer goes."""
+    begun: list[_core.Recorder] = []
+
+    def recorder(describer: Any) -> _core.Recorder:
+        return _core.Recorder(1000, False, describer, True, lambda: (1, 2), True)
+
+    class Describer:
+        def __call__(self, arguments: object) -> tuple[None, None, None]:
+            return None, None, None
+
+        def __del__(self) -> None:
+            begun.append(recorder(lambda arguments: (None, None, None)))
+
+    recorder(Describer()).finish(_core.Recording)
+    with cp.record("block"):
+        pass
+    recording = begun[0].finish(_core.Recording)
+    recording._finish()
+    assert recording.column("device_memory_change") is not None
+
+
 def test_events_of_several_recordings_in_one_file() -> None:
     """Each with processes and ids of its own, on one base."""
     pieces: list[bytes] = [b'{"baseTimeNanoseconds":500,"traceEvents":[']

@@ -933,6 +933,44 @@ def leave_a_context(act):
     context.run(lambda: (contextvars.ContextVar("v").set(WhenItGoes(act)), node()))
 
 """
+
+
+def test_a_node_that_is_called_while_it_remembers_an_instance() -> None:
+    """The collector runs code amid that, up to CPython 3.11: the instance is remembered once."""
+    script = """
+import gc
+import weakref
+import cprofiling as cp
+
+profiler = cp.Profiler()
+profiler.set_profiling(True)
+kept = {}
+
+class Instance:
+    pass
+
+def begin_to_collect(_):
+    gc.set_threshold(1, 1000, 1000)
+    return "node"
+
+def collected(phase, _):
+    if phase == "stop" and kept.keys() == {"instance", "node"}:
+        kept["reference"] = weakref.ref(kept["instance"], lambda _: kept.pop("node"))
+        kept["node"](kept["instance"])
+
+gc.callbacks.append(collected)
+for _ in range(200):
+    kept.clear()
+    kept["instance"] = Instance()
+    kept["node"] = profiler.profile_node(name=begin_to_collect)(lambda _: None)
+    kept["node"](kept["instance"])
+    gc.set_threshold(700, 10, 10)
+    kept.pop("instance")
+"""
+    done = run_python(script, PYTHONMALLOC="debug")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 ACTS_AMID_US = {
     "closed before it is resumed": """
 @profiler.profile_node
