@@ -649,7 +649,7 @@ def test_nobody_meets_a_list_that_is_half_filled() -> None:
     for track in range(tracks):
         recording._add("row", 0, 0, 1, track, 1)
     recording._finish()
-    unfilled = []
+    unfilled: list[object] = []
 
     def look(phase: str, _: object) -> None:
         lists = [each for each in gc.get_objects() if type(each) is list and len(each) == tracks]

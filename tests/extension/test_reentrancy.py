@@ -955,14 +955,16 @@ def begin_to_collect(_):
 
 def collected(phase, _):
     if phase == "stop" and kept.keys() == {"instance", "node"}:
-        kept["reference"] = weakref.ref(kept["instance"], lambda _: kept.pop("node"))
+        kept["is_called"] = True
         kept["node"](kept["instance"])
+        kept["reference"] = weakref.ref(kept["instance"], lambda _: kept.pop("node"))
 
 gc.callbacks.append(collected)
-for _ in range(200):
+for turn in range(400):
     kept.clear()
     kept["instance"] = Instance()
     kept["node"] = profiler.profile_node(name=begin_to_collect)(lambda _: None)
+    new = [[] for _ in range(turn % 7)]  # the collector runs at another time
     kept["node"](kept["instance"])
     gc.set_threshold(700, 10, 10)
     kept.pop("instance")
