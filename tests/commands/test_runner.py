@@ -948,3 +948,82 @@ def test_a_point_in_the_place_of_the_colon(tmp_path: Path) -> None:
     assert complaints("class Stage:\n  def forward(self): pass\n", "__main__.Stage.forward", folder=tmp_path) == [
         "no module '__main__.Stage.forward'; a function is named by MODULE:FUNCTION, here '__main__:Stage.forward'"
     ]
+
+
+SENDING = """
+import sys
+print(sys.path[0], flush=True)
+def f(n, *rest): return n * 2, len(rest)
+def g(n): return f(n)
+class C:
+    @staticmethod
+    def twice(n): return n * 2
+def show():
+    import sys
+    sys.stdout.write(f"{sys.path} {list(globals())}\\n")
+    sys.stdout.flush()
+def main():
+    from concurrent import interpreters
+    from concurrent.futures import InterpreterPoolExecutor
+    def fn(): return 5
+    def fnn(n=1): return n
+    other, queue = interpreters.create(), interpreters.create_queue()
+    other.exec(show)
+    other.exec("import part")
+    for function, *rest in ((f, 4), (g, 4), (C.twice, 4), (fn,), (fnn,), (len, "abc"), (part.double, 4)):
+        try:
+            print(function.__name__, other.call(function, *rest), flush=True)
+        except interpreters.ExecutionFailed as error:
+            print(error)
+        except interpreters.NotShareableError as error:
+            print(error, repr(error.__cause__))
+    thread = other.call_in_thread(show)
+    thread.join()
+    for function in (f, g, fn, fnn, None):
+        try:
+            queue.put(function)
+            print(type(queue.get()).__name__ != "NoneType")
+        except interpreters.NotShareableError as error:
+            print(error)
+    try:
+        other.exec(fnn)
+    except ValueError as error:
+        print(error)
+    other.close()
+    with InterpreterPoolExecutor(1, initializer=show) as pool:
+        print(list(pool.map(f, range(3))), list(pool.map(part.double, range(3))), pool.submit(f, 1, (f,)).result())
+        print(repr(pool.submit(divmod, 1, 0).exception()))
+print(__name__, flush=True)
+if __name__ == "__main__":
+    import part
+    sys.path.insert(0, "inserted later")
+    main()
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="concurrent.interpreters came with Python 3.14")
+@pytest.mark.parametrize("program", [("app.py",), ("-m", "app"), ("folder",), ("elsewhere/app.py",)])
+def test_subinterpreters_see_and_do_the_same(program: tuple[str, ...], tmp_path: Path) -> None:
+    """Its modules are found there, and its functions sent by their code or their name, as without us."""
+    part = {f"{folder}part.py": "def double(n): return n * 2\n" for folder in ("", "folder/", "elsewhere/")}
+    write(tmp_path, {"app.py": SENDING, "folder/__main__.py": SENDING, "elsewhere/app.py": SENDING, **part})
+    done = check_equal(tmp_path, *program, watched=False)
+    assert (done.status, "ExecutionFailed" in done.err) == (0, False)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="concurrent.interpreters came with Python 3.14")
+def test_a_script_that_sends_a_function_to_a_subinterpreter_runs_once(tmp_path: Path) -> None:
+    program = """
+        from concurrent import interpreters
+        def f(n): return n * 2
+        other = interpreters.create()
+        print("sent", other.call(f, 4), flush=True)
+        print(f(1))
+        other.close()
+    """
+    write(tmp_path, {"app.py": dedented(program)})
+    assert run("app.py", folder=tmp_path) == (
+        0,
+        "sent 8\n2\n",
+        f"cprofiling: 1 events are in '{tmp_path}/trace.json'\n",
+    )

@@ -636,7 +636,7 @@ def test_siblings_whose_parent_counts_nothing_write_beside(tmp_path: Path) -> No
     assert {file.name for file in files} <= {"live.cprof", *(f"live_{worker.pid}.cprof" for worker in workers)}
     for file in files:
         assert counts(file) == {"default": {"block": 1}, "Pipeline": {"step": 1}}
-    assert sorted(error.count("is another process's: statistics are kept in") for error in errors) == [0, 1, 1]
+    assert sorted(error.count("is in use already: statistics are kept in") for error in errors) == [0, 1, 1]
 
 
 @pytest.mark.parametrize("when", ["at once", "once the server has ended"])

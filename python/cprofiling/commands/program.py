@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cprofiling import _core
 from cprofiling._internal.messages import say
+from cprofiling.commands.interpreters import keep_plain
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.import_hook import NodeFinder, wrap_members
 from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
@@ -231,7 +232,7 @@ class Program:
         own = 2 if _began_as_module() and interpreter[-1] == _PACKAGE else 1
         sys.orig_argv = [*interpreter[:-own], *self._given]
         sys.argv = self._arguments
-        _make_nodes(self._recording, self._module)
+        _make_nodes(self._recording, self._module, f"__import__('sys').path[:] = {sys.path!a}")
         try:
             self._recording.begin()
         except Exception as error:  # noqa: BLE001 the program goes on as without us
@@ -313,10 +314,14 @@ def _begin_path(folder: str | None, *, always: bool = False) -> None:
                 del sys.modules[forgotten]
 
 
-def _make_nodes(recording: Recorder, module: str | None) -> None:
-    """Make nodes in modules imported from now on, and record spawned processes as well."""
+def _make_nodes(recording: Recorder, module: str | None, beginning: str = "") -> None:
+    """Make nodes in modules imported from now on, and record spawned processes as well.
+
+    beginning: What each new sub-interpreter executes first.
+    """
     finder = NodeFinder(recording.patterns, module)
     finder.install()
+    finder.call_after("concurrent.interpreters", functools.partial(keep_plain, beginning))
     if not isinstance(recording, RunRecording):
         return
 

@@ -180,7 +180,7 @@ def start(value: str, variable: str, default: Profiler) -> None:
                 if error.errno != errno.EBUSY:
                     raise
                 output.is_owner = False  # a server has several workers, and knows nothing of this itself
-                say(f"{output.path!a} is another process's: statistics are kept in {output.wanted()!a}")
+                say(f"{output.path!a} is in use already: statistics are kept in {output.wanted()!a}")
         core = core or _later(output.wanted())
     except (OSError, ValueError, UnusablePathError) as error:
         if is_first:  # the others would repeat it
