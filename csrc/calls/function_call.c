@@ -73,7 +73,7 @@ static inline PyObject *forward(ext_function *self, PyObject *const *args, size_
 /* Ends the span of a call that has just returned. The line of execution may have been switched away and back meanwhile. */
 static inline void close_call(PyThreadState *tstate, ext_view *view, cprof_span *span, PyObject *result)
 {
-    PyObject *owner = span->owner;
+    void *owner = span->owner;
     (void)ext_view_renew_in(tstate, view);
     cprof_chain *chain = &view->chain;
     if (__builtin_expect(chain->top != span || chain->base == span, 0)) { /* or it encloses what goes on now */
@@ -85,7 +85,7 @@ static inline void close_call(PyThreadState *tstate, ext_view *view, cprof_span 
     if (__builtin_expect(chain != &view->chain, 0)) {
         ext_view_forget_idle(view, chain);
     }
-    Py_DECREF(owner);
+    ext_view_release_owner(owner);
 }
 
 /* Calls the function without a span, as none could be had, and lets go of the Profiler. */
@@ -236,9 +236,13 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     if (__builtin_expect(accum == NULL || !cprof_call_is_usual(state), 0)) {
         return call_unusual(self, view, profiler, args, nargsf, kwnames);
     }
-    cprof_span *span = cprof_call_open(thread, &view->chain, accum, state, Py_NewRef((PyObject *)profiler), self);
+    bool is_kept = profiler == self->node.profiler || (PyObject *)profiler == self->node.state->default_profiler;
+    void *owner = ext_view_hold_owner((PyObject *)profiler, is_kept);
+    cprof_span *span = cprof_call_open(thread, &view->chain, accum, state, owner, self);
     if (__builtin_expect(span == NULL, 0)) {
-        return forward_unmeasured(self, profiler, args, nargsf, kwnames);
+        profiler->internal_errors++;
+        ext_view_release_owner(owner);
+        return forward(self, args, nargsf, kwnames);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
     close_call(tstate, view, span, result);

@@ -89,7 +89,7 @@ static PyObject *running_owner(ext_view *view)
         span = cprof_span_around(span);
         span = ext_view_around(view, span);
     }
-    return span != NULL ? span->owner : NULL;
+    return span != NULL ? ext_view_owner(span) : NULL;
 }
 
 ext_profiler *ext_node_find_profiler_slow(ext_node *node, ext_view *view, PyObject *first)

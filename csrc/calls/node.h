@@ -127,7 +127,7 @@ static inline ext_profiler *ext_node_find_profiler(ext_node *node, ext_view *vie
         return (ext_profiler *)(view->bound != NULL ? view->bound : node->state->default_profiler);
     }
     bool is_usual = top->place == NULL && ext_node_names_owner(top);
-    return __builtin_expect(is_usual, 1) ? top->owner : ext_node_find_profiler_slow(node, view, NULL);
+    return __builtin_expect(is_usual, 1) ? (ext_profiler *)ext_view_owner(top) : ext_node_find_profiler_slow(node, view, NULL);
 }
 
 /* The slow half of ext_node_resolve: a key not met lately, or a name to be asked for. The view is up to date afterwards. */

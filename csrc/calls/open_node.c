@@ -18,7 +18,7 @@ static const cprof_accum *innermost(ext_state *state, PyObject **owner)
         span = cprof_span_around(span);
         span = ext_view_around(view, span);
     }
-    *owner = span != NULL ? Py_NewRef((PyObject *)span->owner) : NULL;
+    *owner = span != NULL ? Py_NewRef(ext_view_owner(span)) : NULL;
     return span != NULL ? span->accum : NULL;
 }
 

@@ -22,9 +22,9 @@ void ext_view_drop_spans(cprof_span **top, cprof_span *base)
             cprof_call_detach(span);
             continue;
         }
-        PyObject *owner = span->owner;
+        void *owner = span->owner;
         cprof_call_discard(span);
-        Py_XDECREF(owner);
+        ext_view_release_owner(owner);
     }
 }
 

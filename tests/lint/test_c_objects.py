@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lint
 
 # The state of the process, by the unit that owns it.
 STATE = {
-    "process": {"start_once"},
+    "process": {"start_once", "watch_lock", "watches"},
     "lock": {"cprof_lock_epoch"},
     "checksum": {"tables", "once"},  # made at its first use, then never changed
     "alloc": {"cprof_alloc_hooks_in_use"},
