@@ -8,11 +8,11 @@ _Atomic uint32_t cprof_lock_epoch = 1;
 
 enum { SPINS_BEFORE_YIELD = 128, YIELDS_BEFORE_SLEEP = 1024, SLEEP_NS = 50000 };
 
-static bool has_passed(int64_t deadline_ns)
+static int64_t now_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec > deadline_ns;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
@@ -24,7 +24,7 @@ bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
             if (++spins % SPINS_BEFORE_YIELD != 0) {
                 continue;
             }
-            if (has_passed(deadline_ns)) {
+            if (now_ns() > deadline_ns) {
                 return false;
             }
             static const struct timespec moment = {.tv_nsec = SLEEP_NS};
@@ -36,4 +36,9 @@ bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
         }
     } while (atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) == epoch);
     return true;
+}
+
+bool cprof_lock_acquire_within(cprof_lock *lock, int64_t patience_ns)
+{
+    return cprof_lock_acquire_before(lock, now_ns() + patience_ns);
 }

@@ -46,6 +46,9 @@ static inline void cprof_lock_acquire(cprof_lock *lock)
     (void)cprof_lock_acquire_before(lock, INT64_MAX);
 }
 
+/* As cprof_lock_acquire(), for so many ns at the most: then false. */
+bool cprof_lock_acquire_within(cprof_lock *lock, int64_t patience_ns);
+
 /* Gives the lock back; the caller has it. */
 static inline void cprof_lock_release(cprof_lock *lock)
 {

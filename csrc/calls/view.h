@@ -50,15 +50,14 @@ typedef struct ext_view {
     bool describing; /* a recording asks for more than times: calls that this makes are not described */
 } ext_view;
 
-/* The Profiler that a span names, or NULL; and the end of the span's reference to it, given as it was in the span.
- *
- * Without the GIL the span of a call borrows it, and marks that, where the function that is called keeps it: threads that call
- * nodes of one Profiler would wait for each other at its reference count. */
+/* The Profiler that a span names, or NULL. Without the GIL the span of a call borrows it, and marks that, where it is kept
+ * otherwise: threads that call nodes of one Profiler would wait for each other at its reference count. */
 static inline PyObject *ext_view_owner(const cprof_span *span)
 {
     return (PyObject *)((uintptr_t)span->owner & ~(uintptr_t)EXT_FREE_THREADED);
 }
 
+/* Ends a span's reference to its Profiler, given as it was in the span. */
 static inline void ext_view_release_owner(void *owner)
 {
     if (((uintptr_t)owner & EXT_FREE_THREADED) == 0) {
@@ -66,6 +65,7 @@ static inline void ext_view_release_owner(void *owner)
     }
 }
 
+/* What a span has of a Profiler: a reference, or a mark where the function that is called, or the state, keeps it. */
 static inline void *ext_view_hold_owner(PyObject *profiler, bool is_kept)
 {
     return EXT_FREE_THREADED && is_kept ? (void *)((uintptr_t)profiler | EXT_FREE_THREADED) : (void *)Py_NewRef(profiler);

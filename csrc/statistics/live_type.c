@@ -173,8 +173,7 @@ static void live_dealloc(PyObject *object)
     live_object *self = (live_object *)object;
     bool is_alone = false;
     if (self->live != NULL) {
-        EXT_WITHOUT_GIL(is_alone =
-                            cprof_lock_acquire_before(&self->state->live_files, cprof_clock_monotonic_ns() + PATIENCE_NS));
+        EXT_WITHOUT_GIL(is_alone = cprof_lock_acquire_within(&self->state->live_files, PATIENCE_NS));
     }
     if (is_alone) {
         EXT_ALONE(self->state->guard, close_live(self));

@@ -102,6 +102,9 @@ TEST(deadline)
     CHECK(!cprof_lock_acquire_before(&lock, deadline_ns));
     CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
     CHECK((int64_t)now.tv_sec * 1000000000 + now.tv_nsec > deadline_ns);
+    CHECK(!cprof_lock_acquire_within(&lock, WAIT_NS));
+    cprof_lock_release(&lock);
+    CHECK(cprof_lock_acquire_within(&lock, WAIT_NS));
     cprof_lock_release(&lock);
     CHECK(cprof_lock_acquire_before(&lock, INT64_MAX));
     cprof_lock_release(&lock);
