@@ -25,6 +25,7 @@ import cprofiling as cp
 from cprofiling import _core
 from fakes.cuda_process import cupti, fake, use_torch
 
+give_kernel = cupti.kernel  # once: threads that ask at the same time would get a function each
 LAUNCH, COPY, FILL = (211, 307), (41, 277), (51, 216)      # calls of the runtime, which call the driver
 TO_DEVICE, TO_HOST, ON_DEVICE, ON_HOST = 1, 2, 8, 9
 
@@ -36,12 +37,12 @@ def call(numbers, give=None, *arguments):
     cupti.enter(1, driver, made)
     if give is not None:
         now = cupti.now()
-        give(*arguments, *((now, now + 1000) if give is not cupti.kernel else (now, now + 1000, 0, 7)), made)
+        give(*arguments, *((now, now + 1000) if give is not give_kernel else (now, now + 1000, 0, 7)), made)
     cupti.leave(1, driver, made)
     cupti.leave(2, runtime, made)
 
 def kernel():
-    call(LAUNCH, cupti.kernel, b"kernel")
+    call(LAUNCH, give_kernel, b"kernel")
 
 def copy(direction, count):
     call(COPY, cupti.copy, direction, 1, 2, count)
@@ -155,6 +156,7 @@ def test_threads_generators_and_coroutines_have_their_own(run: Run) -> None:
                 kernel()
 
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 60  # in development mode a busy machine would be told of
             await asyncio.gather(coroutine(), coroutine())
 
         threads = [threading.Thread(target=in_thread) for _ in range(4)]

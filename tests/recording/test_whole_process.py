@@ -294,7 +294,9 @@ def test_no_process_takes_the_trace_of_another(tmp_path: Path) -> None:
             pid = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
             again = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True,
                                    env={**os.environ, "CPROFILING_OUTPUT_PATH": ""})
-            if not os.fork(): sys.exit(0)
+            if not os.fork():
+                multiprocessing.resource_tracker._resource_tracker._fd = None  # CPython 3.13.5 waits for the parent's
+                sys.exit(0)
             os.wait()
             if not os.fork(): os._exit(0)
             os.wait()
