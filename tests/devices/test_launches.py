@@ -156,7 +156,7 @@ def test_threads_generators_and_coroutines_have_their_own(run: Run) -> None:
                 kernel()
 
         async def main():
-            asyncio.get_running_loop().slow_callback_duration = 60  # in development mode a busy machine would be told of
+            asyncio.get_running_loop().slow_callback_duration = 60  # a busy machine is no fault
             await asyncio.gather(coroutine(), coroutine())
 
         threads = [threading.Thread(target=in_thread) for _ in range(4)]
