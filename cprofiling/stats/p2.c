@@ -111,7 +111,7 @@ double cprof_p2_median(cprof_p2 *e)
     if (e->count >= MARKERS) {
         return e->height[2];
     }
-    if (e->count == 0) {
+    if (e->count <= 0) {
         return 0.0;
     }
     double sorted[MARKERS];
