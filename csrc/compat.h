@@ -160,16 +160,23 @@ static inline void ext_compat_restore_error(ext_compat_error error)
  *
  * What several threads use is then a field that is EXT_SHARED (an atomic: its readers see all of a value, and what was written
  * before it), or used in EXT_ALONE() only. That executes statements while no other thread is in one of the same object: other
- * threads may come in between wherever they might if there was a GIL, and it may be entered again. In other builds both are
+ * threads may come in between wherever they might if there was a GIL, and it may be entered again. When the interpreter ends,
+ * one thread is left and takes no lock: daemon threads that have stopped for ever may have it. In other builds both are
  * nothing, as the GIL does that. */
 #ifdef Py_GIL_DISABLED
 #define EXT_FREE_THREADED 1
 #define EXT_SHARED _Atomic
-#define EXT_ALONE(object, ...)                           \
-    do {                                                 \
-        Py_BEGIN_CRITICAL_SECTION((PyObject *)(object)); \
-        __VA_ARGS__;                                     \
-        Py_END_CRITICAL_SECTION();                       \
+#define EXT_ALONE(object, ...)                                              \
+    do {                                                                    \
+        PyCriticalSection ext_section;                                      \
+        bool ext_is_locked = !Py_IsFinalizing();                            \
+        if (ext_is_locked) {                                                \
+            PyCriticalSection_Begin(&ext_section, (PyObject *)(object));    \
+        }                                                                   \
+        __VA_ARGS__;                                                        \
+        if (ext_is_locked) {                                                \
+            PyCriticalSection_End(&ext_section);                            \
+        }                                                                   \
     } while (0)
 #else
 #define EXT_FREE_THREADED 0

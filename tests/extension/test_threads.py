@@ -731,6 +731,13 @@ DAEMONS = """
     def quick():
         pass
 
+    @cp.profile_node(name=lambda _: str(sum(range(50_000))))  # of one thread at a time: others wait for it
+    def waited_for(unnamed):
+        pass
+
+    class Unnamed:
+        __slots__ = ()  # takes no weak reference: its name is asked for at each call
+
     @cp.profile_node
     def node():
         inside.release()
@@ -740,6 +747,8 @@ DAEMONS = """
                     time.sleep(1000)
                 elif mode == "calling":
                     quick()
+                elif mode == "waiting":
+                    waited_for(Unnamed())
                 elif mode == "reading":
                     cp.get_profiling_summary()
                 else:
@@ -756,7 +765,7 @@ DAEMONS = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sleeping", "calling", "reading", "switching"])
+@pytest.mark.parametrize("mode", ["sleeping", "calling", "waiting", "reading", "switching"])
 def test_daemon_threads_inside_nodes_do_not_disturb_the_exit(mode: str) -> None:
     for _ in range(3):
         done = run_python(f"mode = {mode!r}\n" + textwrap.dedent(DAEMONS), "-X", "faulthandler")
