@@ -166,17 +166,17 @@ static inline void ext_compat_restore_error(ext_compat_error error)
 #ifdef Py_GIL_DISABLED
 #define EXT_FREE_THREADED 1
 #define EXT_SHARED _Atomic
-#define EXT_ALONE(object, ...)                                              \
-    do {                                                                    \
-        PyCriticalSection ext_section;                                      \
-        bool ext_is_locked = !Py_IsFinalizing();                            \
-        if (ext_is_locked) {                                                \
-            PyCriticalSection_Begin(&ext_section, (PyObject *)(object));    \
-        }                                                                   \
-        __VA_ARGS__;                                                        \
-        if (ext_is_locked) {                                                \
-            PyCriticalSection_End(&ext_section);                            \
-        }                                                                   \
+#define EXT_ALONE(object, ...)                                           \
+    do {                                                                 \
+        PyCriticalSection ext_section;                                   \
+        bool ext_is_locked = !Py_IsFinalizing();                         \
+        if (ext_is_locked) {                                             \
+            PyCriticalSection_Begin(&ext_section, (PyObject *)(object)); \
+        }                                                                \
+        __VA_ARGS__;                                                     \
+        if (ext_is_locked) {                                             \
+            PyCriticalSection_End(&ext_section);                         \
+        }                                                                \
     } while (0)
 #else
 #define EXT_FREE_THREADED 0

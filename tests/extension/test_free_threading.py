@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import gc
 import io
 import os
@@ -30,6 +31,8 @@ import cprofiling as cp
 from calls import IS_EMULATED, beside, check_script, profiler_on, run_threads, switching_often
 from cprofiling import _core
 from cprofiling.devices import events, wait
+from cprofiling.nodes import probe_callbacks
+from cprofiling.nodes import profiler as control
 from fakes.fake_torch import forget_devices, torch_loader
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
@@ -692,7 +695,13 @@ def test_a_live_file_that_profilers_join_and_leave(tmp_path: Path) -> None:
             file.commit()
             file.close()
 
-    run_threads(*[lambda profiler=profiler: join(profiler) for profiler in profilers], close, close)
+    def drop() -> None:
+        profiler = profiler_on()
+        for number in range(10):
+            path = os.fsencode(tmp_path / f"dropped {number}.cprof")
+            _core.LiveFile(-1, path, bytes(4096), 2**16, 10**7).add(profiler, b"label", ())
+
+    run_threads(*[lambda profiler=profiler: join(profiler) for profiler in profilers], close, close, drop)
     assert [file.holds(profilers[0]) for file in files] == [False] * 10
     assert [finished(profiler) for profiler in profilers] == [50] * 4
 
@@ -737,6 +746,38 @@ def test_pipelines_that_are_deleted_and_copied() -> None:
             assert finished(pipeline.profiler) == 2
 
     in_all(use, 4)
+
+
+def test_pipelines_that_many_threads_are_the_first_to_call() -> None:
+    """Each gets one Profiler, and gives it to what is bound to it."""
+
+    class Step:
+        def __call__(self, pipeline: object) -> int:
+            return 2
+
+        def __get__(self, pipeline: object, _: type) -> Callable[[], int]:
+            return functools.partial(self, pipeline)
+
+    class Pipeline(cp.PipelineProfiling):
+        other = cp.profile_node("other")(Step())
+
+        @cp.profile_node("step")
+        def step(self) -> int:
+            return 1
+
+        def forward(self) -> list[int]:
+            return [self.step(), self.other()]
+
+    pipelines = [Pipeline() for _ in range(SOME // 10)]
+
+    def call() -> None:
+        assert [pipeline.forward() for pipeline in pipelines] == [[1, 2]] * len(pipelines)
+
+    in_all(call, 4)
+    for pipeline in pipelines:
+        pipeline.set_profiling(True)
+    in_all(call, 4)
+    assert {finished(pipeline.profiler) for pipeline in pipelines} == {8}
 
 
 def test_a_node_whose_keys_overflow() -> None:
@@ -854,6 +895,59 @@ def test_coroutines_that_other_threads_drop(asked: dict[str, Any]) -> None:
 
     run_threads(*[begin, drop, leave] * 2)
     assert finished(profiler) == 3 * 2 * SOME
+
+
+def test_generators_that_are_dropped_before_those_in_them() -> None:
+    """With a block open in them, which another thread leaves meanwhile."""
+    profiler = profiler_on()
+    block = profiler.profile_node("block")
+    begun: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    @profiler.profile_node("generator")
+    def work() -> Iterator[None]:
+        block._enter_call(())
+        yield
+
+    def begin() -> None:
+        for _ in range(SOME):
+            generator = work()
+            next(generator)
+            begun.put(gc.get_referents(generator))
+            begun.put(generator)
+            del generator
+
+    def drop() -> None:
+        for _ in range(SOME):
+            kept, generator = begun.get(), begun.get()
+            del generator
+            assert kept
+            block.__exit__(None, None, None)
+
+    run_threads(*[begin, drop] * 2)
+    assert finished(profiler) == 2 * 2 * SOME
+
+
+def test_marks_that_tell_why_the_time_of_a_device_is_not_known() -> None:
+    """From whichever thread hears of it, while others read what was told."""
+    sinks: list[Any] = []
+    mark = types.SimpleNamespace(end=sinks.append, cancel=lambda: None)
+    options, _, *others = probe_callbacks.PROBERS
+    control.set_up_core((options, lambda *_: mark, *others))
+    profiler = profiler_on(gpu_time=True)
+    try:
+        profiler.profile_node("node")(abs)(1)
+        [sink] = sinks
+
+        def tell() -> None:
+            for number in range(SOME):
+                sink(None, "captured", f"reason {number}")
+
+        with beside(lambda: profiler.get_profiling_summary()):
+            in_all(tell, 4)
+    finally:
+        control.set_up_core(probe_callbacks.PROBERS)
+    [stats] = profiler.get_profiling_summary()
+    assert stats.gpu_reason == f"the stream was being captured ({4 * SOME} calls)"
 
 
 def test_nodes_whose_devices_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
