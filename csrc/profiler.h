@@ -32,7 +32,7 @@ typedef struct ext_profiler {
     bool seeks_cuda;            /* or wants to be, as soon as there is CUDA */
     bool is_on;                 /* counted in state->profilers_on */
     bool counts_no_nodes;       /* and never is: only record() is called */
-    bool overflow_warned;
+    _Atomic bool overflow_warned;
     uint64_t stages_before; /* the number of the last entry of a stage before the present statistics */
 } ext_profiler;
 

@@ -19,12 +19,7 @@ void ext_key_warn_of_overflow(ext_profiler *profiler)
     if (atomic_load(&profiler->registry->refused_keys) == 0) {
         return;
     }
-    bool was_warned;
-    EXT_ALONE(profiler->state->guard, {
-        was_warned = profiler->overflow_warned;
-        profiler->overflow_warned = true;
-    });
-    if (was_warned) {
+    if (atomic_exchange(&profiler->overflow_warned, true)) {
         return;
     }
     if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,

@@ -797,30 +797,39 @@ def test_a_node_whose_keys_overflow() -> None:
 
 
 def test_functions_that_are_unpickled_again_and_again() -> None:
+    class Wrapped:
+        """Is let go of once."""
+
     node: Any = cp.profile_node("node")(abs)
 
     def change() -> None:
-        for _ in range(SOME):
-            node.__setstate__(lambda: None)
+        for _ in range(CALLS // 4):
+            node.__setstate__(Wrapped())
 
     in_all(change, 4)
-    assert callable(node.__wrapped__)
+    assert type(node.__wrapped__) is Wrapped
+    assert sum(isinstance(item, Wrapped) for item in gc.get_objects()) == 1
 
 
 def test_an_awaitable_that_threads_take_turns_at() -> None:
+    """It gives what it holds to one of them."""
     block = profiler_on().profile_node("block")
-
-    entered = [block.__aenter__() for _ in range(SOME)]
+    references = sys.getrefcount(block)
+    entered = [[block.__aenter__() for _ in range(20)] for _ in range(SOME)]
+    together = threading.Barrier(2)
 
     async def wait() -> None:
-        for awaitable in entered:
-            await awaitable
+        for awaitables in entered:
+            together.wait()
+            for awaitable in awaitables:
+                await awaitable
 
     def consume() -> None:
         with pytest.raises(StopIteration):
             wait().send(None)
 
     run_threads(consume, consume)
+    assert sys.getrefcount(block) == references
 
 
 def test_who_asks_for_the_open_node_while_others_leave_it() -> None:
