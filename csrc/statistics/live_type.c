@@ -20,11 +20,11 @@ typedef struct {
 } live_object;
 
 /* Executes a statement, which makes no objects, for one thread at a time, though it may release the GIL: files, and registries
- * in them, come and go one at a time. In EXT_ALONE() of the guard registries end. */
+ * in them, come and go one at a time. */
 #define ALONE_WITH_FILES(state, ...)                               \
     do {                                                           \
         EXT_WITHOUT_GIL(cprof_lock_acquire(&(state)->live_files)); \
-        EXT_ALONE((state)->guard, __VA_ARGS__);                    \
+        __VA_ARGS__;                                               \
         cprof_lock_release(&(state)->live_files);                  \
     } while (0)
 
@@ -140,7 +140,7 @@ static void close_live(live_object *self)
     self->live = NULL;
     if (live != NULL) {
         EXT_WITHOUT_GIL(cprof_live_stop(live, &self->heard));
-        cprof_live_close(live);
+        EXT_ALONE(self->state->guard, cprof_live_close(live)); /* Profilers, in which registries end, may go meanwhile */
     }
 }
 
@@ -176,7 +176,7 @@ static void live_dealloc(PyObject *object)
         EXT_WITHOUT_GIL(is_alone = cprof_lock_acquire_within(&self->state->live_files, PATIENCE_NS));
     }
     if (is_alone) {
-        EXT_ALONE(self->state->guard, close_live(self));
+        close_live(self);
         cprof_lock_release(&self->state->live_files);
     }
     ext_state_release(self->state);

@@ -234,6 +234,41 @@ def test_instances_come_and_go() -> None:
     assert finished(profiler) == 3 * 10 * SOME * 8
 
 
+def test_nodes_that_go_beside_their_instances() -> None:
+    class Item:
+        pass
+
+    profiler = profiler_on()
+    passed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def call() -> None:
+        for _ in range(SOME):
+            node = profiler.profile_node(name=lambda _: "item")(id)
+            items = [Item() for _ in range(10)]
+            for item in items:
+                node(item)
+            passed.put(items)
+            del item, items, node
+
+    def drop() -> None:
+        for _ in range(SOME):
+            passed.get().clear()
+
+    run_threads(*[call, drop] * 2)
+    assert finished(profiler) == 10 * 2 * SOME
+
+
+def test_the_cost_of_a_call_that_many_ask_for() -> None:
+    """It is that of the Profiler that was last asked for, and measured anew for another."""
+    profilers = [profiler_on(), profiler_on(counters=("cpu_time",)), profiler_on(by_shape=True)]
+
+    def ask() -> None:
+        for number in range(SOME // 20):
+            assert profilers[number % 3].get_profiling_summary().cost_ns > 0
+
+    in_all(ask, 4)
+
+
 def test_one_label() -> None:
     label = cp.record("label")
 
@@ -642,9 +677,10 @@ def test_the_open_node_of_a_profiler_that_goes() -> None:
     """Another thread leaves its block, and drops it."""
     entered: queue.SimpleQueue[Any] = queue.SimpleQueue()
     seen: queue.SimpleQueue[None] = queue.SimpleQueue()
+    inside = cp.profile_node("inside")(abs)
 
     def make() -> None:
-        for _ in range(SOME // 4):
+        for _ in range(SOME // 20):
             block = profiler_on().profile_node("x" * 4000)
             entered.put(block.__enter__)
             seen.get()
@@ -659,6 +695,7 @@ def test_the_open_node_of_a_profiler_that_goes() -> None:
             seen.put(None)
             while (node := _core.open_node()) is not None:
                 assert node == ("inference", "x" * 4000)
+                inside(1)
 
     run_threads(make, ask)
 
@@ -675,25 +712,25 @@ def test_recorders_that_are_dropped() -> None:
 
 
 def test_a_live_file_that_profilers_join_and_leave(tmp_path: Path) -> None:
+    """They go meanwhile, and so do files; some are closed while they are in use."""
     paths = [os.fsencode(tmp_path / f"{number}.cprof") for number in range(10)]
     files = [_core.LiveFile(-1, path, bytes(4096), 2**16, 10**7) for path in paths]
     profilers = [profiler_on() for _ in range(4)]
 
     def join(profiler: cp.Profiler) -> None:
         node = profiler.profile_node("node")(abs)
-        for file in files:
-            for _ in range(5):
+        for number, file in enumerate(files):
+            for _ in range(50):
                 with contextlib.suppress(RuntimeError, ValueError):  # it is closed, or the Profiler is in another one
                     file.add(profiler, b"label", ())
+                    file.add(profiler_on(), b"of one that goes", ())
                 node(1)
                 file.holds(profiler)
                 file.commit()
                 file.remove(profiler)
-
-    def close() -> None:
-        for file in files:
-            file.commit()
-            file.close()
+            if number % 2:
+                file.commit()
+                file.close()
 
     def drop() -> None:
         profiler = profiler_on()
@@ -701,9 +738,20 @@ def test_a_live_file_that_profilers_join_and_leave(tmp_path: Path) -> None:
             path = os.fsencode(tmp_path / f"dropped {number}.cprof")
             _core.LiveFile(-1, path, bytes(4096), 2**16, 10**7).add(profiler, b"label", ())
 
-    run_threads(*[lambda profiler=profiler: join(profiler) for profiler in profilers], close, close, drop)
+    run_threads(*[lambda profiler=profiler: join(profiler) for profiler in profilers], drop)
     assert [file.holds(profilers[0]) for file in files] == [False] * 10
-    assert [finished(profiler) for profiler in profilers] == [50] * 4
+    assert [finished(profiler) for profiler in profilers] == [500] * 4
+
+
+def test_profilers_that_go_while_their_live_file_is_closed(tmp_path: Path) -> None:
+    for number in range(50):
+        path = os.fsencode(tmp_path / f"{number}.cprof")
+        file = _core.LiveFile(-1, path, bytes(4096), 2**16, 10**10)
+        profilers = [profiler_on() for _ in range(30)]
+        for profiler in profilers:
+            file.add(profiler, b"label", ())
+        del profiler
+        run_threads(file.close, profilers.clear)
 
 
 def test_profilers_that_count_no_nodes_and_no_launches() -> None:
@@ -711,7 +759,7 @@ def test_profilers_that_count_no_nodes_and_no_launches() -> None:
 
     def switch() -> None:
         for profiler in profilers:
-            profiler.set_profiling(True)
+            profiler.set_profiling(True, kernels=True)
             profiler._stop_launches()
             profiler._count_no_nodes()
             profiler.reset_profiling()
@@ -941,22 +989,28 @@ def test_marks_that_tell_why_the_time_of_a_device_is_not_known() -> None:
     sinks: list[Any] = []
     mark = types.SimpleNamespace(end=sinks.append, cancel=lambda: None)
     options, _, *others = probe_callbacks.PROBERS
-    control.set_up_core((options, lambda *_: mark, *others))
     profiler = profiler_on(gpu_time=True)
+    node = profiler.profile_node("node")(abs)
+
+    def set_up() -> None:
+        control.set_up_core((options, lambda *_: mark, *others))
+
+    def tell() -> None:
+        for number in range(SOME):
+            sinks[0](None, "captured", f"reason {number}")
+
     try:
-        profiler.profile_node("node")(abs)(1)
-        [sink] = sinks
-
-        def tell() -> None:
-            for number in range(SOME):
-                sink(None, "captured", f"reason {number}")
-
+        set_up()
+        node(1)
         with beside(lambda: profiler.get_profiling_summary()):
             in_all(tell, 4)
+        [stats] = profiler.get_profiling_summary()
+        assert stats.gpu_reason == f"the stream was being captured ({4 * SOME} calls)"
+        with beside(set_up):
+            in_all(lambda: [node(number) for number in range(SOME)], 4)
+        assert len(sinks) == finished(profiler) == 4 * SOME + 1
     finally:
         control.set_up_core(probe_callbacks.PROBERS)
-    [stats] = profiler.get_profiling_summary()
-    assert stats.gpu_reason == f"the stream was being captured ({4 * SOME} calls)"
 
 
 def test_nodes_whose_devices_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
