@@ -452,6 +452,46 @@ def test_what_cannot_be_reported_on_is_one_line(
     assert failure(capsys, str(trace), "--sort-by", "beauty").startswith("--sort-by: ")
 
 
+@pytest.mark.parametrize("browser", ["one", "none", "one that fails"])
+def test_a_page_to_look_at_at_once(files: Path, tmp_path: Path, browser: str) -> None:
+    shown = tmp_path / "shown"
+    script = tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\necho "$1" > "{shown}"\nexit {int(browser != "one")}\n')
+    script.chmod(0o755)
+    variables = {"PATH": str(tmp_path), "PYTHONPATH": str(Path(cp.__file__).parents[1]), "TMPDIR": str(tmp_path)}
+    if browser != "none":
+        variables["BROWSER"] = f"{script} %s"
+    for arguments, status in (
+        (["a.bin"], 0),
+        (["trace.json.gz", "-o", tmp_path / "page.html"], 0),
+        (
+            ["b.bin", "--against", files / "a.bin"],
+            3,
+        ),
+    ):
+        command = [*COMMAND, "report", "--open", files / arguments[0], *arguments[1:]]
+        done = subprocess.run([*map(str, command)], env=variables, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, "")
+        page = Path(done.stdout.removesuffix("\n"))
+        assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        assert page.parent.parent == tmp_path or page == tmp_path / "page.html"
+        if browser != "none":
+            assert shown.read_text() == f"{page.as_uri()}\n"
+
+
+@pytest.mark.parametrize("arguments", [["-r", "csv", "-o", "a.csv"], ["-o", "a.csv"], ["-r", "md"]], ids=" ".join)
+def test_only_html_is_shown_in_a_browser(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert failure(capsys, files / "a.bin", "--open", *arguments).startswith("--open shows html, not ")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_report_where_output_takes_ascii_only(tmp_path: Path) -> None:
     (tmp_path / "kineto.json").write_text(DEVICE_TRACE)
     variables = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONIOENCODING": "ascii"}

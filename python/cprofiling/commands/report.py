@@ -113,6 +113,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     format_help = f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)"
     add("-r", "--format", type=checked(_known_format), metavar="FORMAT", help=format_help)
     add("-o", "--output", type=not_empty, metavar="FILE", help="where to write it (default: stdout)")
+    add("--open", action="store_true", help="show html in a browser, and print where it is")
     against_help = "another run, to compare with, for text, html, md and json. The exit status is that of compare"
     add("--against", type=not_empty, metavar="FILE", help=against_help)
     add("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
@@ -133,16 +134,7 @@ def run(options: argparse.Namespace) -> str | None:
     """
     view = load_file(options.file)
     against = None if options.against is None else load_file(options.against)
-    kind = options.format or "text"
-    if options.format is None and options.output is not None:
-        if os.path.isdir(options.output):
-            raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
-        try:
-            kind = format_of(options.output, view.formats if against is None else view.beside(view).formats)
-        except ValueError as error:
-            raise CommandError(f"-o: {error}; or say the format with -r") from None
-    if options.output is None and find(kind).needs_file:
-        raise CommandError(f"{kind} needs a file: say which with -o")
+    kind = _format_of(options, view if against is None else view.beside(view))
     inputs = [path for path in (options.file, options.against) if path is not None]
     if options.output is not None and os.path.realpath(options.output) in map(os.path.realpath, inputs):
         raise CommandError(f"{shown_text('output', options.output)} is the file to be shown")
@@ -154,6 +146,8 @@ def run(options: argparse.Namespace) -> str | None:
     asked = [option for option, value in text_only.items() if value is not None]
     if asked and (kind != "text" or not isinstance(view.of, Recording)):
         raise CommandError(f"{asked[0]} is for the text of traces only")
+    if options.open and options.output is None:
+        options.output = _new_page(options.file)
     try:
         if against is not None:
             view = view.beside(against)
@@ -175,7 +169,43 @@ def run(options: argparse.Namespace) -> str | None:
     except OSError as error:
         name = shown_text("output", options.output or options.file)
         raise CommandError(f"cannot write {name}: {error.strerror or error}") from None
+    if options.open:
+        text = _show(options.output)
     return compared(text, options.status)
+
+
+def _format_of(options: argparse.Namespace, view: View) -> str:
+    """Return the format that the options ask for."""
+    kind = options.format or ("html" if options.open else "text")
+    if options.format is None and options.output is not None:
+        if os.path.isdir(options.output):
+            raise CommandError(f"cannot write {shown_text('output', options.output)}: {os.strerror(errno.EISDIR)}")
+        try:
+            kind = format_of(options.output, view.formats)
+        except ValueError as error:
+            raise CommandError(f"-o: {error}; or say the format with -r") from None
+    if options.open and kind != "html":
+        raise CommandError(f"--open shows html, not {kind}")
+    if options.output is None and find(kind).needs_file:
+        raise CommandError(f"{kind} needs a file: say which with -o")
+    return kind
+
+
+def _new_page(path: str) -> str:
+    """Return where to write the page of a file that is to be shown, in a new folder."""
+    import tempfile
+
+    name = os.path.basename(path).partition(".")[0] or "report"
+    return os.path.join(tempfile.mkdtemp(prefix="cprofiling-"), f"{name}.html")
+
+
+def _show(page: str) -> str:
+    """Show a page in a browser, if there is one, and return its path."""
+    import pathlib
+    import webbrowser
+
+    webbrowser.open(pathlib.Path(page).resolve().as_uri())
+    return shown_text("output", page)
 
 
 def _text(options: argparse.Namespace, view: View) -> str:
