@@ -317,7 +317,7 @@ def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     text = report(capsys, path)
     assert "node|0" in text
     assert "node|1" in text
-    assert f"state: running\nprocess: {os.getpid()}\ncommand: " in text
+    assert f"state: running\nprocess: pid {os.getpid()}\ncommand: " in text
     assert "note" not in text
     monkeypatch.setattr("cprofiling.nodes.live_file.Head.is_alive", lambda _: False)
     assert "state: killed\n" in report(capsys, path)

@@ -376,6 +376,22 @@ def test_what_else_is_known_stands_above_and_below() -> None:
     assert beside.texts["bdi"].count("that") == beside.texts["bdi"].count("this") + 1
 
 
+def test_the_head_tells_of_what_it_is() -> None:
+    facts = {"started": "2026-11-28 18:00:00 UTC", "command": "python <app>.py", "python": "3.11.7", "rank": 3}
+    text = render(document(node("a", stage="x"), node("a", stage="y"), node("b", stage="x"), facts=facts))
+    assert re.findall("<li><bdi>(.*?)</bdi></li>", text) == [
+        "2026-11-28 18:00:00 UTC", "python &lt;app&gt;.py", "Python 3.11.7",
+    ]  # fmt: skip
+    assert "<dt>Nodes</dt><dd>2 in 2 stages</dd>" in text
+
+
+def test_findings_stand_below_the_nodes_each_in_a_line() -> None:
+    found = tuple(Finding("k", f"finding {number}", f"text {number}", "do this", 0.1) for number in range(3))
+    text = render(document(node("a"), findings=found))
+    assert text.index('id="part-nodes"') < text.index('id="part-findings"') < text.index('id="part-measured"')
+    assert len(re.findall(r"<li><details><summary><h3>finding \d .*</h3></summary>\n<p>text \d</p>", text)) == 3
+
+
 def test_nothing_at_all_is_a_page_as_well() -> None:
     page = Page(render(document()))
     assert "No profiling data collected." in page.texts["p"]

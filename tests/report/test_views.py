@@ -9,11 +9,13 @@ import json
 import math
 import os
 import pickle
+import platform
 import stat
 import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,11 @@ def test_a_recording_tells_its_process_and_clock() -> None:
     document = View(prof).document
     assert str(os.getpid()) in str(document.facts["process"])
     assert document.measurement.clock is not None
+    started = datetime.strptime(str(document.facts["started"]), "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=timezone.utc)
+    assert abs((datetime.now(timezone.utc) - started).total_seconds()) < 60
+    assert "pytest" in str(document.facts["command"])
+    assert document.facts["python"] == platform.python_version()
+    assert f"cprofiling {cp.__version__}" in str(document.facts["packages"]).split(", ")
     foreign = made([host("x", 0, 1)])
     assert View(foreign).document.facts == {}
 
@@ -190,7 +197,11 @@ def test_a_recording_of_somebody_else_may_say_anything_of_itself() -> None:
     class Odd(Recording):
         @property
         def facts(self) -> dict[str, str]:
-            return {"cprofiling": '{"process": {"pid": 1}, "clock": 3}', "distributedInfo": '{"rank": 1}', "x": "{"}
+            return {
+                "cprofiling": '{"process": {"pid": 1}, "clock": 3, "program": {"python": 3, "packages": []}}',
+                "distributedInfo": '{"rank": 1}',
+                "x": "{",
+            }
 
     recording = Odd.empty()
     recording._finish()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from _thread import RLock
 from typing import Any
 
 _IMPORTED_IN = os.getpid()
+_SECRET = re.compile(r"-{1,2}[\w-]*(passw|token|secret|credential|key)[\w-]*", re.IGNORECASE)  # an option with a value
+_MOST_COMMAND = 1000  # characters
 _FORK_SERVER = "multiprocessing.forkserver import main"  # in the command that multiprocessing gives to Python
 _DEAD = "ZX"  # states of ended processes that wait for their parent
 _START = 19  # the field of the start in /proc/PID/stat, counted from behind the name
@@ -99,3 +103,16 @@ def started_ticks(pid: int | str = "self") -> int | None:
         return None
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def command() -> str:
+    """Return the command line, cut where it is long, without the values of options that sound like secrets."""
+    words: list[str] = []
+    is_secret = False
+    for word in getattr(sys, "orig_argv", ()):
+        name, equals, _ = word.partition("=")
+        is_named = _SECRET.fullmatch(name) is not None
+        words.append("HIDDEN" if is_secret else f"{name}=HIDDEN" if is_named and equals else word)
+        is_secret = is_named and not equals
+    line = shlex.join([os.path.basename(word) for word in words[:1]] + words[1:])
+    return line if len(line) <= _MOST_COMMAND else f"{line[:_MOST_COMMAND]}..."

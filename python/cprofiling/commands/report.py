@@ -65,7 +65,7 @@ def _load(path: str, called: str) -> View:
         found = live_file.read(path)
         if not found.parts:
             raise FormatError("no Profiler has written to it yet")
-        facts = {"state": found.state, "process": found.process.pid, "command": found.process.command}
+        facts = {"state": found.state, "process": f"pid {found.process.pid}", "command": found.process.command}
         if found.reasons:
             facts["note"] = "; ".join(found.reasons)
         return View(found.snapshot, source=called, facts=facts)

@@ -21,6 +21,7 @@ _OWN = "cprofiling"
 _EVENTS = ("traceEvents", "baseTimeNanoseconds", "droppedEvents")
 _STANDARD = ("schemaVersion", "displayTimeUnit", "deviceProperties", "distributedInfo")
 _MAIN_FIRST = 0
+_PACKAGES = ("cprofiling", "numpy", "torch", "tensorflow", "jax", "cupy")
 
 
 def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | None = None) -> dict[str, str]:
@@ -32,6 +33,7 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
     # For merging traces: "id" is random and identifies the recording, and equal clocks are one CLOCK_MONOTONIC.
     own["process"] = {"host": process.host(), "pid": os.getpid(), "id": os.urandom(16).hex()}
+    own["program"] = {"command": process.command(), "python": sys.version.split()[0], "packages": _packages()}
     if since_epoch_ns is not None:
         boot = None  # with the time namespace it identifies CLOCK_MONOTONIC
         with suppress(OSError, ValueError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -50,6 +52,12 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
     }
     known = recording.facts
     return {key: json.dumps(value) for key, value in found.items() if key not in known}
+
+
+def _packages() -> dict[str, str]:
+    """Return the versions of cprofiling and of the frameworks that the program has imported."""
+    known = {name: vars(sys.modules[name]).get("__version__") for name in _PACKAGES if name in sys.modules}
+    return {name: version for name, version in known.items() if isinstance(version, str)}
 
 
 def checked(key: Any, value: Any) -> tuple[str, str]:

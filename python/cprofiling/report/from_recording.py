@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OTHERS = "(smaller ones)"
 _NS_PER_MS = 1e6
+_LATEST_NS = 2**62  # in the year 2116
 _MOST_DEPTH = 100  # of an icicle
 _SMALLEST = 4000  # the part of all time below which callees of one caller are shown as one: half a pixel of a page
 _QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}
@@ -56,6 +58,11 @@ def of_recording(recording: Recording, *, title: str | None = None, source: str 
     facts: dict[str, Cell] = {}
     if isinstance(process, dict) and "host" in process and "pid" in process:
         facts["process"] = f"{process['host']}, pid {process['pid']}"
+        starts = recording.column("start_ns")
+        if starts and 0 <= min(starts) < _LATEST_NS:
+            started = datetime.fromtimestamp(min(starts) // 10**9, timezone.utc)
+            facts["started"] = f"{started:%Y-%m-%d %H:%M:%S} UTC"
+    facts |= _program(own.get("program"))
     if isinstance(distributed, dict) and isinstance(distributed.get("world_size"), int):
         facts |= {key: distributed[key] for key in ("rank", "world_size") if isinstance(distributed.get(key), int)}
     clock = own.get("clock")
@@ -90,6 +97,17 @@ def of_recording(recording: Recording, *, title: str | None = None, source: str 
         {name: section for name, section in sections.items() if section.rows},
         findings=found,
     )
+
+
+def _program(told: Any) -> dict[str, Cell]:
+    """Return the facts on a program: the command, and the versions of Python and of packages."""
+    if not isinstance(told, dict):
+        return {}
+    facts: dict[str, Cell] = {name: told[name] for name in ("command", "python") if isinstance(told.get(name), str)}
+    packages = told.get("packages")
+    if isinstance(packages, dict) and packages:
+        facts["packages"] = ", ".join(f"{name} {version}" for name, version in packages.items())
+    return facts
 
 
 def with_pictures(document: Document, recording: Recording) -> Document:

@@ -28,6 +28,7 @@ _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
 _SHARE = re.compile(r"\d %")
 _SPAN_OUTCOMES = (*OUTCOMES, "unfinished")
+_PROGRAM = {"started": "", "command": "", "process": "", "python": "Python ", "packages": ""}  # facts
 _LISTED = 60  # places of a tree that are listed as text
 _LEAST_SHARE = 0.005
 _NO_NODES = "No node and no labelled block was recorded."
@@ -80,6 +81,7 @@ def render(document: Document, against: Document | None = None) -> str:
         kind=document.kind,
         sources=[shown_text("source", run.source) if run.source else "" for run in runs],
         is_named_by_file=bool(titles[1:]) and titles[1] == os.path.basename(runs[-1].source or ""),
+        program=_program(document) if against is None else [],
         tiles=_tiles(document),
         findings=[
             {
@@ -132,10 +134,25 @@ def _part(number: int, run: Document) -> dict[str, Any]:
     return part
 
 
+def _program(document: Document) -> list[str]:
+    """Return when, where and how the program ran, as far as it is known."""
+    known = facts(document)
+    texts = [f"{label}{known[name]}" for name, label in _PROGRAM.items() if name in known]
+    tracks = [track for track in document.timeline.tracks if track.device is None] if document.timeline else []
+    if tracks:
+        processes = len({(track.rank, track.pid) for track in tracks})
+        texts.append(f"{counted(len(tracks), 'thread')} of {counted(processes, 'process', 'processes')}")
+    return texts
+
+
 def _tiles(document: Document) -> list[tuple[str, str]]:
     """Return the labels and texts of the figures on top."""
     nodes = document.nodes
-    tiles = [("Nodes", f"{len(nodes):,}"), ("Calls", f"{sum(node.count or 0 for node in nodes):,}")]
+    stages = {node.stage for node in nodes if node.stage}
+    named = f"{len({node.node_name for node in nodes}):,}"
+    if len(stages) > 1:
+        named = f"{named} in {counted(len(stages), 'stage')}"
+    tiles = [("Nodes", named), ("Calls", f"{sum(node.count or 0 for node in nodes):,}")]
     if nodes:
         tiles.append(("Time in nodes", format_time(sum(map(figures.own_ms, nodes)))))
     if document.timeline is not None and document.timeline.spans:
