@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 import random
-import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -645,7 +644,7 @@ def test_a_measurement_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def call() -> None:
         now[0] += next(calls)
 
-    monkeypatch.setattr(sys.modules["cprofiling.testing.measure"], "_clock_ns", lambda: now[0])
+    monkeypatch.setattr("cprofiling.testing.measure._clock_ns", lambda: now[0])
     measured = cp.measure(call, warmup=0, repeat=60)
     table = measured.warm_up()
     assert table[0].cold == 2
