@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_python
+from calls import run_python, run_threads
 from cprofiling.counting import count_calls
 from cprofiling.testing.counting.calls import Tally
 
@@ -365,7 +365,7 @@ def test_calls_are_told_by_node(p: cp.Profiler) -> None:
         with cp.stage("train"):
             inner()
         math.sin(1.0)
-        threading.Thread(target=math.sin, args=(1.0,)).start()
+        run_threads(lambda: math.sin(1.0))
     assert calls.by_node == {"outer": {"math:cos": 1, "math:sin": 1}, "inner": {"math:sin": 2}}
     assert calls["math:sin"] == 5
 
