@@ -8,6 +8,8 @@ import os
 import re
 import stat
 import subprocess
+import sys
+import tempfile
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from cprofiling.commands import main
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.report.format_list import FORMATS
+from cprofiling.report.html import render as html_page
 from cprofiling.testing.gates import baseline
 from cprofiling.views import FORMATS as ALL_FORMATS
 from hostile_names import NAMES
@@ -454,6 +457,7 @@ def test_what_cannot_be_reported_on_is_one_line(
 
 @pytest.mark.parametrize("browser", ["one", "none", "one that fails"])
 def test_a_page_to_look_at_at_once(files: Path, tmp_path: Path, browser: str) -> None:
+    pytest.importorskip("jinja2")
     shown = tmp_path / "shown"
     script = tmp_path / "browser"
     script.write_text(f'#!/bin/sh\necho "$1" > "{shown}"\nexit {int(browser != "one")}\n')
@@ -477,6 +481,16 @@ def test_a_page_to_look_at_at_once(files: Path, tmp_path: Path, browser: str) ->
         assert page.parent.parent == tmp_path or page == tmp_path / "page.html"
         if browser != "none":
             assert shown.read_text() == f"{page.as_uri()}\n"
+
+
+def test_a_page_that_cannot_be_made_leaves_nothing(
+    files: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    html_page._template.cache_clear()
+    assert 'pip install "cprofiling[report]"' in failure(capsys, files / "a.bin", "--open")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["-r", "csv", "-o", "a.csv"], ["-o", "a.csv"], ["-r", "md"]], ids=" ".join)

@@ -146,14 +146,14 @@ def run(options: argparse.Namespace) -> str | None:
     asked = [option for option, value in text_only.items() if value is not None]
     if asked and (kind != "text" or not isinstance(view.of, Recording)):
         raise CommandError(f"{asked[0]} is for the text of traces only")
-    if options.open and options.output is None:
-        options.output = _new_page(options.file)
     try:
         if against is not None:
             view = view.beside(against)
             options.status = view.comparison.exit_status
         text: str | None = None
-        if options.output is None:
+        if options.open and options.output is None:
+            options.output = _new_page(options.file, view)
+        elif options.output is None:
             text = (_text(options, view) if kind == "text" else view.render(kind)).rstrip("\n")
         elif kind == "text":
             with files.atomic_writer(options.output) as file:
@@ -191,12 +191,19 @@ def _format_of(options: argparse.Namespace, view: View) -> str:
     return kind
 
 
-def _new_page(path: str) -> str:
-    """Return where to write the page of a file that is to be shown, in a new folder."""
+def _new_page(path: str, view: View) -> str:
+    """Write the page of a file into a new folder and return its path."""
     import tempfile
 
     name = os.path.basename(path).partition(".")[0] or "report"
-    return os.path.join(tempfile.mkdtemp(prefix="cprofiling-"), f"{name}.html")
+    folder = tempfile.mkdtemp(prefix="cprofiling-")
+    page = os.path.join(folder, f"{name}.html")
+    try:
+        view.write(page, "html")
+    except BaseException:
+        os.rmdir(folder)
+        raise
+    return page
 
 
 def _show(page: str) -> str:
