@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import random
+import re
 import runpy
 import shutil
 import socket
@@ -40,6 +41,7 @@ from prometheus_client.core import CollectorRegistry, Metric, Sample  # noqa: E4
 
 from cprofiling.export import PrometheusCollector  # noqa: E402 as above
 
+GRAFANA = Path(__file__).parents[2] / "python/docs/pages/guides/grafana"
 NODE = [f"cprofiling_node_{name}" for name in ("calls", "errors", "cancelled", "skipped", "dropped")]
 NAMED = {
     **dict.fromkeys(("cprofiling_node_duration_seconds", "cprofiling_node_gpu_duration_seconds"), "histogram"),
@@ -570,6 +572,129 @@ def test_a_real_server_scrapes_a_pipeline_that_runs(
         total = server.query("cprofiling_node_duration_seconds_sum{node='work'}", **then)
         assert total == {"work": row.total_ms / 1e3}
         assert "level=warn" not in server.log.read_text()  # as on duplicates, and on what does not parse
+
+
+def dashboard() -> Any:
+    return json.loads((GRAFANA / "dashboard.json").read_text(encoding="ascii"))
+
+
+@pytest.mark.slow
+def test_each_panel_of_the_dashboard_is_answered(tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("not on PATH: prometheus")
+    profiler, snapshot = profiler_on(), gpu_snapshot(tmp_path)
+
+    @profiler.profile_node("work")
+    def work(fails: bool) -> None:
+        if fails:
+            raise LookupError
+
+    def call() -> None:
+        for number in range(10):
+            with contextlib.suppress(LookupError):
+                work(number == 0)
+
+    call()
+    server, thread = prometheus_client.start_http_server(
+        0, "127.0.0.1", registry_with({"main": profiler, "stored": lambda: snapshot})
+    )
+    try:
+        with Server(tmp_path, server.server_port, "1s") as prometheus:
+            prometheus.wait_until(lambda: prometheus.query("cprofiling_node_calls_total{node='work'}") == {"work": 10})
+            call()
+            prometheus.wait_until(lambda: prometheus.query("cprofiling_node_calls_total{node='work'}") == {"work": 20})
+            answers = {}
+            for panel in dashboard()["panels"]:
+                for target in panel["targets"]:
+                    query = re.sub(r"\$__\w+", "1m", target["expr"])
+                    query = re.sub(r"\$\w+", ".*", query)
+                    answers[panel["title"], target["refId"]] = prometheus.ask("query", query=query)["result"]
+            values = {title: [float(each["value"][1]) for each in answer] for (title, _), answer in answers.items()}
+            assert all(values.values())
+            assert max(values["Part of the calls that fail, by node"]) == pytest.approx(0.1)
+            assert values["Calls that fail"] == [pytest.approx(0.1)]
+            assert values["Not read"] == [0]
+            labels = {each["metric"]["node"] for each in answers["p99 by node", "A"]}
+            assert labels == {"work", "gpu", "host"}
+            for variable in dashboard()["templating"]["list"][1:]:
+                metric, _, label = (
+                    variable["definition"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
+                )
+                found = prometheus.ask("series", **{"match[]": re.sub(r"\$\w+", ".*", metric)})
+                assert {each[label] for each in found}
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_the_dashboard_is_laid_out() -> None:
+    panels = dashboard()["panels"]
+    assert [panel["id"] for panel in panels] == [*range(1, len(panels) + 1)]
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert taken.isdisjoint(cells)
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+    shown = " ".join(target["expr"] for panel in panels for target in panel["targets"])
+    families = {family.name for family in PrometheusCollector(profiler_on()).collect()}
+    assert families <= set(re.findall(r"cprofiling_[a-z_]+?(?=_total|_bucket|_sum|_info|\{)", shown))
+
+
+SERIES = 'job="j", pipeline="main", stage="train", node="load"'
+SLOW = "For five minutes it has been more than twice that of the hour before the last."
+# When each alert is quiet, when it is loud, in minutes, and what it tells. A call takes less than 0.1 s for two hours,
+# then less than 1 s. In the fourth hour 5 % fail.
+ALERTS: dict[str, tuple[int, int, dict[str, str]]] = {
+    "NodeIsSlow": (110, 140, {"summary": "train / load: p99 is 991ms", "description": SLOW}),
+    "NodeFails": (140, 200, {
+        "summary": "train / load: 5% of the calls fail",
+        "description": "For five minutes an exception has left more than 1 % of its calls.",
+    }),
+    "StatisticsAreNotRead": (140, 200, {
+        "summary": "i: the statistics cannot be read",
+        "description": "They are missing from the series. The program's log says why.",
+    }),
+    "ProfilerHasFaults": (140, 200, {
+        "summary": "i: faults inside the profiler", "description": "Calls may be missing from the statistics.",
+    }),
+}  # fmt: skip
+
+
+def test_the_alerts_go_off_when_they_should(tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("not on PATH: promtool")
+    bucket = "cprofiling_node_duration_seconds_bucket"
+    series = {
+        f'{bucket}{{{SERIES}, le="0.1"}}': "0+60x120 7200+0x120",
+        f'{bucket}{{{SERIES}, le="1"}}': "0+60x241",
+        f'{bucket}{{{SERIES}, le="+Inf"}}': "0+60x241",
+        f"cprofiling_node_calls_total{{{SERIES}}}": "0+60x241",
+        f"cprofiling_node_errors_total{{{SERIES}}}": "0+0x180 0+3x60",
+        'cprofiling_read_failed{job="j", instance="i"}': "0x180 1x60",
+        'cprofiling_internal_errors_total{job="j", instance="i"}': "0x180 1+1x60",
+    }
+    of_node = {"job": "j", "pipeline": "main", "stage": "train", "node": "load"}
+    of_source = {"job": "j", "instance": "i"}
+    tests = []
+    for name, (quiet, loud, told) in ALERTS.items():
+        labels = (of_node if name.startswith("Node") else of_source) | {
+            "severity": "critical" if name == "NodeFails" else "warning"
+        }
+        expected = [{"exp_labels": labels, "exp_annotations": told}]
+        tests += [
+            {"eval_time": f"{quiet}m", "alertname": name, "exp_alerts": []},
+            {"eval_time": f"{loud}m", "alertname": name, "exp_alerts": expected},
+        ]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    case = {"interval": "1m", "input_series": given, "alert_rule_test": tests}
+    file = tmp_path / "tests.yml"
+    file.write_text(json.dumps({"rule_files": [str(GRAFANA / "alerts.yml")], "tests": [case]}), encoding="ascii")
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {*re.findall(r"- alert: (\w+)", (GRAFANA / "alerts.yml").read_text(encoding="ascii"))} == {*ALERTS}
 
 
 def test_prometheus_own_linter_finds_nothing() -> None:
