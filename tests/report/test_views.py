@@ -111,13 +111,23 @@ def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
     assert "CLOCK_MONOTONIC" in (measurement.clock or "")
 
 
-def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() -> None:
+def test_the_document_of_a_summary_has_the_histograms_that_it_gives() -> None:
+    profiler = profiler_with({("train", "n"): [1.0, 2.0, 2.0], ("inference", "n"): [3.0]})
+    summary = profiler.get_profiling_summary()
+    for node in View(summary).document.nodes:
+        assert node.histogram == summary.histogram(node.node_name, node.stage).buckets
+        assert node.gpu_histogram is None
+    assert [node.histogram for node in View(copy.copy(summary)).document.nodes] == [None, None]
+    assert [sum(row[2] for row in node["histogram"]) for node in json.loads(summary.to_json())["nodes"]] == [3, 1]
+
+
+def test_the_document_of_a_summary_tells_what_is_unknown() -> None:
     profiler = profiler_on(skip_first_n=5)
     profiler.record("train", "n", 1.0)
     document = View(profiler.get_profiling_summary(), title="mine").document
     assert document.title == "mine"
     (node,) = document.nodes
-    assert node.histogram is None
+    assert node.histogram == ()
     assert {*QUANTILES, "self_total_ms", "active_total_ms"} == set(node.unknown)
     known = ProfilingSummary([FULL], reasons=("the clock is CLOCK_BOOTTIME, as it says",), internal_errors=3)
     document = View(known).document

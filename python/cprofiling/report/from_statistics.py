@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from cprofiling.report.document import Document, Measurement, Node
 
 if TYPE_CHECKING:
     from cprofiling.analysis.insight_table import Insight
-    from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.exports import WithHistograms
     from cprofiling.nodes.input_shapes import ShapeStats
 
@@ -47,17 +46,19 @@ _SHAPES = (
 
 
 def of_statistics(of: WithHistograms, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a summary, or of a snapshot with histograms."""
-    known: Mapping[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]] = {}
+    """Return the document of a summary or a snapshot, with histograms where it has them."""
     summary: Any = of
+    known: Any = {}
     if isinstance(of, Snapshot):
-        known = {(stage, node): found for (node, stage), found in of._filled_buckets().items()}  # noqa: SLF001
+        known = of._filled_buckets()  # noqa: SLF001
         summary = of.stats()
+    elif hasattr(of, "_find_histograms"):
+        known = {key: (tuple(times), ()) for key, times in of._find_histograms().items()}  # noqa: SLF001
     nodes = []
     for row in summary:
         values = {name: getattr(row, name) for name in _FIELDS}
         values["stage"] = checked_text("stage", row.stage)
-        times, gpu_times = known.get((values["stage"], row.node_name), (None, ()))
+        times, gpu_times = known.get((row.node_name, values["stage"]), (None, ()))
         told = dict.fromkeys(_QUANTILES, _NO_SAMPLE)
         told |= {"first_ms": _FIRST_UNKNOWN, "self_total_ms": _NOT_NESTED, "active_total_ms": _NOT_SUSPENDED}
         if row.gpu_reason is not None:
