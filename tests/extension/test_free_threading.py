@@ -273,7 +273,7 @@ def test_the_cost_of_a_call_that_many_ask_for() -> None:
 
     def ask() -> None:
         for number in range(SOME // 20):
-            assert profilers[number % 3].get_profiling_summary().cost_ns > 0
+            assert (profilers[number % 3].get_profiling_summary().cost_ns or 0.0) > 0.0
 
     in_all(ask, 4)
 

@@ -465,15 +465,13 @@ def test_a_page_to_look_at_at_once(files: Path, tmp_path: Path, browser: str) ->
     variables = {"PATH": str(tmp_path), "PYTHONPATH": str(Path(cp.__file__).parents[1]), "TMPDIR": str(tmp_path)}
     if browser != "none":
         variables["BROWSER"] = f"{script} %s"
-    for arguments, status in (
-        (["a.bin"], 0),
-        (["trace.json.gz", "-o", tmp_path / "page.html"], 0),
-        (
-            ["b.bin", "--against", files / "a.bin"],
-            3,
-        ),
-    ):
-        command = [*COMMAND, "report", "--open", files / arguments[0], *arguments[1:]]
+    pages: list[tuple[str, list[object], int]] = [
+        ("a.bin", [], 0),
+        ("trace.json.gz", ["-o", tmp_path / "page.html"], 0),
+        ("b.bin", ["--against", files / "a.bin"], 3),
+    ]
+    for name, more, status in pages:
+        command = [*COMMAND, "report", "--open", files / name, *more]
         done = subprocess.run([*map(str, command)], env=variables, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (status, "")
         page = Path(done.stdout.removesuffix("\n"))
