@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -327,9 +328,11 @@ def test_the_timeline_is_zoomed_by_wheel_and_buttons_and_dragged(show: Show, rec
     assert end - start < whole
     assert (start + (end - start) / 4) / whole == pytest.approx(0.25, abs=0.02), "what is below the pointer stays there"
     page.mouse.move(*middle)
+    page.keyboard.down("Shift")
     page.mouse.down()
     page.mouse.move(middle[0] - 100, middle[1], steps=4)
     page.mouse.up()
+    page.keyboard.up("Shift")
     moved = view_of(page)
     assert moved[0] > start
     assert moved[1] - moved[0] == pytest.approx(end - start, rel=0.01)
@@ -349,6 +352,7 @@ def test_the_timeline_is_zoomed_by_wheel_and_buttons_and_dragged(show: Show, rec
 
 def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
     page = show(recorded)
+    assert recorded.timeline is not None
     search = page.get_by_label("Search")
     search.fill("DECODE 1")
     assert page.locator("#part-timeline .said").inner_text() == f"{2 * WORKERS} matches"
@@ -356,6 +360,10 @@ def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
     chosen = page.locator(".timeline .chosen-text")
     assert chosen.inner_text().startswith("decode 1: ")
     assert "worker" in chosen.inner_text()
+    assert ", inside frame, at " in chosen.inner_text()
+    assert page.locator("#part-timeline .said").inner_text() == f"1 of {2 * WORKERS}"
+    start, end = view_of(page)
+    assert end - start < recorded.timeline.duration_ns / 3, "Enter zooms to it"
     first = chosen.inner_text()
     page.get_by_role("button", name="Next match").click()
     assert chosen.inner_text() != first
@@ -379,6 +387,74 @@ def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
     assert chosen.inner_text().startswith("frame: ")
     page.mouse.move(0, 0)
     assert not tip.is_visible()
+
+
+def test_a_range_is_summed_up(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    assert recorded.timeline is not None
+    sums = page.locator(".timeline .sums")
+    page.get_by_role("button", name="Sum up what is shown, by name").click()
+    cells = sums.locator("tr").evaluate_all("rows => rows.map(row => [...row.cells].map(cell => cell.textContent))")
+    rows = {row[0]: row[1:] for row in cells}
+    spans = recorded.timeline.spans
+    assert sums.locator("p").inner_text().startswith(f"{len(spans)} spans in 0 ")
+    assert rows.pop("Name") == ["Spans", "Self", "Total"]
+    for name, (count, own, total) in rows.items():
+        of = [span for span in spans if shown_text("name", span.name) == name]
+        inside = sum(
+            span.duration_ns
+            for span in spans
+            for around in of
+            if span.track == around.track
+            and span.depth == around.depth + 1
+            and around.start_ns <= span.start_ns < around.start_ns + around.duration_ns
+        )
+        whole = sum(span.duration_ns for span in of)
+        assert count == str(len(of))
+        assert (own, total) == (format_time((whole - inside) / 1e6), format_time(whole / 1e6))
+    place = quarter(page)
+    page.mouse.move(*place)
+    page.mouse.down()
+    page.mouse.move(place[0] + 40, place[1], steps=4)
+    page.mouse.up()
+    assert view_of(page) == (0, recorded.timeline.duration_ns)
+    assert page.locator(".lanes .range").bounding_box()["width"] == pytest.approx(40, abs=2)
+    assert not sums.locator("p").inner_text().startswith(f"{len(spans)} spans")
+    page.keyboard.press("Escape")
+    assert sums.inner_text() == ""
+    assert page.locator(".lanes .range").count() == 0
+
+
+def test_keys_of_other_timelines_work(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    assert recorded.timeline is not None
+    whole = recorded.timeline.duration_ns
+    page.locator(STAGE).focus()
+    page.mouse.move(*quarter(page))
+    page.keyboard.press("w")
+    start, end = view_of(page)
+    assert end - start == pytest.approx(whole / 2, rel=0.01)
+    assert (start + (end - start) / 4) / whole == pytest.approx(0.25, abs=0.02), "what is below the pointer stays there"
+    page.keyboard.press("d")
+    assert view_of(page)[0] > start
+    page.keyboard.press("a")
+    page.keyboard.press("s")
+    assert view_of(page) == (0, whole)
+    for key in "nnf":
+        page.keyboard.press(key)
+    start, end = view_of(page)
+    assert end - start < whole
+    shown = page.locator(".timeline .status").inner_text()
+    page.keyboard.type("wwwwwwww")
+    view_of(page)
+    nearer = page.locator(".timeline .status").inner_text()
+    digits = [len(re.findall(r"\d", text.partition(" to ")[0])) for text in (shown, nearer)]
+    assert digits[0] + 1 < digits[1], "digits follow the zoom"
+    page.keyboard.press("/")
+    page.keyboard.type("block")
+    assert page.get_by_label("Search").input_value() == "block"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.className") == "lanes"
 
 
 def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> None:

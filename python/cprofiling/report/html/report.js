@@ -391,6 +391,8 @@
       this.from = 0;
       this.to = this.whole;
       this.chosen = -1;
+      this.range = null;
+      this.pointer = null;
       this.hits = [];
       this.unpack();
       this.build();
@@ -443,26 +445,30 @@
     build() {
       const id = 'find-' + this.root.dataset.run;
       this.query = make('input', {type: 'search', id, autocomplete: 'off', spellcheck: 'false', oninput: () => this.search(), onkeydown: event => {
-        if (event.key === 'Enter') { event.preventDefault(); this.step(event.shiftKey ? -1 : 1); }
+        if (event.key === 'Enter') { event.preventDefault(); this.step(event.shiftKey ? -1 : 1); this.zoomToChosen(); }
+        if (event.key === 'Escape') this.stage.focus();
       }});
       this.found = make('span', {class: 'said', role: 'status'});
       this.tools = make('div', {class: 'tools'},
         button('+', 'Zoom in', () => this.zoom(0.5)), button('−', 'Zoom out', () => this.zoom(2)),
         button('◀', 'Earlier', () => this.pan(-0.25)), button('▶', 'Later', () => this.pan(0.25)),
         button('Whole recording', 'Show the whole recording', () => this.view(0, this.whole)),
+        button('Sum up', 'Sum up what is shown, by name', () => this.select(this.from, this.to)),
         make('label', {for: id}, 'Search ', this.query),
         button('Previous', 'Previous match', () => this.step(-1)), button('Next', 'Next match', () => this.step(1)), this.found);
       this.overview = draw('svg', {class: 'overview', height: OVERVIEW, 'aria-hidden': 'true'});
       this.ruler = draw('svg', {class: 'ruler', height: RULER, 'aria-hidden': 'true'});
       this.svg = draw('svg', {height: this.height, 'aria-hidden': 'true'});
       this.stage = make('div', {class: 'lanes', tabindex: '0', role: 'application', 'aria-roledescription': 'timeline', onscroll: () => this.later(),
-        'aria-label': `Timeline of ${this.label}: ${counted(this.spans, 'span')} in ${time(this.whole)}. Arrow keys move, plus and minus zoom, N and P go from span to span.`}, this.svg);
+        'aria-label': `Timeline of ${this.label}: ${counted(this.spans, 'span')} in ${time(this.whole)}. Arrow keys or A and D move, W and S zoom, N and P go from span to span.`}, this.svg);
       this.status = make('p', {class: 'hint status'});
       this.text = make('p', {class: 'chosen-text', role: 'status'});
-      this.keys = keysHint([[['←', '→'], 'earlier, later'], [['+', '−'], 'zoom'], [['Home'], 'whole recording'], [['↑', '↓'], 'what is around, inside'],
-        [['P', 'N'], 'previous, next span or match'], [['Enter'], 'zoom to it'], [['Ctrl', 'wheel'], 'zoom; once clicked, the wheel alone']]);
+      this.sums = make('div', {class: 'sums', role: 'status'});
+      this.keys = keysHint([[['A', 'D', '←', '→'], 'earlier, later'], [['W', 'S', '+', '−'], 'zoom at the pointer'], [['Home'], 'whole recording'], [['↑', '↓'], 'what is around, inside'],
+        [['P', 'N'], 'previous, next span or match'], [['F', 'Enter'], 'zoom to it'], [['/'], 'search'], [['Drag'], 'sum up'], [['Shift', 'drag'], 'move'],
+        [['Ctrl', 'wheel'], 'zoom; once clicked, the wheel alone']]);
       const all = make('div', {class: 'stage'}, this.overview, this.ruler, this.stage);
-      this.root.append(this.tools, all, this.status, this.text, this.keys);
+      this.root.append(this.tools, all, this.status, this.text, this.sums, this.keys);
       this.stage.addEventListener('keydown', event => this.key(event));
       all.addEventListener('wheel', event => this.wheel(event), {passive: false});
       this.listen();
@@ -472,10 +478,11 @@
       let drag = null;
       this.svg.addEventListener('pointerdown', event => {
         if (event.button) return;
-        drag = {x: event.clientX, from: this.from, to: this.to, moved: false};
+        drag = {x: event.clientX, from: this.from, to: this.to, start: this.timeAt(event), moved: false, moves: event.shiftKey};
         this.stage.focus({preventScroll: true});
       });
       this.svg.addEventListener('pointermove', event => {
+        this.pointer = this.timeAt(event);
         if (!drag) return this.hover(event);
         const by = event.clientX - drag.x;
         if (!drag.moved && Math.abs(by) < 4) return;
@@ -483,14 +490,14 @@
         drag.moved = true;
         hideTip();
         const shift = by / this.width * (drag.to - drag.from);
-        this.view(drag.from - shift, drag.to - shift);
+        if (drag.moves) this.view(drag.from - shift, drag.to - shift); else this.select(drag.start, this.pointer);
       });
       this.svg.addEventListener('pointerup', event => {
         if (drag && !drag.moved) this.choose(this.at(event)[0]);
         drag = null;
       });
       this.svg.addEventListener('pointercancel', () => { drag = null; });
-      this.svg.addEventListener('pointerleave', hideTip);
+      this.svg.addEventListener('pointerleave', () => { this.pointer = null; hideTip(); });
       this.svg.addEventListener('dblclick', () => this.zoomToChosen());
       const jump = event => {
         if (event.buttons !== 1) return;
@@ -513,7 +520,12 @@
       this.view(around - (around - this.from) * factor, around + (this.to - around) * factor);
     }
 
+    timeAt(event) {
+      return this.from + (event.clientX - this.svg.getBoundingClientRect().left) / this.width * (this.to - this.from);
+    }
+
     middle() {
+      if (this.pointer !== null) return this.pointer;
       const chosen = this.chosen >= 0 ? (this.starts[this.chosen] + this.ends[this.chosen]) / 2 : -1;
       return chosen >= this.from && chosen <= this.to ? chosen : (this.from + this.to) / 2;
     }
@@ -536,18 +548,17 @@
         this.pan((event.deltaX || event.deltaY) / this.width);
       } else if (isOurs) {
         event.preventDefault();
-        const x = event.clientX - this.svg.getBoundingClientRect().left;
-        this.zoom(1.0015 ** clamp(event.deltaY, -400, 400), this.from + x / this.width * (this.to - this.from));
+        this.zoom(1.0015 ** clamp(event.deltaY, -400, 400), this.timeAt(event));
       }
     }
 
     key(event) {
       if (event.target !== this.stage || event.ctrlKey || event.metaKey || event.altKey) return;
       const acts = {
-        ArrowLeft: () => this.pan(-0.1), ArrowRight: () => this.pan(0.1), '+': () => this.zoom(0.5), '=': () => this.zoom(0.5),
-        '-': () => this.zoom(2), '−': () => this.zoom(2), Home: () => this.view(0, this.whole), 0: () => this.view(0, this.whole),
+        ArrowLeft: () => this.pan(-0.1), ArrowRight: () => this.pan(0.1), a: () => this.pan(-0.1), d: () => this.pan(0.1),
+        '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), w: () => this.zoom(0.5), '-': () => this.zoom(2), '−': () => this.zoom(2), s: () => this.zoom(2), Home: () => this.view(0, this.whole), 0: () => this.view(0, this.whole),
         ArrowUp: () => this.vertical(-1), ArrowDown: () => this.vertical(1), n: () => this.step(1), p: () => this.step(-1),
-        Enter: () => this.zoomToChosen(), Escape: () => this.choose(-1),
+        Enter: () => this.zoomToChosen(), f: () => this.zoomToChosen(), '/': () => this.query.focus(), Escape: () => { this.select(null); this.choose(-1); },
       };
       const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (act) {
@@ -576,6 +587,8 @@
 
     choose(span) {
       this.chosen = span ?? -1;
+      const hit = this.hits.indexOf(this.chosen);
+      if (hit >= 0) this.found.textContent = `${number(hit + 1)} of ${number(this.hits.length)}`;
       if (this.chosen < 0) {
         this.text.replaceChildren();
         return this.later();
@@ -592,11 +605,70 @@
 
     name(span) { return this.run.names[this.names[span]]; }
 
+    // The lane above or below, of the same track.
+    beside(lane, by) {
+      const other = this.lanes[lane + by];
+      return other && other.track === this.lanes[lane].track ? other : null;
+    }
+
+    // What is around a span, or -1.
+    around(span) {
+      const lane = this.beside(this.laneOf[span], -1), at = lane ? after(lane.ends, this.starts[span]) : 0;
+      return lane && at < lane.spans.length && this.starts[lane.spans[at]] <= this.starts[span] ? lane.spans[at] : -1;
+    }
+
+    // The time of a span between two moments without what is inside it.
+    self(span, from, to) {
+      const lane = this.beside(this.laneOf[span], 1);
+      from = Math.max(from, this.starts[span]);
+      to = Math.min(to, this.ends[span]);
+      let own = to - from;
+      for (let at = lane ? after(lane.ends, from) : 0; lane && at < lane.spans.length && this.starts[lane.spans[at]] < to; at++) {
+        own -= Math.min(this.ends[lane.spans[at]], to) - Math.max(this.starts[lane.spans[at]], from);
+      }
+      return own;
+    }
+
+    // Chooses a range of time, and tells its sums by name; null: none.
+    select(start, end) {
+      this.range = start === null ? null : [clamp(Math.min(start, end), 0, this.whole), clamp(Math.max(start, end), 0, this.whole)];
+      this.sums.replaceChildren(...this.range ? this.table(...this.range) : []);
+      this.later();
+    }
+
+    table(from, to) {
+      const sums = new Map();
+      let spans = 0;
+      for (const lane of this.lanes) {
+        for (let at = after(lane.ends, from); at < lane.spans.length && this.starts[lane.spans[at]] < to; at++) {
+          const span = lane.spans[at], sum = sums.get(this.names[span]) || {count: 0, total: 0, self: 0};
+          sum.count += this.counts[span];
+          sum.total += Math.min(this.ends[span], to) - Math.max(this.starts[span], from);
+          sum.self += this.self(span, from, to);
+          spans += this.counts[span];
+          sums.set(this.names[span], sum);
+        }
+      }
+      const rows = [...sums].sort(([, a], [, b]) => b.self - a.self), cells = (tag, texts) => texts.map((text, at) => make(tag, at ? {} : {class: 'text'}, at ? text : make('bdi', {}, text)));
+      const body = rows.slice(0, 12).map(([name, sum]) => make('tr', {}, ...cells('td', [this.run.names[name] || '(no name)', number(sum.count), time(sum.self), time(sum.total)])));
+      const more = rows.length > 12 ? ` The first 12 of ${number(rows.length)} names:` : '';
+      return [make('p', {}, `${counted(spans, 'span')} in ${this.moments(from, to)}.${more}`),
+        make('table', {}, make('thead', {}, make('tr', {}, ...cells('th', ['Name', 'Spans', 'Self', 'Total']))), make('tbody', {}, ...body))];
+    }
+
+    // From when to when, with as many digits as that takes.
+    moments(from, to) {
+      const step = Math.max(niceStep(to - from, 1000), 1);
+      return `${exactTime(from, step)} to ${exactTime(to, step)} (${time(to - from)})`;
+    }
+
     lines(span) {
       const lane = this.lanes[this.laneOf[span]], track = this.run.timeline.tracks[lane.track], count = this.counts[span];
+      const around = this.around(span), own = count > 1 ? null : this.self(span, this.starts[span], this.ends[span]);
       return [
         (count > 1 ? `${counted(count, 'span')} of one or more names in ` : '') + time(this.ends[span] - this.starts[span]),
-        'at ' + time(this.starts[span]), KINDS[this.kinds[span]], OUTCOMES[this.outcomes[span]], track.process, track.thread,
+        own !== null && own < this.ends[span] - this.starts[span] && 'self ' + time(own),
+        around >= 0 && 'inside ' + (this.name(around) || '(no name)'), 'at ' + time(this.starts[span]), KINDS[this.kinds[span]], OUTCOMES[this.outcomes[span]], track.process, track.thread,
       ].filter(Boolean);
     }
 
@@ -707,7 +779,7 @@
     }
 
     sayFine(fine, marks) {
-      const where = this.from > 0 || this.to < this.whole ? `Shown: ${time(this.from)} to ${time(this.to)} (${time(this.to - this.from)}). ` : `Shown: all ${time(this.whole)}. `;
+      const where = this.from > 0 || this.to < this.whole ? `Shown: ${this.moments(this.from, this.to)}. ` : `Shown: all ${time(this.whole)}. `;
       this.status.textContent = where + (fine
         ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here, and drawn together as ${counted(marks, 'mark')}, each in the colour of its longest span; zoom in to see each.`
         : 'Each span is drawn for itself.');
@@ -761,8 +833,13 @@
     }
 
     drawChosen(picture) {
+      const scale = this.width / (this.to - this.from);
+      if (this.range) {
+        const [from, to] = this.range.map(when => clamp((when - this.from) * scale, -2, this.width + 2));
+        picture.append(draw('rect', {class: 'range', x: from, y: 0, width: to - from, height: this.height}));
+      }
       if (this.chosen < 0) return;
-      const scale = this.width / (this.to - this.from), lane = this.lanes[this.laneOf[this.chosen]];
+      const lane = this.lanes[this.laneOf[this.chosen]];
       const x = clamp((this.starts[this.chosen] - this.from) * scale, -4, this.width + 4), end = clamp((this.ends[this.chosen] - this.from) * scale, -4, this.width + 4);
       picture.append(draw('rect', {class: 'chosen', x, y: lane.y, width: Math.max(end - x, 2), height: LANE}));
     }
