@@ -656,6 +656,44 @@ def test_a_measurement_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+# ---- times of 0
+
+
+def test_a_frame_that_takes_no_time_has_no_gaps() -> None:
+    rows = [host("frame", 0, 0, kind=RECORD, span=1), host("a", 0, 1, kind=NODE, parent_span=1)]
+    recording = made([*rows, host("b", 5, 9, kind=NODE, parent_span=1)])
+    found = recording.gaps(frame="frame")
+    assert (list(found), found.share, found.notes[0]) == ([], None, "The frames took no time.")
+    assert "frame" in recording.to_markdown()
+
+
+def test_no_figure_divides_by_a_time_of_0() -> None:
+    draw = random.Random(5)
+    for _ in range(60):
+        rows: list[Row] = []
+        for number in range(1, draw.randrange(2, 8)):
+            start, length, around = draw.choice([0, 0, 1, 5]), draw.choice([0, 0, 1, 50]), draw.randrange(number)
+            more = {"kind": draw.choice([NODE, RECORD, STEP, HOST]), "span": number, "parent_span": around}
+            rows.append(host(draw.choice(["frame", "a", "b"]), start, start + length, **more))
+        recording = made(rows)
+        assert recording.to_markdown()
+        assert recording.to_json()
+        assert recording.overview()
+        assert str(recording.key_averages())
+        assert (recording.gaps().share or 0) <= 1
+        for figures in (recording.gaps, recording.frames_per_second, recording.what_if):
+            with contextlib.suppress(ValueError):  # there is no such frame
+                assert str(figures(frame="frame"))
+        times = {("s", name): [draw.choice([0.0, 1e-6, 1.0]) for _ in range(3)] for name in "abc"}
+        summary, other = (
+            profiler_with(dict(each)).get_profiling_summary() for each in ([*times.items()], [*times.items()][:2])
+        )
+        assert summary.to_markdown()
+        assert View(summary, against=other).render("md")
+        for insight in (summary.what_if, summary.warm_up, summary.frames_per_second):
+            assert str(insight())
+
+
 # ---- as tables
 
 

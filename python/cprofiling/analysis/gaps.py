@@ -92,7 +92,7 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
     share = total / whole if whole else None
     in_ms = f"{whole / NS_PER_MS:,.1f} ms"
     if share is None:
-        notes = ["No node was recorded."]
+        notes = ["The frames took no time." if found.rows else "No node was recorded."]
     elif found.rows:
         of_what = f"{counted(len(found.rows), 'frame')} ({found.basis})"
         notes = [f"In {share:.1%} of the {in_ms} of {of_what} no node ran on the frame's thread."]
@@ -136,14 +136,15 @@ def _recorded_gaps(found: RecordedFrames, least: int) -> tuple[int, _Pairs]:
 def _add_gaps(
     by_pair: _Pairs, found: RecordedFrames, least: int, rows: list[int], start: int, end: int, frame: int
 ) -> None:
-    """Add the gaps from a start to an end, between sorted nodes."""
+    """Add the gaps from a start to an end, between sorted nodes, some of which may reach beyond."""
     evidence = found.evidence
     starts, ends, track = evidence.starts, evidence.ends, evidence.tracks[frame]
     previous, done, last = None, start, frame
     for row in rows:
         name = evidence.texts[row]
-        if starts[row] - done > least:
-            by_pair[previous, name].append((done, starts[row], track, last))
+        begins = min(starts[row], end)
+        if begins - done > least:
+            by_pair[previous, name].append((done, begins, track, last))
         if ends[row] >= done:
             previous, done, last = name, ends[row], row
     if end - done > least:
