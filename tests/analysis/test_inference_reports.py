@@ -372,10 +372,13 @@ def test_html_is_escaped_and_ends() -> None:
     ET.fromstring(html)
     assert '<th scope="col">&lt;a&gt;</th>' in html
     assert '<td class="cprofiling-text">x&lt;y&gt;\n\\x1b</td><td>2.2</td>' in html
-    assert html.count("<tr>") == 101
+    assert html.count("<tr>") == 102  # two of them heads
+    beyond = html.partition("<details><summary>Show 80 more rows</summary>")[2].partition("</details>")[0]
+    assert beyond.count("<tr>") == 81
     assert "<p>2 more rows are not shown.</p>\n<p>n &amp; m</p>" in html
     assert "1 more row is not shown." in html_table(("a",), [(1,)] * 101, [])
-    assert html_table(("a",), [(1,)] * 102, [], None).count("<tr>") == 103
+    assert html_table(("a",), [(1,)] * 102, [], None).count("<tr>") == 104
+    assert "details" not in html_table(("a",), [(1,)] * 20, [])
 
 
 def test_waits_for_a_device_are_no_executions() -> None:

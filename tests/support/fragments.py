@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 DASH = "\N{EN DASH}"
 ALLOWED_TAGS = {
-    "div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "p",
+    "div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "p", "details", "summary",
 }  # fmt: skip
 ALLOWED_ATTRIBUTES = {"class", "title", "scope", "style", "aria-hidden"}
 HOSTILE_NAMES = [
@@ -96,13 +96,18 @@ class Fragment(HTMLParser):
     def head(self) -> list[str]:
         return [cell.text for cell in self.rows[0]]
 
+    @property
+    def body(self) -> list[list[Cell]]:
+        """The rows without heads, folded ones too."""
+        return [row for row in self.rows if row[0].tag == "td"]
+
     def column(self, label: str) -> list[str]:
         index = self.head.index(label)
-        return [row[index].text for row in self.rows[1:]]
+        return [row[index].text for row in self.body]
 
     def titles(self, label: str) -> list[str | None]:
         index = self.head.index(label)
-        return [row[index].attributes.get("title") for row in self.rows[1:]]
+        return [row[index].attributes.get("title") for row in self.body]
 
 
 def parsed(html: str) -> Fragment:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Cell: TypeAlias = str | int | float | bool | None
 
 ROW_LIMIT = 100  # rows printed by default
+OPEN_ROWS = 20  # of a table in a notebook; the others are folded
 MOST_ROWS = 200  # of a section with a row for each name or place
 _WIDEST = 80  # characters of a text
 _NOTHING = "There is nothing in it."
@@ -37,6 +38,7 @@ _STYLE = """<style>
 .cprofiling-table th, .cprofiling-table td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
 .cprofiling-table th, .cprofiling-table tbody tr:last-child td { border-bottom: 1px solid currentColor; }
 .cprofiling-table td.cprofiling-text { text-align: left; white-space: pre-wrap; }
+.cprofiling-table summary { cursor: pointer; width: fit-content; padding: 0.3em 0.7em; }
 .cprofiling-bar { display: inline-block; width: 5em; height: 0.7em; margin-left: 0.5em; text-align: left; }
 .cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
 </style>"""
@@ -191,17 +193,29 @@ def html_table(
 
     Returns:
         Well-formed HTML without scripts; everything in it is escaped, with control characters and surrogates as in text
-        tables.
+        tables. Rows beyond the first OPEN_ROWS are folded.
     """
     headings = [(column, "") if isinstance(column, str) else column for column in columns]
     head = "".join(f'<th scope="col"{_title(tip)}>{escaped(text)}</th>' for text, tip in headings)
     shown = rows if row_limit is None else rows[:row_limit]
-    lines = ['<div class="cprofiling-table">', _STYLE, "<table>"]
-    lines += [f"<caption>{escaped(caption)}</caption>"] if caption else []
-    lines += [f"<thead><tr>{head}</tr></thead>", "<tbody>"]
-    lines += [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in shown]
+    title = f"<caption>{escaped(caption)}</caption>" if caption else ""
+    head = f"<thead><tr>{head}</tr></thead>"
+    lines = [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in shown]
+    begin, end = ["<table>", *filter(None, [title]), head, "<tbody>"], ["</tbody>", "</table>"]
+    made = ['<div class="cprofiling-table">', _STYLE, *begin, *lines[:OPEN_ROWS], *end]
+    if len(lines) > OPEN_ROWS:
+        more = counted(len(lines) - OPEN_ROWS, "more row")
+        made += [
+            f"<details><summary>Show {more}</summary>",
+            "<table>",
+            head,
+            "<tbody>",
+            *lines[OPEN_ROWS:],
+            *end,
+            "</details>",
+        ]
     notes = list(notes) or ([] if rows else [_NOTHING])
-    return "\n".join((*lines, "</tbody>", "</table>", *html_notes(_missing(len(rows) - len(shown)) + notes), "</div>"))
+    return "\n".join((*made, *html_notes(_missing(len(rows) - len(shown)) + notes), "</div>"))
 
 
 def html_notes(notes: Iterable[str]) -> list[str]:
