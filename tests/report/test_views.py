@@ -203,6 +203,18 @@ def test_a_recording_tells_its_process_and_clock() -> None:
     assert View(foreign).document.facts == {}
 
 
+def test_a_recording_of_a_program_that_changed_what_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setitem(sys.modules, "cupy", object())
+    for arguments in ([Path("/usr/app"), 3], None):
+        monkeypatch.setattr(sys, "orig_argv", arguments)
+        with cp.profile() as prof, cp.record("x"):
+            pass
+        facts = View(prof).document.facts
+        assert facts["command"] == ("app 3" if arguments else "")
+        assert "jax" not in str(facts["packages"])
+
+
 def test_a_recording_of_somebody_else_may_say_anything_of_itself() -> None:
     class Odd(Recording):
         @property

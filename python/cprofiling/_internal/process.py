@@ -109,7 +109,7 @@ def command() -> str:
     """Return the command line, cut where it is long, without the values of options that sound like secrets."""
     words: list[str] = []
     is_secret = False
-    for word in getattr(sys, "orig_argv", ()):
+    for word in map(str, getattr(sys, "orig_argv", None) or ()):
         name, equals, _ = word.partition("=")
         is_named = _SECRET.fullmatch(name) is not None
         words.append("HIDDEN" if is_secret else f"{name}=HIDDEN" if is_named and equals else word)

@@ -56,7 +56,8 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
 
 def _packages() -> dict[str, str]:
     """Return the versions of cprofiling and of the frameworks that the program has imported."""
-    known = {name: vars(sys.modules[name]).get("__version__") for name in _PACKAGES if name in sys.modules}
+    modules = {name: getattr(sys.modules.get(name), "__dict__", {}) for name in _PACKAGES}  # some may be None
+    known = {name: module.get("__version__") for name, module in modules.items()}
     return {name: version for name, version in known.items() if isinstance(version, str)}
 
 
