@@ -357,8 +357,8 @@ def races(session: nox.Session) -> None:
     python = make_environment(session, (str(interpreter),), WORK / "races")
     install(session, python, "setuptools", "pytest", "pytest-xdist", "hypothesis<6.145")
     session.run(*python, "setup.py", "--quiet", "build_ext", "--inplace", env={"CPROFILING_SANITIZE": "thread"})
-    # These are CPython's own: threads that share an asynchronous generator, and its lookups in dicts without a lock, which
-    # may read what was freed and made anew.
+    # CPython's own: threads that share an asynchronous generator, and lookups in dicts without a lock, which may read
+    # what was freed and made anew.
     known = (RACES / "known_races").read_text(encoding="utf-8")
     known += "\nrace_top:async_gen_init_hooks\nrace:_Py_dict_lookup_threadsafe\n"
     Path("known_races").write_text(known, encoding="utf-8")
