@@ -487,13 +487,16 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
 def test_a_trace_tells_its_command_but_no_secrets(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     secrets = ["--api-token", "hunter2", "--db-password=hunter2", "--secret=a=hunter2", "-key", "hunter2"]
-    arguments = ["app.py", "--size", "4", *secrets, "two words", "--tokens"]
+    secrets += ["db.password=hunter2", "--apiKey=hunter2", "postgres://me:hunter2@host/db"]
+    arguments = ["app.py", "--max-tokens", "4", *secrets, "two words", "--tokenizer=bert", "--token"]
     assert python(arguments, tmp_path, watched=True, CPROFILING_OUTPUT_PATH="trace.json").status == 0
     text = (tmp_path / "trace.json").read_text(encoding="ascii")
     assert "hunter2" not in text
     command = json.loads(text)["cprofiling"]["program"]["command"]
-    hidden = "--api-token HIDDEN --db-password=HIDDEN --secret=HIDDEN -key HIDDEN"
-    assert command.split(maxsplit=1)[1] == f"app.py --size 4 {hidden} 'two words' --tokens"
+    hidden = "--api-token HIDDEN --db-password=HIDDEN --secret=HIDDEN -key HIDDEN db.password=HIDDEN --apiKey=HIDDEN"
+    assert command.split(maxsplit=1)[1] == (
+        f"app.py --max-tokens 4 {hidden} postgres://HIDDEN@host/db 'two words' --tokenizer=bert --token"
+    )
     assert python(["app.py", "x" * 10_000], tmp_path, watched=True, CPROFILING_OUTPUT_PATH="long.json").status == 0
     long = json.loads((tmp_path / "long.json").read_text(encoding="ascii"))["cprofiling"]["program"]["command"]
     assert len(long) == 1003

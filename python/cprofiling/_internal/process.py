@@ -10,7 +10,12 @@ from _thread import RLock
 from typing import Any
 
 _IMPORTED_IN = os.getpid()
-_SECRET = re.compile(r"-{1,2}[\w-]*(passw|token|secret|credential|key)[\w-]*", re.IGNORECASE)  # an option with a value
+_SECRET = re.compile(  # a name of an option or a setting
+    r"-{0,2}([\w.-]*(passw(or)?d|passphrase|secret|credential|(api|access|auth|private)[-_]?(key|token))[\w.-]*"
+    r"|([\w.-]*[-_.])?(key|token))",
+    re.IGNORECASE,
+)
+_USER = re.compile(r"://[^/@\s]+@")  # of a URL, maybe with a password
 _MOST_COMMAND = 1000  # characters
 _FORK_SERVER = "multiprocessing.forkserver import main"  # in the command that multiprocessing gives to Python
 _DEAD = "ZX"  # states of ended processes that wait for their parent
@@ -106,13 +111,17 @@ def started_ticks(pid: int | str = "self") -> int | None:
 
 
 def command() -> str:
-    """Return the command line, cut where it is long, without the values of options that sound like secrets."""
+    """Return the command line without secrets, cut where it is long.
+
+    Left out are values whose names sound like secrets, and users of URLs.
+    """
     words: list[str] = []
     is_secret = False
     for word in map(str, getattr(sys, "orig_argv", None) or ()):
         name, equals, _ = word.partition("=")
         is_named = _SECRET.fullmatch(name) is not None
-        words.append("HIDDEN" if is_secret else f"{name}=HIDDEN" if is_named and equals else word)
-        is_secret = is_named and not equals
+        shown = f"{name}=HIDDEN" if is_named and equals else _USER.sub("://HIDDEN@", word)
+        words.append("HIDDEN" if is_secret else shown)
+        is_secret = is_named and not equals and word.startswith("-")
     line = shlex.join([os.path.basename(word) for word in words[:1]] + words[1:])
     return line if len(line) <= _MOST_COMMAND else f"{line[:_MOST_COMMAND]}..."
