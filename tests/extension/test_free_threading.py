@@ -72,7 +72,7 @@ def in_a_crowd() -> Iterator[None]:
 
 
 def in_step(items: list[T], together: threading.Barrier) -> Iterator[T]:
-    """Give the items to each of some threads, none of which gets ahead of the others by more than a few."""
+    """Give the items to each of some threads, which stay within ten of each other."""
     for number, item in enumerate(items):
         if number % 10 == 0:
             together.wait()
@@ -723,7 +723,7 @@ def test_recorders_that_are_dropped() -> None:
 
 
 def test_a_live_file_that_profilers_join_and_leave(tmp_path: Path) -> None:
-    """They go meanwhile, and so do files; some are closed while they are in use."""
+    """They go meanwhile, and so do files, some of them while in use."""
     paths = [os.fsencode(tmp_path / f"{number}.cprof") for number in range(10)]
     files = [_core.LiveFile(-1, path, bytes(4096), 2**16, 10**7) for path in paths]
     profilers = [profiler_on() for _ in range(4)]

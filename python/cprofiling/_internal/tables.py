@@ -196,26 +196,17 @@ def html_table(
         tables. Rows beyond the first OPEN_ROWS are folded.
     """
     headings = [(column, "") if isinstance(column, str) else column for column in columns]
-    head = "".join(f'<th scope="col"{_title(tip)}>{escaped(text)}</th>' for text, tip in headings)
-    shown = rows if row_limit is None else rows[:row_limit]
-    title = f"<caption>{escaped(caption)}</caption>" if caption else ""
-    head = f"<thead><tr>{head}</tr></thead>"
-    lines = [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in shown]
-    begin, end = ["<table>", *filter(None, [title]), head, "<tbody>"], ["</tbody>", "</table>"]
-    made = ['<div class="cprofiling-table">', _STYLE, *begin, *lines[:OPEN_ROWS], *end]
-    if len(lines) > OPEN_ROWS:
-        more = counted(len(lines) - OPEN_ROWS, "more row")
-        made += [
-            f"<details><summary>Show {more}</summary>",
-            "<table>",
-            head,
-            "<tbody>",
-            *lines[OPEN_ROWS:],
-            *end,
-            "</details>",
-        ]
+    titles = "".join(f'<th scope="col"{_title(tip)}>{escaped(text)}</th>' for text, tip in headings)
+    begin, end = (f"<thead><tr>{titles}</tr></thead>", "<tbody>"), ("</tbody>", "</table>")
+    cells = [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in (rows if row_limit is None else rows[:row_limit])]
+    lines = ['<div class="cprofiling-table">', _STYLE, "<table>"]
+    lines += [f"<caption>{escaped(caption)}</caption>"] if caption else []
+    lines += [*begin, *cells[:OPEN_ROWS], *end]
+    if folded := cells[OPEN_ROWS:]:
+        summary = f"<summary>Show {counted(len(folded), 'more row')}</summary>"
+        lines += [f"<details>{summary}", "<table>", *begin, *folded, *end, "</details>"]
     notes = list(notes) or ([] if rows else [_NOTHING])
-    return "\n".join((*made, *html_notes(_missing(len(rows) - len(shown)) + notes), "</div>"))
+    return "\n".join((*lines, *html_notes(_missing(len(rows) - len(cells)) + notes), "</div>"))
 
 
 def html_notes(notes: Iterable[str]) -> list[str]:

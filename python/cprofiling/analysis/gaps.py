@@ -136,7 +136,10 @@ def _recorded_gaps(found: RecordedFrames, least: int) -> tuple[int, _Pairs]:
 def _add_gaps(
     by_pair: _Pairs, found: RecordedFrames, least: int, rows: list[int], start: int, end: int, frame: int
 ) -> None:
-    """Add the gaps from a start to an end, between sorted nodes, some of which may reach beyond."""
+    """Add the gaps from a start to an end, between sorted nodes.
+
+    Nodes may reach beyond the end.
+    """
     evidence = found.evidence
     starts, ends, track = evidence.starts, evidence.ends, evidence.tracks[frame]
     previous, done, last = None, start, frame

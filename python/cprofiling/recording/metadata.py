@@ -55,7 +55,7 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
 
 
 def _packages() -> dict[str, str]:
-    """Return the versions of cprofiling and of the frameworks that the program has imported."""
+    """Return the versions of cprofiling and of imported frameworks."""
     modules = {name: getattr(sys.modules.get(name), "__dict__", {}) for name in _PACKAGES}  # some may be None
     known = {name: module.get("__version__") for name, module in modules.items()}
     return {name: version for name, version in known.items() if isinstance(version, str)}

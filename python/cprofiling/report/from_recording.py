@@ -100,7 +100,7 @@ def of_recording(recording: Recording, *, title: str | None = None, source: str 
 
 
 def _program(told: Any) -> dict[str, Cell]:
-    """Return the facts on a program: the command, and the versions of Python and of packages."""
+    """Return a program's command, and its versions of Python and packages."""
     if not isinstance(told, dict):
         return {}
     facts: dict[str, Cell] = {name: told[name] for name in ("command", "python") if isinstance(told.get(name), str)}

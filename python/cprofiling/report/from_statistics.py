@@ -46,7 +46,7 @@ _SHAPES = (
 
 
 def of_statistics(of: WithHistograms, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a summary or a snapshot, with histograms where it has them."""
+    """Return the document of a summary or a snapshot."""
     summary: Any = of
     known: Any = {}
     if isinstance(of, Snapshot):
