@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 import sys
@@ -22,6 +23,19 @@ assert cprofiling.__file__ is not None, "the package is not installed or built: 
 # A shell that runs the tests in the background has interrupts ignored, in the processes that they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+running: list[pytest.Item] = []
+
+
+def check_fork() -> None:
+    """Fail a test that forks without its mark: under the sanitizers its child may wait for ever."""
+    for item in running:
+        if item.get_closest_marker("native") and not item.get_closest_marker("forks"):
+            raise AssertionError(f"{item.nodeid} forks: mark it with pytest.mark.forks")
+
+
+if hasattr(os, "fork"):
+    os.register_at_fork(before=check_fork)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore what is warned of without need from some CPython on."""
@@ -29,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", "ignore:It looks like .register_random. was passed")
     if sys.version_info >= (3, 15):  # which counts the threads of numpy and others before they end for a fork
         config.addinivalue_line("filterwarnings", "ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember the test that runs."""
+    running[:] = [item]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

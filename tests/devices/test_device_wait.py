@@ -240,6 +240,7 @@ def test_an_index_that_is_none(use: UseTorch, index: int) -> None:
     assert checked(profiler)["node"].count == 1
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", ["xpu", "mps"])
 def test_a_forked_child_makes_no_call_of_the_device(use: UseTorch, kind: str) -> None:
     """H5."""

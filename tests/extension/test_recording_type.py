@@ -88,6 +88,7 @@ def node() -> None:
     pass
 
 
+@pytest.mark.forks
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_recorder_of_the_parents_leaves_a_childs_recording_alone() -> None:

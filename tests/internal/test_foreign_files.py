@@ -28,7 +28,7 @@ from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading
 from foreign import ATTACKER, VICTIM, begun_as, run_as, shared_folder, stop
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.forks]
 
 SECRET = b"what the victim has written"
 PROGRAM = "import cprofiling as cp\n@cp.profile_node('node')\ndef node(): pass\nnode()\n"

@@ -324,6 +324,7 @@ def test_strange_names_are_names(name: str, caplog: pytest.LogCaptureFixture) ->
     assert list(json.loads(Path("timing.json").read_text())["stages"]) == [name]
 
 
+@pytest.mark.forks
 def test_a_stage_that_is_open_at_a_fork_is_the_parents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     layers.enable_profiler_for_names("outer")
 
