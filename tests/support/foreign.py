@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import tempfile
@@ -30,6 +31,8 @@ def skip_without_others() -> None:
 def shared_folder() -> Iterator[Path]:
     """Give a folder of mode 1777, while the kernel protects nobody from the links of others."""
     skip_without_others()
+    lock = os.open("/tmp", os.O_RDONLY)  # the setting is the machine's: other processes that test wait
+    fcntl.flock(lock, fcntl.LOCK_EX)
     before = [path.read_text() for path in _PROTECTION]
     try:
         try:
@@ -44,6 +47,7 @@ def shared_folder() -> Iterator[Path]:
         for path, value in zip(_PROTECTION, before, strict=True):
             if path.read_text() != value:
                 path.write_text(value)
+        os.close(lock)
 
 
 def begun_as(user: int, function: Callable[[], object]) -> int:
