@@ -13,6 +13,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 enum { THREADS = 8, ROUNDS = 200, MILLISECOND = 1000 * 1000 };
 
@@ -85,13 +88,29 @@ static bool is_counter_used(void)
     return atomic_load(&cprof_clock.source) == CPROF_CLOCK_COUNTER;
 }
 
-/* Where the processor has no invariant counter, what needs one cannot be tested. */
+/* Whether the processor has an invariant counter, by its own bits. */
+static bool has_counter(void)
+{
+#if defined(__x86_64__)
+    unsigned eax, ebx, ecx, edx = 0;
+    if (__get_cpuid_max(0x80000000, NULL) >= 0x80000007) {
+        __cpuid(0x80000007, eax, ebx, ecx, edx);
+    }
+    return (edx & 0x100) != 0;
+#else
+    return true;
+#endif
+}
+
+/* Has the clock use the counter. False where there is none, so that what needs one cannot be tested. */
 static bool start_counter(int ns_per_tick)
 {
     clock_source = "tsc\n";
     forget_choice(ns_per_tick);
     cprof_clock_start();
-    return is_counter_used();
+    CHECK(is_counter_used() == has_counter());
+    CHECK((cprof_clock_reason() == NULL) == has_counter());
+    return has_counter();
 }
 
 TEST(before_the_start)
