@@ -161,6 +161,18 @@ PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *param
     return stage;
 }
 
+bool ext_convert_flag(PyObject *value, const char *parameter, bool *flag)
+{
+    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
+        ext_convert_refuse_type(parameter, "a bool", value);
+        return false;
+    }
+    int is_on = PyObject_IsTrue(value);
+    *flag = is_on > 0;
+    return is_on >= 0;
+}
+
 bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count)
 {
     if (PyBool_Check(value) || !PyIndex_Check(value)) {

@@ -16,9 +16,10 @@ typedef struct {
 static PyObject *stage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"stage", "default", NULL};
-    PyObject *stage;
-    int is_default = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:stage", keywords, &stage, &is_default)) {
+    PyObject *stage, *default_value = Py_False;
+    bool is_default = false;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:stage", keywords, &stage, &default_value) ||
+        !ext_convert_flag(default_value, "default", &is_default)) {
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);
@@ -223,8 +224,8 @@ PyDoc_STRVAR(stage_doc, "stage(stage, *, default=False)\n--\n\n"
                         "One object may be entered again and by many threads and tasks at once, and left in any of them.\n"
                         "A decorated coroutine, generator, asynchronous generator or context manager is in the stage while\n"
                         "it runs: not its consumer or the body of the with, nor others while it waits.\n"
-                        "Raises TypeError or ValueError for a stage that is none, and RuntimeError when left without\n"
-                        "having been entered.");
+                        "Raises TypeError or ValueError for a stage that is none, TypeError for a default that is no bool,\n"
+                        "and RuntimeError when left without having been entered.");
 
 static PyType_Slot stage_slots[] = {
     {Py_tp_new, stage_new},         {Py_tp_repr, stage_repr},       {Py_tp_traverse, stage_traverse},

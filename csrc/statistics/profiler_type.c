@@ -67,18 +67,13 @@ typedef struct {
     PyObject *live;       /* borrowed from the arguments */
 } settings;
 
-/* Adds a flag that is switched on: by bool, numpy's bool or a number; str and None are refused, as their truth would surprise.
- */
+/* Adds a flag that is switched on. */
 static bool add_flag(PyObject *value, const char *parameter, unsigned flag, unsigned *flags)
 {
-    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
-    if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
-        ext_convert_refuse_type(parameter, "a bool", value);
-        return false;
-    }
-    int is_on = PyObject_IsTrue(value);
-    *flags |= is_on > 0 ? flag : 0;
-    return is_on >= 0;
+    bool is_on = false;
+    bool is_right = ext_convert_flag(value, parameter, &is_on);
+    *flags |= is_on ? flag : 0;
+    return is_right;
 }
 
 static bool choose_median(PyObject *median, unsigned *flags)

@@ -167,6 +167,12 @@ def test_the_form_of_the_call() -> None:
     assert "default" in repr(cp.stage("a", default=True))
 
 
+@pytest.mark.parametrize("value", [None, "no", object(), []])
+def test_a_default_that_is_no_bool_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^default must be a bool, got "):
+        cp.stage("train", default=value)
+
+
 # ---- entering and leaving ------------------------------------------------------------------------
 
 
