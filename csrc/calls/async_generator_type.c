@@ -50,21 +50,25 @@ static PyObject *call_method(const ext_suspendable *self, ext_word name, PyObjec
 }
 
 /* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
- * instead, so that what it closes at its end is counted. */
+ * instead, so that what it closes at its end is counted. Where it has a finalizer, the user's generator gets one that does
+ * nothing, type(): dropped after the loop has closed, it is not closed either, as without the wrapper. */
 static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *const none[] = {Py_None, Py_None};
     PyObject *sys = self->function->node.state->sys_module;
     PyObject *hooks = ext_suspendable_call(self, sys, EXT_WORD_GET_HOOKS, NULL, 0);
-    if (hooks != NULL && PyTuple_GET_ITEM(hooks, 0) == Py_None && PyTuple_GET_ITEM(hooks, 1) == Py_None) {
+    if (hooks == NULL) {
+        return NULL;
+    }
+    PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
+    if (both[0] == Py_None && both[1] == Py_None) {
         Py_DECREF(hooks);
         return call_method(self, name, args, nargs);
     }
-    PyObject *cleared = hooks != NULL ? ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, none, 2) : NULL;
+    PyObject *const own[] = {Py_None, both[1] == Py_None ? Py_None : (PyObject *)&PyType_Type};
+    PyObject *set = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, own, 2);
     PyObject *result = NULL;
-    if (cleared != NULL) {
+    if (set != NULL) {
         result = call_method(self, name, args, nargs);
-        PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
         ext_compat_error error = ext_compat_take_error();
         PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
         if (restored != NULL || error.type != NULL) {
@@ -75,8 +79,8 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
         }
         Py_XDECREF(restored);
     }
-    Py_XDECREF(cleared);
-    Py_XDECREF(hooks);
+    Py_XDECREF(set);
+    Py_DECREF(hooks);
     return result;
 }
 

@@ -718,19 +718,23 @@ print({s.node_name: (s.count, s.error_count, s.cancelled_count) for s in cp.get_
     assert done.stdout == f"{expected}\n"
 
 
-def test_a_loop_closed_over_an_unfinished_generator_is_as_silent_as_without_us() -> None:
+@pytest.mark.parametrize("step", ["made.__anext__()", "begin(made)"])  # where the loop does not run, and where it does
+def test_a_loop_closed_over_an_unfinished_generator_is_as_silent_as_without_us(step: str) -> None:
     script = """
+async def begin(made):
+    await made.__anext__()
+
 loop = asyncio.new_event_loop()
 made = AGEN
-loop.run_until_complete(made.__anext__())
+loop.run_until_complete(STEP)
 loop.close()
 del made
 gc.collect()
 """
     plain, profiled = (
-        run_python(UNFINISHED + script.replace("AGEN", agen), "-X", "dev", "-W", "default").stderr.replace(
-            "profiled ", ""
-        )
+        run_python(
+            UNFINISHED + script.replace("AGEN", agen).replace("STEP", step), "-X", "dev", "-W", "default"
+        ).stderr.replace("profiled ", "")
         for agen in ("agen.__wrapped__()", "agen()")
     )
     assert [line.split(" at 0x")[0] for line in profiled.splitlines()] == [
