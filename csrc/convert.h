@@ -31,7 +31,8 @@ bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner);
 /* The same of a stage and a node's name. The bytes belong to both owners, new references or NULL, in any case. */
 bool ext_convert_names(PyObject *stage, PyObject *node, cprof_names *names, PyObject *owners[2]);
 
-/* A flag: bool, numpy's bool or a number. False with TypeError naming `parameter`: str and None, as their truth would surprise. */
+/* A flag: bool, numpy's bool or a number. False with TypeError naming `parameter`, also for str and None, whose truth would
+ * surprise. */
 bool ext_convert_flag(PyObject *value, const char *parameter, bool *flag);
 
 /* A count of 0 to 2^63-1: anything with __index__ but bool. False with TypeError or ValueError naming `parameter`. */
