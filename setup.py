@@ -1,6 +1,7 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+import runpy
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
@@ -12,6 +13,7 @@ from typing import Any
 import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 # Of a checkout, what was not made in it.
@@ -41,6 +43,18 @@ class SourceDistribution(sdist):
         super().make_distribution()
 
 
+class MarkedPackage(build_py):
+    """Says in the package which sources its extension is built from."""
+
+    def run(self) -> None:
+        """Put the build in place of None."""
+        super().run()
+        built = Path(self.build_lib, "cprofiling", "_build.py")
+        if built.is_file() and not self.editable_mode:
+            text = built.read_text(encoding="utf-8")
+            built.write_text(text.replace("ID: str | None = None", f'ID: str | None = "{BUILD}"'), encoding="utf-8")
+
+
 class ParallelBuild(build_ext):
     """Compile as many files at once as there are processors."""
 
@@ -49,8 +63,12 @@ class ParallelBuild(build_ext):
         compile_files = self.compiler.compile
 
         def compile_each(sources: list[str], **options: Any) -> list[str]:
+            def compile_one(file: str) -> list[str]:
+                macros = [("CPROF_BUILD", f'"{BUILD}"')] if file == "csrc/module.c" else []
+                return compile_files([file], **options | {"macros": [*(options["macros"] or []), *macros]})
+
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                return list(chain.from_iterable(pool.map(lambda file: compile_files([file], **options), sources)))
+                return list(chain.from_iterable(pool.map(compile_one, sources)))
 
         self.compiler.compile = compile_each
         super().build_extensions()
@@ -69,6 +87,7 @@ def nvtx_include() -> str | None:
     return next((str(home / "include") for home in homes if (home / "include/nvtx3/nvToolsExt.h").is_file()), None)
 
 
+BUILD = runpy.run_path("python/cprofiling/_build.py")["of_sources"](".")
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -88,12 +107,12 @@ if os.environ.get("CPROFILING_COVERAGE"):
 setup(
     # Before setuptools 77 the one was not known, and since then the other is no longer meant for it.
     **{"license_expression" if int(setuptools.__version__.split(".")[0]) >= 77 else "license": "MIT"},
-    cmdclass={"build_ext": ParallelBuild, "sdist": SourceDistribution},
+    cmdclass={"build_ext": ParallelBuild, "build_py": MarkedPackage, "sdist": SourceDistribution},
     ext_modules=[
         Extension(
             "cprofiling._core",
             sources=[*map(str, sorted(Path().glob("c*/**/*.c")))],
-            depends=[*map(str, sorted(Path().glob("c*/**/*.h")))],
+            depends=[*map(str, sorted(Path().glob("c*/**/*.h"))), "python/cprofiling/_core.pyi"],
             include_dirs=["."],
             extra_compile_args=compile_args,
             extra_link_args=link_args,

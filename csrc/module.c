@@ -8,6 +8,10 @@
 #include "cprofiling/base/environment.h"
 #include "cprofiling/process.h"
 
+#ifndef CPROF_BUILD
+#define CPROF_BUILD "unknown" /* setup.py tells it: see _build.py */
+#endif
+
 static bool set_hook(ext_state *state, PyObject *name, PyObject *value)
 {
     static const struct {
@@ -175,6 +179,7 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 &&
+           PyModule_AddStringConstant(module, "BUILD", CPROF_BUILD) == 0 &&
            (state->record_profiler = PyObject_CallNoArgs((PyObject *)state->profiler_type)) != NULL;
 }
 

@@ -29,7 +29,7 @@ PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and h
 
 from typing import TYPE_CHECKING, Any
 
-from cprofiling import _startup
+from cprofiling import _build, _startup  # noqa: F401  the one checks, the other is used below
 from cprofiling._core import FormatError, record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt

@@ -82,6 +82,8 @@ class _Facts(NamedTuple):
     cost_ns: float
     notes: tuple[str, ...]
 
+BUILD: str
+
 @disjoint_base
 class Profiler:
     """Statistics of nodes, and the switch that gathers them. Is in csrc/statistics/profiler_type.c."""

@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import cprofiling
+from cprofiling import _build, _core
 
 pytestmark = pytest.mark.lint
 
@@ -80,6 +82,25 @@ def interpreter(code: str, *prefix: str, folder: Path | None = None) -> str:
     return subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.fixture(autouse=True, scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have the package as it is when installed: in a checkout its import reads the sources of the extension."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(FOLDER / "cprofiling", folder / "cprofiling", ignore=shutil.ignore_patterns("__pycache__"))
+    set_build(folder, _core.BUILD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "FOLDER", folder)
+        yield
+
+
+def set_build(folder: Path, build: str) -> None:
+    """Say in a package which sources it is for, as setup.py does."""
+    file = folder / "cprofiling" / "_build.py"
+    text, changed = re.subn("(?m)^ID.*", f'ID = "{build}"', file.read_text())
+    assert changed == 1
+    file.write_text(text)
+
+
 @pytest.fixture(scope="module")
 def observed() -> tuple[dict[str, list[str]], dict[str, list[str]], list[tuple[str, list[str]]]]:
     before, after, events = json.loads(interpreter(PROBE))
@@ -129,6 +150,34 @@ def test_the_system_sees_modules_opened_only(tmp_path: Path) -> None:
     assert [line for line in inside if not opened(line)] == []
     files = [re.sub(r'.*AT_FDCWD, "([^"]*)".*', r"\1", line) for line in inside if "O_DIRECTORY" not in line]
     assert [name for name in files if not re.search(r"\.(pyc?|so)(\.\d+)*$", name)] == []
+
+
+def test_an_extension_of_another_build_is_refused() -> None:
+    set_build(FOLDER, "01234567")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        interpreter("import cprofiling")
+    said = f"is of build {_core.BUILD}, the package is for 01234567: reinstall cprofiling"
+    assert caught.value.stderr.endswith(f"{said}\n")
+    set_build(FOLDER, _core.BUILD)
+    assert interpreter("import cprofiling") == ""
+
+
+def test_a_checkout_whose_c_sources_were_changed_wants_a_build(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[2]
+    if _build.of_sources(str(checkout)) != _core.BUILD:
+        pytest.skip("the package that is tested is not built from this checkout")
+    for part in ("cprofiling", "csrc", "python/cprofiling"):
+        shutil.copytree(checkout / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for built in FOLDER.glob("cprofiling/_core.*"):
+        shutil.copy(built, tmp_path / "python/cprofiling")
+    package = tmp_path / "python"
+    (package / "cprofiling/_startup.py").write_text("def start(): print('changed')\n")
+    code = f"import sys; sys.path.insert(0, {str(package)!r}); import cprofiling"
+    assert interpreter(code) == "changed\n"
+    (tmp_path / "csrc/module.c").write_text("")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        interpreter(code)
+    assert caught.value.stderr.endswith("build it anew: python setup.py build_ext --inplace --force\n")
 
 
 @pytest.mark.parametrize("flags", [["-I"], ["-E", "-s"], ["-OO"], ["-X", "dev"]], ids=" ".join)
