@@ -120,7 +120,7 @@ typedef struct {
     X(marks_finder)     /* callable(function) -> dict of attributes that torch.compile finds in its wrapper */         \
     X(probers)          /* tuple of the callables of ext_callback */                                                   \
     X(warner)           /* callable(message) that warns at the line of the user */                                     \
-    X(thread_namer)     /* callable() that notes the name of the thread, while a recording runs */                     \
+    X(thread_namer)     /* callable() -> str or None: the name of the thread that calls, while a recording runs */     \
     X(live_switch)      /* callable(Profiler, path or None, whether it is on) -> callable() or None */
 
 /* Other objects that may be in a cycle. */

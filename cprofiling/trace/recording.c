@@ -135,7 +135,8 @@ static struct cprof_ring *ring_of(cprof_recording_session *session, cprof_thread
 
 static bool join_lock_held(cprof_recording_session *session, cprof_thread *thread)
 {
-    pid_t *threads = cprof_alloc_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
+    cprof_recording_thread *threads =
+        cprof_alloc_grow(session->threads, &session->thread_capacity, session->thread_count, sizeof *threads, 16);
     if (threads == NULL) {
         return false;
     }
@@ -144,7 +145,8 @@ static bool join_lock_held(cprof_recording_session *session, cprof_thread *threa
     if (ring == NULL || session->thread_count >= MOST_THREADS) {
         return false;
     }
-    session->threads[session->thread_count++] = (pid_t)syscall(SYS_gettid); /* gettid() came with glibc 2.30 */
+    /* gettid() came with glibc 2.30 */
+    session->threads[session->thread_count++] = (cprof_recording_thread){.tid = (pid_t)syscall(SYS_gettid)};
     thread->trace = (cprof_thread_trace){
         .ring = ring,
         .serial = session->serial,
@@ -166,6 +168,21 @@ static __attribute__((noinline)) bool join(cprof_thread *thread, uint32_t serial
     }
     cprof_lock_release(&cprof_recording.lock);
     return joined;
+}
+
+void cprof_recording_name_thread(cprof_thread *thread, cprof_name name)
+{
+    uint32_t serial = atomic_load(&cprof_recording.open_serial);
+    if (serial == 0 || (thread->trace.serial != serial && !join(thread, serial))) {
+        return;
+    }
+    cprof_lock_acquire(&cprof_recording.lock);
+    cprof_recording_session *session = cprof_recording.session;
+    if (session != NULL && session->serial == serial && thread->trace.number <= CPROF_RECORDING_MOST_NAMED) {
+        cprof_recording_thread *own = &session->threads[thread->trace.number - 1];
+        own->name = cprof_labels_make(&session->labels, (cprof_names){{"", 0}, name}, false);
+    }
+    cprof_lock_release(&cprof_recording.lock);
 }
 
 /* ---- Labels */

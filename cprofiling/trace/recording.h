@@ -13,7 +13,8 @@
 enum {
     CPROF_RECORDING_LEAST_CAPACITY = 1, /* events of each thread */
     CPROF_RECORDING_MOST_CAPACITY = 1000 * 1000 * 1000,
-    CPROF_RECORDING_PATIENCE_MS = 1000, /* that the end of a recording waits for threads that have stopped while they write */
+    CPROF_RECORDING_MOST_NAMED = 1 << 16, /* threads, as their names take the room of labels */
+    CPROF_RECORDING_PATIENCE_MS = 1000,   /* that the end of a recording waits for threads that have stopped while they write */
 };
 
 /* Worked by recording.c. Serials are unique in the process, and not 0. */
@@ -50,6 +51,10 @@ cprof_status cprof_recording_step(cprof_recording_session *session, cprof_thread
  * thread may open or close meanwhile. In a forked child there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table
  * lacks events; the recording is freed all the same. */
 cprof_status cprof_recording_finish(cprof_recording_session *session, cprof_table *table, bool with_open);
+
+/* Names the calling thread in the recording that runs, if one does: copied, but for threads past CPROF_RECORDING_MOST_NAMED and
+ * without memory. */
+void cprof_recording_name_thread(cprof_thread *thread, cprof_name name);
 
 /* The number of a label, found or made; 0 without memory, or when the recording of this serial has ended (there is none of
  * serial 0). Any thread. */

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ typedef struct {
     cprof_ns base_ns;
     cprof_text *texts; /* of labels: the name, then the stage; UINT32_MAX: not asked for yet */
     uint32_t *tracks;  /* of threads; UINT32_MAX likewise */
+    int64_t *tids;     /* of threads */
     cprof_status status;
 } collector;
 
@@ -105,10 +107,14 @@ static cprof_text text_of(collector *to, uint32_t label)
 static void set_track(collector *to, uint32_t thread, cprof_row *row)
 {
     uint32_t *track = &to->tracks[thread - 1];
-    if (*track == UINT32_MAX &&
-        !is_fine(to, cprof_table_track(to->table, getpid(), 0, to->session->threads[thread - 1], 0, track))) {
-        *track = UINT32_MAX;
-        return;
+    if (*track == UINT32_MAX) {
+        if (!is_fine(to, cprof_table_track(to->table, getpid(), 0, to->tids[thread - 1], 0, track))) {
+            *track = UINT32_MAX;
+            return;
+        }
+        cprof_track *made = &to->table->tracks[*track];
+        made->thread_name = text_of(to, to->session->threads[thread - 1].name);
+        made->thread_sort = made->tid == made->pid ? 0 : made->tid; /* the main thread is the first */
     }
     row->track = *track;
 }
@@ -268,6 +274,35 @@ static void collect_open(void *context, cprof_span *span)
     add_row(to, &event, span->detail);
 }
 
+static int in_order(const void *left, const void *right)
+{
+    uint64_t one = *(const uint64_t *)left, other = *(const uint64_t *)right;
+    return (one > other) - (one < other);
+}
+
+/* Tells threads apart that had one number of the kernel in turn: the later ones get higher numbers than it gives. */
+static bool number_threads(collector *to)
+{
+    size_t count = to->session->thread_count;
+    uint64_t *order = cprof_alloc_zeroed(count * sizeof *order + 1);
+    to->tids = cprof_alloc_zeroed(count * sizeof *to->tids + 1);
+    if (order == NULL || to->tids == NULL) {
+        cprof_alloc_release(order);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        order[i] = (uint64_t)to->session->threads[i].tid << 32 | i;
+    }
+    qsort(order, count, sizeof *order, in_order);
+    for (size_t i = 0; i < count; i++) {
+        bool is_again = i > 0 && order[i] >> 32 == order[i - 1] >> 32;
+        int64_t tid = is_again ? to->tids[(uint32_t)order[i - 1]] + CPROF_RECORDING_MOST_TIDS : (int64_t)(order[i] >> 32);
+        to->tids[(uint32_t)order[i]] = tid;
+    }
+    cprof_alloc_release(order);
+    return true;
+}
+
 static bool prepare(collector *to)
 {
     const cprof_recording_session *session = to->session;
@@ -275,7 +310,7 @@ static bool prepare(collector *to)
     size_t track_bytes = session->thread_count * sizeof *to->tracks;
     to->texts = cprof_alloc_zeroed(text_bytes + 1);
     to->tracks = cprof_alloc_zeroed(track_bytes + 1);
-    if (to->texts == NULL || to->tracks == NULL) {
+    if (to->texts == NULL || to->tracks == NULL || !number_threads(to)) {
         to->status = CPROF_NO_MEMORY;
         return false;
     }
@@ -314,5 +349,6 @@ cprof_status cprof_recording_rows(cprof_recording_session *session, cprof_table 
     }
     cprof_alloc_release(to.texts);
     cprof_alloc_release(to.tracks);
+    cprof_alloc_release(to.tids);
     return to.status;
 }

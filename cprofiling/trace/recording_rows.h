@@ -13,6 +13,8 @@ enum {
     CPROF_RECORDING_NUMBER_SHIFT = 40,         /* of a thread's number in the numbers of its spans */
     CPROF_RECORDING_MAX_LABELS = 1 << 20,      /* in one recording: names, and texts of details, of these bytes in all; */
     CPROF_RECORDING_MAX_LABEL_BYTES = 1 << 28, /* further names are called __overflow__, further texts are left out */
+    CPROF_RECORDING_MOST_TIDS = 1 << 22,       /* no kernel gives a higher thread id: the n-th thread that has one gets n
+                                                * times this more, from 0 */
 };
 
 /* All zero: none. */
@@ -43,6 +45,11 @@ typedef struct {
     uint32_t thread;
 } cprof_recording_begun_step;
 
+typedef struct {
+    pid_t tid;     /* of the kernel, which gives it to several in turn */
+    uint32_t name; /* a label's node; 0: not known */
+} cprof_recording_thread;
+
 struct cprof_recording_session {
     cprof_recording_options options;
     uint32_t serial;
@@ -53,7 +60,7 @@ struct cprof_recording_session {
     struct cprof_ring *rings; /* this and the rest: under the lock of cprof_recording */
     uint64_t unjoined;        /* spans of threads for which there was no memory */
     cprof_labels labels;
-    pid_t *threads; /* number 1 is the first */
+    cprof_recording_thread *threads; /* number 1 is the first */
     uint32_t thread_count;
     size_t thread_capacity;
     cprof_recording_begun_step *steps; /* the last one goes on */

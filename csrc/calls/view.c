@@ -1,9 +1,11 @@
 #include "csrc/calls/view.h"
 
-#include "csrc/types.h"
 #include "csrc/calls/context.h"
+#include "csrc/convert.h"
+#include "csrc/types.h"
 
 #include "cprofiling/calls/probe.h"
+#include "cprofiling/trace/recording.h"
 
 /* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have
  * not returned keep the context. */
@@ -90,20 +92,26 @@ static PyType_Slot view_slots[] = {
 
 PyType_Spec ext_view_spec = EXT_TYPES_SPEC("View", ext_view, view_slots, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
-/* Lets the package note the name of a thread, which nobody can tell after its end. */
-static void name_thread(ext_state *state)
+/* Asks the package for the name of a new thread, which nobody can tell after its end. */
+static void name_thread(ext_state *state, cprof_thread *thread)
 {
     PyObject *namer = Py_XNewRef(state->thread_namer);
-    PyObject *result = namer != NULL ? PyObject_CallNoArgs(namer) : NULL;
-    if (namer != NULL && result == NULL) {
+    PyObject *name = namer != NULL ? PyObject_CallNoArgs(namer) : NULL;
+    PyObject *owner = NULL;
+    cprof_name utf8;
+    if (name != NULL && PyUnicode_Check(name) && ext_convert_utf8(name, &utf8, &owner)) {
+        cprof_recording_name_thread(thread, utf8);
+    }
+    if (PyErr_Occurred()) {
         ext_state_forget_error();
         state->internal_errors++;
     }
-    Py_XDECREF(result);
+    Py_XDECREF(owner);
+    Py_XDECREF(name);
     Py_XDECREF(namer);
 }
 
-static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState *tstate)
+static ext_view *make_view(ext_state *state, cprof_thread *thread, PyObject *dictionary, PyThreadState *tstate)
 {
     ext_view *view = PyObject_New(ext_view, state->view_type);
     if (view == NULL) {
@@ -127,7 +135,7 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
     view->base_task = ext_context_outermost(state, tstate);
     Py_DECREF(view); /* the dictionary's now */
     if (state->recording) {
-        name_thread(state);
+        name_thread(state, thread);
     }
     return view;
 }
@@ -140,7 +148,7 @@ static ext_view *find_view(ext_state *state, cprof_thread *thread, PyThreadState
     }
     ext_view *view = (ext_view *)PyDict_GetItemWithError(dictionary, state->view_key);
     if (view == NULL && !PyErr_Occurred()) {
-        view = make_view(state, dictionary, tstate);
+        view = make_view(state, thread, dictionary, tstate);
     }
     if (view != NULL) {
         /* Threads may take turns with the same state of a sub-interpreter, up to CPython 3.11. */

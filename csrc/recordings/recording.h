@@ -40,7 +40,8 @@ PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs);
 /* _set_fact(key, json) */
 PyObject *ext_recording_set_fact(PyObject *object, PyObject *args);
 
-/* _name_process(pid, name, labels, sort), _name_thread(pid, tid, name, sort): ignored when it is not in the recording. */
+/* _name_process(pid, name, labels, sort), _name_thread(pid, tid, name, sort): ignored when it is not in the recording.
+ * A thread keeps the name that it has. */
 PyObject *ext_recording_name_process(PyObject *object, PyObject *args);
 PyObject *ext_recording_name_thread(PyObject *object, PyObject *args);
 

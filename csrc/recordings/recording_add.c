@@ -219,7 +219,7 @@ PyObject *ext_recording_name_thread(PyObject *object, PyObject *args)
     }
     if (cprof_table_find_track(self->table, pid.number, pid.text, tid.number, tid.text, &track)) {
         cprof_track *thread = &self->table->tracks[track];
-        thread->thread_name = name != 0 ? name : thread->thread_name;
+        thread->thread_name = thread->thread_name == 0 ? name : thread->thread_name;
         thread->thread_sort = sort != CPROF_TABLE_UNKNOWN ? sort : thread->thread_sort;
     }
     Py_RETURN_NONE;

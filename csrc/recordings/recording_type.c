@@ -363,7 +363,7 @@ static PyMethodDef recording_methods[] = {
     {"_add", EXT_METHOD(ext_recording_add_alone), METH_VARARGS | METH_KEYWORDS, PyDoc_STR("Adds a row, by names of columns.")},
     {"_set_fact", ext_recording_set_fact_alone, METH_VARARGS, PyDoc_STR("Sets a fact about the whole: a key, and JSON.")},
     {"_name_process", ext_recording_name_process_alone, METH_VARARGS, PyDoc_STR("Names a process that is in the recording.")},
-    {"_name_thread", ext_recording_name_thread_alone, METH_VARARGS, PyDoc_STR("Names a thread that is in the recording.")},
+    {"_name_thread", ext_recording_name_thread_alone, METH_VARARGS, PyDoc_STR("Names a thread that has no name yet.")},
     {"_renumber", ext_recording_renumber_alone, METH_O, PyDoc_STR("Gives each track another process, for writing only.")},
     {"_load", ext_recording_load_alone, METH_VARARGS, PyDoc_STR("Adds the events of a Chrome trace; returns what was read.")},
     {"_finish", recording_finish_alone, METH_NOARGS, PyDoc_STR("Ends the adding: sorts, and finds parents and lanes.")},

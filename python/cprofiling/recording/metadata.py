@@ -80,10 +80,11 @@ def checked(key: Any, value: Any) -> tuple[str, str]:
     return key, value
 
 
-def name_process(recording: Recording, threads: Mapping[int, str]) -> None:
-    """Name the process by its program, and its threads, the main one first."""
+def name_process(recording: Recording, threads: Mapping[int | None, str]) -> None:
+    """Name the process by its program, and threads that have no name yet, the main one first."""
     pid = os.getpid()
     program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] else "python"
     recording._name_process(pid, program, "CPU", None)
     for tid, name in threads.items():
-        recording._name_thread(pid, tid, name, _MAIN_FIRST if tid == pid else tid)
+        if tid is not None:
+            recording._name_thread(pid, tid, name, _MAIN_FIRST if tid == pid else tid)

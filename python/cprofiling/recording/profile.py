@@ -8,7 +8,6 @@ import sys
 import weakref
 from _thread import RLock
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +29,8 @@ from cprofiling.recording.result import Recording, Reports
 from cprofiling.recording.schedule import ProfilerAction
 
 if TYPE_CHECKING:
+    import threading
+
     from _typeshed import StrOrBytesPath
 
     from cprofiling.devices.cupti import DeviceActivity
@@ -42,7 +43,6 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _IN_USE = "a recording is running already: there can be one at a time in a process"
 _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
-_MOST_NAMES = 65_536  # of threads
 _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
 _NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
@@ -124,9 +124,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
             available with both.
         file: A path, compressed if it ends in ".gz", or an open file, text or binary.
-        capacity: Events kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks are kept
-            beside them, once each, also those of dropped events: at most 1,048,576, of 256 MiB in all. Further names
-            become ``__overflow__``; further shapes and stacks are left out.
+        capacity: Events kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. A thread that begins after
+            another has ended goes on in its room, so that many short threads take no more than few. Names, shapes and
+            stacks are kept beside them, once each, also those of dropped events: at most 1,048,576, of 256 MiB in all.
+            Further names become ``__overflow__``; further shapes and stacks are left out.
         when_full: "drop_oldest" or "drop_newest": which events go when there are more. ``dropped`` counts them.
         with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler without effect here, with a
             warning.
@@ -230,7 +231,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._recording: Recording | None = None
         self._paused = False
         self._pid = 0
-        self._names: dict[int, str] = {}
+        self._threads: dict[int | None, threading.Thread] = {}  # of before; those that begin meanwhile are named then
         self._note: str | None = None
         self._since_epoch_ns: int | None = None
         self._cycles = 0
@@ -483,13 +484,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _begin_cycle(self) -> None:
         from cprofiling.recording import call_details
 
+        self._threads = {}
         self._note_threads()
         # Before the sources start: imports amid a recording of PyTorch's with stacks spoil names in it.
         describer = call_details.describer(shapes=self._shapes, stack=self._stack)
         memory_finder = call_details.device_memory_finder() if self._memory else None
         for source in self._sources if not self._paused else ():
             source.start()
-        _core.configure(thread_namer=partial(_note_thread, weakref.ref(self)))
+        _core.configure(thread_namer=_name_of_thread)
         self._recorder = _core.Recorder(
             self._capacity,
             self._when_full == "drop_newest",
@@ -575,7 +577,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         described = metadata.of_recording(recording, self._note, self._since_epoch_ns)
         for key, value in (described | self._metadata).items():
             recording._set_fact(key, value)
-        metadata.name_process(recording, dict(self._names))  # threads may be adding theirs
+        metadata.name_process(recording, {tid: thread.name for tid, thread in self._threads.items()})
         recording._finish()
         self._recording = recording
 
@@ -583,8 +585,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         import threading
 
         for thread in threading.enumerate():
-            if thread.native_id is not None:
-                self._names[thread.native_id] = thread.name
+            self._threads.setdefault(thread.native_id, thread)
 
     def _unrecorded(self) -> str | None:
         """Return planned recording that a run ending now leaves out, or None."""
@@ -608,14 +609,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return where if describe is None else f"{where} ({describe(self.step_num)})"
 
 
-def _note_thread(of: weakref.ref[profile]) -> None:
-    """Note a new thread's name, as it may be gone at the end."""
-    prof, threading = of(), sys.modules["threading"]
+def _name_of_thread() -> str | None:
+    """Return the name of the thread that calls."""
+    threading = sys.modules["threading"]
     thread = threading._active.get(threading.get_ident())
-    if prof is not None and thread is not None and thread.native_id is not None:
-        prof._names[thread.native_id] = thread.name
-        if len(prof._names) > _MOST_NAMES:
-            prof._names.pop(next(iter(prof._names)), None)
+    return None if thread is None else thread.name
 
 
 def _checked_file(file: Any, form: RecordFormat) -> Any:

@@ -920,8 +920,14 @@ TEST(a_thread_that_stopped_while_writing)
 /* What membarrier() answers; 0: what the system says. */
 static int membarrier_error;
 
+/* The number of all threads; 0: what the system says. */
+static _Atomic long thread_id;
+
 WRAP_REAL(long, syscall, long number, long command, long flags, long cpu)
 {
+    if (number == SYS_gettid && thread_id != 0) {
+        return thread_id;
+    }
     if (number == SYS_membarrier && membarrier_error != 0) {
         errno = membarrier_error;
         return -1;
@@ -979,6 +985,48 @@ TEST(threads_that_come_and_go)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 200);
     CHECK(table->track_count > 1);
+}
+
+static void *call_named(void *name)
+{
+    cprof_recording_name_thread(cprof_thread_get(), cprof_name_of(name));
+    return call_in_thread(NULL);
+}
+
+/* The kernel gives the number of a thread that has ended to a new one. */
+TEST(threads_of_one_number)
+{
+    static char *const names[] = {"first", "second", "third"};
+    cprof_clock_set_test(NULL);
+    thread_id = 77;
+    cprof_recording_session *session = start(1000, false, false);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        check_in_thread(call_named, names[i]);
+    }
+    check_in_thread(call_in_thread, NULL);
+    thread_id = 76;
+    check_in_thread(call_in_thread, NULL);
+    thread_id = 0;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->track_count, 5);
+    for (size_t i = 0; i < table->count; i++) {
+        const cprof_track *track = &table->tracks[table->track[i]];
+        CHECK_EQUAL(track->tid, i < 4 ? 77 + (int64_t)i * CPROF_RECORDING_MOST_TIDS : 76);
+        CHECK(strcmp(cprof_table_string(table, track->thread_name).bytes, i < COUNT_OF(names) ? names[i] : "") == 0);
+    }
+}
+
+/* Names beyond the most leave room for labels. */
+TEST(more_threads_than_names)
+{
+    cprof_recording_session *session = start(1000, false, false);
+    cprof_recording_name_thread(thread, cprof_name_of("named"));
+    thread->trace.number = CPROF_RECORDING_MOST_NAMED + 1;
+    cprof_recording_name_thread(thread, cprof_name_of("nameless"));
+    thread->trace.number = 1;
+    CHECK_EQUAL(session->labels.names.count, 1);
+    drop(session);
+    cprof_recording_name_thread(thread, cprof_name_of("nowhere"));
 }
 
 int main(int argc, char **argv)

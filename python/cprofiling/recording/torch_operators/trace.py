@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -133,11 +134,13 @@ class RunTrace:
         recording._load(read, 0)
         if len(recording) == count:
             return False
+        pythons = {thread.native_id for thread in threading.enumerate()}  # which have better names
         for pid, tid, pid_text, tid_text, process, label, thread, pid_sort, tid_sort, _ in self._found.tracks:
             if pid_text is None:
                 if pid != os.getpid():
                     recording._name_process(pid, process, label, pid_sort)
-                recording._name_thread(pid, tid if tid_text is None else tid_text, thread, tid_sort)
+                if pid != os.getpid() or tid not in pythons:
+                    recording._name_thread(pid, tid if tid_text is None else tid_text, thread, tid_sort)
         for key, value in self._found.facts.items():
             if key not in _OF_FILE:
                 recording._set_fact(key, value)
