@@ -483,7 +483,7 @@ def configure(
     marks_finder: Callable[[Any], dict[str, Any]] = ...,
     probers: tuple[Callable[..., Any], ...] = ...,
     warner: Callable[[str], None] = ...,
-    thread_namer: Callable[[], None] | None = ...,
+    thread_namer: Callable[[], str | None] | None = ...,
     live_switch: Callable[[Any, object, bool], Callable[[], object] | None] = ...,
 ) -> None: ...
 def profiler_of(candidate: object, /) -> Any: ...  # csrc/calls/pipeline.c

@@ -23,6 +23,7 @@ LISTS = {
 # Who imports modules of ours inside functions: they are loaded when they are wanted, or need an extra.
 LATE = {
     "__init__": "results that few programs use",
+    "_build": "the extension, which setup.py has not built yet",
     "_startup": "what a variable of the environment asks for",
     "commands.completion": "the shell waits for it",
     "commands.control": "gRPC",
