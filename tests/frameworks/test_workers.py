@@ -243,3 +243,37 @@ def test_calls_in_ray_are_in_live_files(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert run(RAY, tmp_path, RAY_AUTH_MODE="disabled") == f"[('inner', {CALLS})]\n"
     assert counted(tmp_path) == {"task": CALLS, "method": CALLS, "inner": CALLS}
+
+
+RAY_GATHERED = """
+import ray
+import cprofiling as cp
+from cprofiling.integrations.ray import gather, profiling_hook
+
+@ray.remote
+@cp.profile_node("task", stage="train")
+def task(number):
+    return number * number
+
+@ray.remote
+class Actor:
+    @cp.profile_node("method")
+    def method(self, number):
+        return number
+
+if __name__ == "__main__":
+    environment = {"worker_process_setup_hook": profiling_hook("files")}
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, runtime_env=environment)
+    assert sum(ray.get([task.remote(number) for number in range(1000)])) == sum(number ** 2 for number in range(1000))
+    actors = [Actor.remote() for _ in range(2)]
+    assert sum(ray.get([actors[number % 2].method.remote(number) for number in range(1000)])) == sum(range(1000))
+    got = gather(actors, folder="files")
+    assert {repr(actor) for actor in actors} < set(got.ranks) and not got.missing, got
+    print({row.node_name: row.count for row in got.snapshot.stats()} == {"task": 1000, "method": 1000})
+    ray.shutdown()
+"""
+
+
+def test_calls_in_ray_are_gathered(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert run(RAY_GATHERED, tmp_path, RAY_AUTH_MODE="disabled", CPROFILING_LIVE="") == "True\n"

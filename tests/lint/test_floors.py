@@ -34,6 +34,7 @@ LATE = {
     "commands.top": "gRPC, or the reader of live files",
     "devices.nsight.report": "import cprofiling stays fast",
     "integrations.diffusers": "PyTorch",
+    "integrations.ray": "a worker that may lack the package",
     "integrations.torch": "PyTorch",
     "nodes.probe_callbacks": "import cprofiling stays fast",
     "recording.activities": "import cprofiling stays fast",

@@ -30,6 +30,7 @@ NEEDS: dict[str, set[str]] = {
     "testing.gates.plugin": {"pytest"},
     "integrations.dask": {"distributed"},
     "integrations.lightning": set(),  # its base class is of one of two packages
+    "integrations.ray": set(),  # which has a message without it
     "integrations.torch": {"torch"},
     "monitoring.server": GRPC,  # all of the package
     "monitoring.top.from_server": GRPC,
