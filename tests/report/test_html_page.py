@@ -28,6 +28,7 @@ from recorded import outer, profile
 pytest.importorskip("jinja2")
 
 DASH = "\N{EN DASH}"
+UP = "\N{BLACK UP-POINTING TRIANGLE}"
 VOID = {"meta", "link", "br", "input"}
 IN_SVG = {"svg", "path", "rect", "text"}
 DRAWN = {"path", "rect"}
@@ -239,14 +240,14 @@ def test_two_runs_stand_side_by_side() -> None:
     this = document(node("same"), node("faster"), node("new", mean_ms=1.0), title="Another")
     page = Page(render(this, against=other))
     rows = {row[0]: row for row in page.tables["comparison"][2:]}
-    assert list(rows) == ["faster", "new", "gone", "same"]
+    assert list(rows) == ["new", "gone", "faster", "same"]
     groups, heads = page.tables["comparison"][:2]
-    assert groups[:5] == ["Node", "Stage", "Verdict", "Distribution", "Mean"]
-    assert heads[:3] == ["Other", "This", "Change"]
+    assert groups == ["Node", "Stage", "Verdict", "Distribution", "Mean", "Count", "Self"]
+    assert heads == ["Before", "Now", "Change"] * 3
     assert rows["faster"][4:7] == ["4.00ms", "2.00ms", "\N{BLACK DOWN-POINTING TRIANGLE} \N{MINUS SIGN}50.0%"]
     assert rows["same"][2:7] == ["", "", "2.00ms", "2.00ms", "0.0%"]
-    assert rows["gone"][2:7] == ["the other only", "", "2.00ms", DASH, DASH]
-    assert rows["new"][2:7] == ["this run only", "", DASH, "1.00ms", DASH]
+    assert rows["gone"][2:7] == ["gone", "", "2.00ms", DASH, DASH]
+    assert rows["new"][2:7] == ["new", "", DASH, "1.00ms", DASH]
     assert page.tables["measured"][0] == ["What", "Another", "A run"]
     assert [len(each) for each in page.data["tables"]["comparison"]["bins"]] == [2] * 4
 
@@ -266,14 +267,6 @@ def test_a_share_stands_once_in_a_finding() -> None:
     ]  # fmt: skip
 
 
-def test_reasons_whose_columns_are_not_there_are_not_there_either() -> None:
-    unknown = {"self_total_ms": "why", "active_total_ms": "for what"}
-    text = render(document(node("a", active_total_ms=1.0), node("b", unknown=unknown, self_total_ms=None)))
-    reasons = re.findall(r'<li value="(\d)"( class="extra")?>([^<]*)</li>', text)
-    assert ("1", "", "why") in reasons
-    assert ("2", ' class="extra"', "for what") in reasons
-
-
 def test_figures_that_stay_0_have_not_changed() -> None:
     this = document(node("a", error_count=0), node("b", error_count=3), node("c", error_count=1))
     other = document(node("a", error_count=0), node("b", error_count=0), node("c", error_count=2))
@@ -289,8 +282,9 @@ def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     this = document(node("a"), node("b"), kind="comparison", sections={"comparison": section})
     before = document(node("a", mean_ms=1.0), node("b", mean_ms=1.0))
     text = render(this, against=before)
-    assert {row[0]: row[2] for row in Page(text).tables["comparison"][2:]} == {"a": "slower", "b": ""}
-    assert text.count('class="change worse"') == 2
+    assert {row[0]: row[2] for row in Page(text).tables["comparison"][2:]} == {"a": f"{UP} slower", "b": ""}
+    assert text.count('class="change worse"') == 1
+    assert text.count('class="text worse"') == 1
     same = section._replace(rows=(("a", "train", "same"), ("b", "train", "same")))
     text = render(replace(this, sections={"comparison": same}), against=before)
     assert text.count("\N{BLACK UP-POINTING TRIANGLE} +100.0") == 2
@@ -302,7 +296,35 @@ def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     for elapsed in (50.0, 51.0, 49.0) * 20:
         from_snapshots.record("train", "a", elapsed)
     (row,) = Page(from_snapshots.snapshot().to_html(against=first)).tables["comparison"][2:]
-    assert row[2] == "slower"
+    assert row[2] == f"{UP} slower, 21.0x the calls"
+
+
+def test_a_comparison_has_no_empty_column_and_no_reason_in_a_cell() -> None:
+    columns = tuple(Column(name, name) for name in ("node_name", "stage", "verdict", "reason", "low_ms", "high_ms"))
+    rows = (("a", "", "unclear", "by ranges that do not overlap", None, None), ("b", "", None, "", None, None))
+    section = Section("Compared", columns, rows, ("A note.",))
+    this = document(node("a", ""), node("b", ""), kind="comparison", sections={"comparison": section})
+    text = render(this, against=document(node("a", ""), node("b", "")))
+    page = Page(text)
+    assert page.tables.keys() == {"nodes", "comparison", "measured"}, "the section is in the table of the nodes"
+    groups, _, *found = page.tables["comparison"]
+    assert groups == ["Node", "Verdict", "Distribution", "Mean", "Count", "Self"]
+    assert [row[1] for row in found] == ["unclear", ""]
+    assert "by ranges that do not overlap" in page.texts["li"]
+    assert "A note." in page.texts["p"]
+
+
+def test_other_numbers_of_calls_are_said() -> None:
+    before = document(*(node(name, count=10) for name in "abcde"))
+    now = document(node("a", count=20), node("b", count=5), *(node(name, count=11) for name in "cde"))
+    text = render(now, against=before)
+    verdicts = {row[0]: row[2] for row in Page(text).tables["comparison"][2:]}
+    assert verdicts == {"a": "2.0x the calls", "b": "0.5x the calls", "c": "", "d": "", "e": ""}
+    assert list(verdicts)[:2] == ["a", "b"]
+    assert ">2 with another number of calls.<" in text
+    longer = render(document(*(node(name, count=31) for name in "abcde")), against=before)
+    assert "x the calls" not in longer
+    assert "Most nodes were called 3.1 times as often as before." in longer
 
 
 def test_runs_are_told_apart_by_title_or_file_or_place() -> None:
@@ -426,7 +448,7 @@ def test_histograms_keep_their_counts_and_their_places() -> None:
     axis = Axis.around([1e-6, 1e6])
     assert (axis.first, axis.last) == (0, 12)
     assert (axis.x(1e-9), axis.x(1.0), axis.x(1e9)) == (0.0, 90.0, 180.0)
-    assert [text for _, text in axis.ticks if text] == ["1 ns", "1 µs", "1 ms", "1 s", "1000 s"]
+    assert [text for _, text in axis.ticks if text] == ["1 ns", "10 µs", "100 ms", "1000 s"]
     outline = bars(filled, axis)
     assert outline.startswith("M0 22V")
     assert outline.endswith("V22")

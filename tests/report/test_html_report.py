@@ -137,6 +137,25 @@ def cells(page: Any, column: int, table: str = "nodes") -> list[str]:
     return texts
 
 
+def choose(page: Any, *titles: str, table: str = "nodes") -> None:
+    """Tick or clear columns, or press a button, in the chooser of a table."""
+    part = page.locator(f"#part-{table}")
+    part.locator(".columns summary").click()
+    for title in titles:
+        part.locator(".choices").locator("label, button").filter(has_text=re.compile(f"^{re.escape(title)}$")).click()
+    page.keyboard.press("Escape")
+
+
+def heads_of(page: Any, table: str = "nodes") -> list[str]:
+    """The columns of a table that are shown, with their groups."""
+    found: list[str] = page.eval_on_selector_all(
+        f"#{table} thead th[data-c]",
+        "heads => heads.filter(head => head.offsetWidth).map(head => [head.dataset.group, head.firstChild.textContent]"
+        ".filter(Boolean).join(', '))",
+    )
+    return found
+
+
 def view_of(page: Any) -> tuple[int, int]:
     """From when to when the timeline shows its recording, as drawn."""
     page.evaluate("new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))")
@@ -236,7 +255,7 @@ def test_a_node_opens_by_key_and_shows_its_distribution_and_all_figures(show: Sh
     first = page.locator("#nodes .open[aria-expanded=true]")
     first.click()
     assert page.locator("tr.detail").count() == 0
-    page.get_by_role("button", name="All figures").click()
+    choose(page, "All")
     assert page.locator("#nodes thead th", has_text="Std").is_visible()
 
 
@@ -249,10 +268,110 @@ def test_reasons_are_there_with_the_columns_that_have_their_marks(show: Show, st
     page = show(replace(statistics, nodes=nodes))
     reason = page.locator("#nodes-notes li", has_text="why")
     assert not reason.is_visible()
-    page.get_by_role("button", name="All figures").click()
+    choose(page, "Active")
     assert reason.is_visible()
-    page.get_by_role("button", name="All figures").click()
+    choose(page, "Active")
     assert not reason.is_visible()
+
+
+@pytest.fixture(scope="module")
+def real() -> Document:
+    """Of a program with twelve nodes in two stages, with memory and counters."""
+    p = cp.Profiler()
+
+    def make(size: int) -> Callable[[], int]:
+        return lambda: sum(bytearray(size))
+
+    steps = [p.profile_node(make(1000 * size), name=f"a step with a name {size}") for size in range(11)]
+
+    @p.profile_node
+    def decode() -> None:
+        raise ZeroDivisionError
+
+    p.set_profiling(True, memory="peak", counters=("cpu_time", "context_switches"))
+    for stage in ("train", "val"):
+        with cp.stage(stage):
+            for step in steps * 3:
+                step()
+            with pytest.raises(ZeroDivisionError):
+                decode()
+    summary = p.get_profiling_summary()
+    return View(summary, title="A real program").document
+
+
+@pytest.mark.parametrize("width", [400, 1280, 1680])
+def test_every_column_is_seen_without_scrolling(show: Show, real: Document, statistics: Document, width: int) -> None:
+    for document, against in ((real, None), (statistics, real)):
+        page = show(document, against, viewport={"width": width, "height": 900})
+        name = "nodes" if against is None else "comparison"
+        box = page.locator(f"#{name}").locator("xpath=..").evaluate("box => [box.scrollWidth, box.clientWidth]")
+        assert box[0] <= box[1]
+        over = "cells => cells.filter(cell => cell.scrollWidth > cell.offsetWidth + 1).map(cell => cell.textContent)"
+        assert page.eval_on_selector_all(f"#{name} tbody tr > *:not(.source)", over) == [], (
+            "no cell is drawn over the next"
+        )
+        assert len(heads_of(page, name)) >= 4
+    page = show(real, viewport={"width": width, "height": 900})
+    shown = heads_of(page)
+    if width > 400:
+        assert {"Node", "Stage", "Distribution", "Total", "Self", "Share", "Mean", "p50", "p99", "Errors"} <= set(shown)
+        return
+    assert shown[:4] == ["Node", "Total", "Share", "p99"]
+    first = page.locator("#nodes tbody th").first
+    assert first.bounding_box()["width"] < 400 / 3 + 2
+    stage = first.evaluate("head => getComputedStyle(head, '::after').content")
+    assert stage in ('"train"', '"val"'), "the stage stands below the name"
+
+
+def test_columns_are_chosen_and_kept_in_the_address(show: Show, real: Document) -> None:
+    page = show(real)
+    fitting = heads_of(page)
+    assert "Std" not in fitting
+    choose(page, "Std", "p50", "CPU time")
+    chosen = heads_of(page)
+    assert set(fitting) ^ set(chosen) >= {"Std", "p50"}
+    assert "nodes=" in page.url
+    page.get_by_role("link", name="How it was measured").click()
+    page.wait_for_url("**#part-measured&nodes=*")  # a link to a part keeps the rest
+    page.reload()
+    page.wait_for_function(READY)
+    assert heads_of(page) == chosen
+    said = page.locator("#part-nodes .columns summary").inner_text()
+    assert said == f"Columns: {len(chosen)} of {page.locator('#nodes thead th').count()}"
+    choose(page, "As many as fit")
+    assert heads_of(page) == fitting
+    assert "nodes=" not in page.url
+    page.goto(page.url.partition("#")[0] + "#part-nodes&nodes=Total,%3Cimg%3E,CPU%20time")
+    assert heads_of(page) == ["Node", "Total", "CPU time"], "somebody wrote it by hand"
+
+
+def test_heads_stand_over_their_figures(show: Show, real: Document) -> None:
+    page = show(real)
+    right = """(cells) => cells.map(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell.querySelector('button') ?? cell);
+        return range.getBoundingClientRect().right;
+    })"""
+    heads = page.eval_on_selector_all("#nodes thead th[data-c]:not(.text, .chart, .source)", right)
+    first = page.eval_on_selector_all("#nodes tbody tr:first-child td:not(.text, .chart, .source)", right)
+    apart = [abs(head - cell) for head, cell in zip(heads, first, strict=True)]
+    assert max(apart) < 12
+
+
+def test_the_file_and_line_of_a_node_can_be_copied(show: Show, real: Document) -> None:
+    page = show(real)
+    line = f"{__file__}:"
+    by_name = {node.node_name: node.source or "" for node in real.nodes}
+    assert by_name["decode"].startswith(line)
+    page.locator("#nodes .open", has_text="a step with a name 3").first.click()
+    source = page.locator("tr.detail .source")
+    told = source.locator("code").inner_text()
+    assert told == by_name["a step with a name 3"]
+    source.get_by_role("button").click()
+    assert source.get_by_role("button", name="Copied").is_visible()
+    assert page.evaluate("getSelection().toString()") == told
+    choose(page, "Source")
+    assert "Source" in heads_of(page)
 
 
 def test_many_rows_are_shown_when_asked_for(show: Show) -> None:
@@ -509,13 +628,17 @@ def test_the_icicle_is_walked_and_zoomed_by_keys_and_mouse(show: Show, recorded:
 def test_two_runs_are_compared(show: Show, statistics: Document, recorded: Document) -> None:
     page = show(statistics, statistics)
     assert page.locator("#comparison tbody tr").count() == 24
-    assert set(cells(page, 5, "comparison")) == {"0.0%"}
+    change = page.locator("#comparison thead th[data-group=Mean]", has_text="Change").get_attribute("data-c")
+    assert set(cells(page, int(change), "comparison")) == {"0.0%"}
     page.locator("#comparison .open").first.click()
     detail = page.locator("#comparison tr.detail")
     assert detail.locator("svg .h0, svg .h1").count() == 2
     assert "Mean, Change" in detail.locator("dt").all_inner_texts()
     page.locator("#comparison thead button", has_text="Change").first.click()
     assert "sorted by Mean, Change, descending" in page.locator("#part-comparison .said").inner_text()
+    choose(page, "Mean, Before", "Mean, Now", "Mean, Change", table="comparison")
+    assert not page.locator("#comparison th.group", has_text="Mean").is_visible()
+    assert "Count, Now" in heads_of(page, "comparison")
     assert page.evaluate("document.documentElement.scrollWidth === innerWidth"), "the table scrolls, not the page"
     both = show(recorded, recorded)
     assert both.locator(".timeline").count() == both.locator(".icicle").count() == 2
@@ -529,7 +652,7 @@ def test_a_checker_of_accessibility_finds_nothing(
 ) -> None:
     page = show(recorded, recorded, color_scheme=scheme, viewport={"width": 1000, "height": 250})
     assert page.evaluate("(lanes => lanes.scrollHeight > lanes.clientHeight)(document.querySelector('.lanes'))")
-    page.get_by_role("button", name="All figures").first.click()
+    choose(page, "All")
     page.locator("#nodes .open").first.click()
     page.locator("details").first.locator("summary").click()
     page.locator(STAGE).first.focus()
@@ -537,6 +660,7 @@ def test_a_checker_of_accessibility_finds_nothing(
     assert violations(page, *rules) == []
     picture(page, f"recording-{scheme}")
     page = show(statistics, color_scheme=scheme)
+    page.locator(".columns summary").click()
     assert violations(page, *rules) == []
     picture(page, f"statistics-{scheme}")
     assert violations(show(Document("Nothing", "statistics"), color_scheme=scheme), *rules) == []

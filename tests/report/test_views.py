@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import functools
 import io
 import json
 import math
@@ -13,6 +14,7 @@ import platform
 import stat
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime, timezone
@@ -37,6 +39,7 @@ from cprofiling.report.document import Document, Node
 from cprofiling.report.format_list import format_of
 from cprofiling.views import FORMATS, View
 from hostile_names import NAMES
+from recorded import profile
 from recordings import NODE, RECORD, device, host, made
 
 SCHEMA = json.loads((Path(cp.__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
@@ -93,7 +96,54 @@ def valid(document: Document) -> dict[str, Any]:
 
 def test_a_node_has_the_fields_of_the_statistics() -> None:
     names = [field.name for field in fields(NodeProfilingStats)]
-    assert [field.name for field in fields(Node)] == [*names, "histogram", "gpu_histogram", "unknown"]
+    assert [field.name for field in fields(Node)] == [*names, "histogram", "gpu_histogram", "source", "unknown"]
+
+
+def test_summaries_and_recordings_know_file_and_line_of_functions(tmp_path: Path) -> None:
+    p = profiler_on()
+
+    class Reader:
+        def read(self) -> None:
+            pass
+
+        def __call__(self) -> None:
+            pass
+
+    def make(number: int) -> Callable[[], int]:
+        return lambda: number  # one function, made twice
+
+    def other() -> None:
+        pass
+
+    reader = Reader()
+    p.instrument(reader, "read", name="source: a method")
+    lines: dict[str, tuple[Any, Any]] = {
+        "source: a method": (reader.read, Reader.read),
+        "source: an object": (p.profile_node("source: an object")(reader), Reader.__call__),
+        "source: a partial": (p.profile_node("source: a partial")(functools.partial(make(1))), make(1)),
+        "source: wrapped": (p.profile_node("source: wrapped")(functools.lru_cache(make(2))), make(2)),
+        "source: the same": (p.profile_node("source: the same")(p.profile_node("source: the same")(other)), other),
+        "source: in C": (p.profile_node("source: in C")(time.monotonic), None),
+        "source: two functions": (p.profile_node("source: two functions")(make(3)), None),
+    }
+    p.profile_node("source: two functions")(other)
+    with profile() as prof:
+        for function, _ in lines.values():
+            function()
+        with p.profile_node("source: a block"):
+            pass
+    known = {
+        name: None if function is None else f"{__file__}:{function.__code__.co_firstlineno}"
+        for name, (_, function) in lines.items()
+    } | {"source: a block": None}
+    summary, trace_file = p.get_profiling_summary(), tmp_path / "trace.json"
+    prof.export_chrome_trace(trace_file)
+    for of in (summary, prof):
+        document = View(of).document
+        assert {node.node_name: node.source for node in document.nodes} == known
+        valid(document)
+    for copied in (p.snapshot(), pickle.loads(pickle.dumps(summary)), cp.load_trace(trace_file)):
+        assert {node.source for node in View(copied).document.nodes} == {None}, "it may be of another program"
 
 
 def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
@@ -577,7 +627,7 @@ def test_two_runs_are_compared() -> None:
     assert rows["a"]["stage"] == "train"
     assert rows["a"]["low_ms"] < 3.0 < rows["a"]["high_ms"]
     valid(document)
-    assert ">slower" in after.to_html(against=before)
+    assert " slower</bdi>" in after.to_html(against=before)
     text = View(after, against=before).render("text")
     assert text.startswith("Slower than the baseline (stages: 1 missing, 1 slower, 1 unclear, 1 unknown)\n")
     markdown = View(after, against=View(before)).render("md")

@@ -11,10 +11,11 @@ import contextlib
 import copyreg
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from enum import Enum
-from types import FunctionType, MethodType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, TypeAlias, TypeVar, overload
 
 from cprofiling import _core
@@ -25,6 +26,8 @@ NodeName: TypeAlias = str | Callable[[Any], str] | None
 StageName: TypeAlias = str | Enum | None
 
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/function.h
+_MOST_SOURCES = 10_000
+_SOURCES: dict[str, str | None] = {}  # file and line of the function of each name, None of several functions
 
 
 class NodeSite(_core.Block):
@@ -164,7 +167,48 @@ def make_function(
 ) -> Any:
     """Make a wrapper of a C type, with the kind and name that fit the callable."""
     kind = kind_of(function) if kind is None else kind
-    return type_(function, kind, name, default_name(function), stage, profiler, **more)
+    default = default_name(function)
+    made = type_(function, kind, name, default, stage, profiler, **more)
+    if not {"records", "binds"} & more.keys() and (name is None or isinstance(name, str)):
+        _keep_source(default if name is None else name, function)
+    return made
+
+
+def source_of(name: str) -> str | None:
+    """Return ``file:line`` of the function that was made the node of a name.
+
+    None: there is none in this process, it is no Python function, or several have the name.
+    """
+    return _SOURCES.get(name)
+
+
+def _keep_source(name: str, function: Any) -> None:
+    code = getattr(_innermost(function), "__code__", None)
+    if not isinstance(code, CodeType) or (name not in _SOURCES and len(_SOURCES) >= _MOST_SOURCES):
+        return
+    file = code.co_filename
+    if not file.startswith(("<", os.sep)):
+        file = os.path.abspath(file)
+    source = f"{file}:{code.co_firstlineno}"
+    if _SOURCES.setdefault(name, source) != source:
+        _SOURCES[name] = None
+
+
+def _innermost(function: Any) -> Any:
+    """Return the function that a callable ends up calling."""
+    inner: Any = function
+    for _ in range(100):  # as in find_wrapped
+        if inner is None:
+            break
+        function = inner
+        if isinstance(function, functools.partial):
+            inner = function.func
+        elif isinstance(function, MethodType):
+            inner = function.__func__
+        else:
+            inner = getattr(function, "__wrapped__", None)
+    method = getattr(type(function), "__call__", None)  # noqa: B004 the method itself is asked for
+    return method if type(method) is FunctionType else function
 
 
 def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[..., Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -182,8 +182,9 @@ class ProfilingSummary(list[NodeProfilingStats], SummaryExports):
             empty otherwise.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_find_histograms")
+    __slots__ = ("__dict__", "__weakref__", "_find_histograms", "_find_source")
 
+    _find_source: Callable[[str], str | None]  # gives file and line of a node's function; neither pickled nor copied
     edges: tuple[tuple[str, str], ...] = ()  # this default and the next are for old pickles
     median: Median = "histogram"
     shapes: Sequence[ShapeStats] = ()

@@ -19,7 +19,7 @@ PER_OCTAVE = 16  # bins to each power of two
 _LAST = 50 * PER_OCTAVE
 WIDTH, HEIGHT = 180, 22  # of a drawing in a table
 _COLUMN = 2  # pixels that one bar of it is wide
-_LABEL = 44  # pixels that the label of a tick needs
+_LABEL = 46  # pixels that the label of a tick needs
 
 
 def bins(histogram: Iterable[Bucket]) -> Bins:
@@ -38,8 +38,15 @@ def bins(histogram: Iterable[Bucket]) -> Bins:
 class Axis:
     """A logarithmic axis of time, between powers of ten of ns."""
 
-    first: int
-    last: int
+    first: float
+    last: float
+
+    @classmethod
+    def close_to(cls, times_ms: Iterable[float]) -> Axis:
+        """Return the axis that begins just before some times and ends just behind."""
+        places = [math.log10(max(time_ms * 1e6, 1.0)) for time_ms in times_ms] or [3.0]
+        margin = max((max(places) - min(places)) / 50, 0.02)
+        return cls(min(places) - margin, max(places) + margin)
 
     @classmethod
     def around(cls, times_ms: Iterable[float]) -> Axis:
@@ -61,11 +68,12 @@ class Axis:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """The places of the decades, with labels as room allows."""
+        first, last = math.ceil(self.first), math.floor(self.last)
         every = math.ceil(_LABEL / (WIDTH / (self.last - self.first)))
         ticks = []
-        for decade in range(self.first, self.last + 1):
+        for decade in range(first, last + 1):
             number, unit = format_time(10.0**decade / 1e6).split()
-            label = f"{float(number):.0f} {unit}" if (decade - self.first) % every == 0 else ""
+            label = f"{float(number):.0f} {unit}" if (decade - first) % every == 0 else ""
             ticks.append((self.x(10.0**decade / 1e6), label))
         return ticks
 
@@ -76,8 +84,11 @@ def bars(filled: Bins, axis: Axis) -> str:
     Heights are square roots, so that rare samples are seen.
     """
     columns: Counter[int] = Counter()
+    most_columns = WIDTH // _COLUMN
     for number, count in filled:
-        columns[min(int(axis.x(2 ** ((number + 0.5) / PER_OCTAVE) / 1e6) / _COLUMN), WIDTH // _COLUMN - 1)] += count
+        low, high = (int(axis.x(2 ** (edge / PER_OCTAVE) / 1e6) / _COLUMN) for edge in (number, number + 1))
+        low = min(low, most_columns - 1)
+        columns.update(dict.fromkeys(range(low, max(high, low + 1)), count))
     most = max(columns.values(), default=1)
     drawn: list[str] = []
     before = -2

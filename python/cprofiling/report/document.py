@@ -80,6 +80,7 @@ class Node:
     sync_count: int = 0
     histogram: tuple[Bucket, ...] | None = None
     gpu_histogram: tuple[Bucket, ...] | None = None
+    source: str | None = None  # file and line of its function
     unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 

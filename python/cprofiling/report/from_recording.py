@@ -48,6 +48,8 @@ def of_recording(recording: Recording, *, title: str | None = None, source: str 
     """
     evidence = Evidence(recording)
     nodes, open_spans = nodes_of(evidence)
+    find_source: Any = getattr(recording, "_find_source", {}.get)
+    nodes = tuple(replace(node, source=find_source(node.node_name)) for node in nodes)
     known: dict[str, Any] = {}
     for key, text in recording.facts.items():
         with suppress(ValueError):  # what a file of somebody else's says of itself

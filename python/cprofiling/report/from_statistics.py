@@ -54,6 +54,7 @@ def of_statistics(of: WithHistograms, *, title: str | None = None, source: str |
         summary = of.stats()
     elif hasattr(of, "_find_histograms"):
         known = {key: (tuple(times), ()) for key, times in of._find_histograms().items()}  # noqa: SLF001
+    find_source: Any = getattr(of, "_find_source", {}.get)
     nodes = []
     for row in summary:
         values = {name: getattr(row, name) for name in _FIELDS}
@@ -65,7 +66,8 @@ def of_statistics(of: WithHistograms, *, title: str | None = None, source: str |
             gpu_figures = ("gpu_mean_ms", "gpu_p50_ms", "gpu_p99_ms", "gpu_total_ms", "queue_delay_ms")
             told |= dict.fromkeys(gpu_figures, row.gpu_reason)
         unknown = {name: reason for name, reason in told.items() if getattr(row, name) is None}
-        nodes.append(Node(**values, histogram=times, gpu_histogram=gpu_times or None, unknown=unknown))
+        at = find_source(row.node_name)
+        nodes.append(Node(**values, histogram=times, gpu_histogram=gpu_times or None, source=at, unknown=unknown))
     clocks = [reason[len(_CLOCK) :].partition(", as ")[0] for reason in summary.reasons if reason.startswith(_CLOCK)]
     measurement = Measurement(
         clock=clocks[0] if clocks else _MONOTONIC,

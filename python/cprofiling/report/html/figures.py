@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from cprofiling._internal.tables import Section
 from cprofiling._internal.text import format_time, shown_text
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from cprofiling._internal.tables import Unit
     from cprofiling.report.charts import Bins
 
+    Pair: TypeAlias = tuple[Node | None, Node | None]  # of this run and of the other
+
 UNKNOWN = "not known"
 _NO_SAMPLES = "no call has succeeded"
+_NO_SOURCE = "it is a block or no Python function, or several functions have the name"
 _MOST_MARKED = 20  # reasons that stand below a table with a number
 _DIGITS = 6
 _TIMES = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
@@ -30,14 +34,15 @@ _LEAST_CHANGE = 0.0005
 class Heading(NamedTuple):
     """A column, under the title of a group with its neighbours if it has one.
 
-    kind: ``time`` (in ms), ``change`` or ``growth`` (a share, where more of a ``change`` is worse), ``chart``, or the
-    unit of a section's column. extra: shown among all figures only. is_bad: it counts faults.
+    kind: ``time`` (in ms), ``change`` or ``growth`` (a share, where more of a ``change`` is worse), ``chart``,
+    ``source`` (a file and a line), or the unit of a section's column. rank: where room is short, the highest are not
+    shown; those of ``RARE`` only when somebody asks. is_bad: it counts faults.
     """
 
     title: str
     kind: str
     tip: str = ""
-    extra: bool = False
+    rank: int = 0
     group: str = ""
     is_bad: bool = False
 
@@ -54,11 +59,15 @@ class Cell(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The outlines of one or two histograms, with a label in words."""
+    """The outlines of one or two histograms, with a label in words.
+
+    ends: the least and the largest time, where the axis is of this drawing alone.
+    """
 
     outlines: tuple[str, ...]
     lines: str
     label: str
+    ends: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,7 +83,7 @@ class Table:
     sorted_by: int = -1  # the column by which the rows descend, or -1
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)  # why figures are missing, numbered
-    marked: set[int] = field(default_factory=set)  # the numbers that columns have without ``extra``
+    headline: str = ""  # what it tells, in a sentence
 
     @property
     def groups(self) -> list[tuple[str, list[tuple[int, Heading]]]]:
@@ -94,21 +103,24 @@ class Table:
             if at in charts:
                 cells.append(Cell(chart=charts[at]))
             elif value is None:
-                reason = shown_text("reason", reasons.get(at, UNKNOWN))
-                if reason not in self.reasons and len(self.reasons) < _MOST_MARKED:
-                    self.reasons[reason] = len(self.reasons) + 1
-                cells.append(Cell("\N{EN DASH}", reason=reason, note=self.reasons.get(reason, 0)))
-                if not heading.extra:
-                    self.marked.add(cells[-1].note)
+                cells.append(self.marked(Cell("\N{EN DASH}"), reasons.get(at, UNKNOWN)))
             else:
                 cells.append(shown(value, heading.kind))
         self.rows.append(cells)
         self.values.append([_sortable(value) for value in values])
 
+    def marked(self, cell: Cell, reason: str) -> Cell:
+        """Return a cell with a reason, which stands below the table."""
+        reason = shown_text("reason", reason)
+        if reason not in self.reasons and len(self.reasons) < _MOST_MARKED:
+            self.reasons[reason] = len(self.reasons) + 1
+        return cell._replace(reason=reason, note=self.reasons.get(reason, 0))
+
     def for_script(self) -> dict[str, Any]:
         """Return the sort keys and the bins, as the page's script reads them."""
         return {
             "kinds": [heading.kind for heading in self.headings],
+            "ranks": [heading.rank for heading in self.headings],
             "rows": self.values,
             # the numbers and counts of bins by turns
             "bins": [[[value for pair in filled for value in pair] for filled in row] for row in self.distributions],
@@ -140,18 +152,22 @@ def _sortable(value: Any) -> str | float | None:
 
 # ---- the nodes
 
+# The figures that are shown where there is room for them, those that are needed most first.
+_BY_NEED = (
+    "total_ms", "share", "p99_ms", "error_count", "p50_ms", "stage", "chart", "self_total_ms", "mean_ms", "count",
+    "gpu_mean_ms", "memory.device.peak", "memory.device.change", "memory.host.change", "counters.", "launches.launches",
+    "launches.kernel_ms", "sync_total_ms", "dropped_count", "cancelled_count", "max_ms", "p90_ms", "gpu_total_ms",
+    "gpu_p99_ms", "p999_ms", "skipped_count", "source",
+)  # fmt: skip
+RARE = 1000  # the rank of the others
+_RANKS = {name: rank for rank, name in enumerate(_BY_NEED, 1)}
 _NODE = Heading("Node", "text", "name of the node")
-_STAGE = Heading("Stage", "text", "execution stage of the calls")
-_CHART = Heading("Distribution", "chart", "all samples on a logarithmic axis; lines at p50 and p99")
-# The figures that are shown only when somebody asks for all.
-_EXTRA = {
-    "std_ms", "min_ms", "p95_ms", "median_ms", "first_ms", "last_ms", "active_total_ms", "gpu_count", "gpu_p50_ms",
-    "queue_delay_ms", "launches.kernels", "launches.bytes_to_device", "launches.bytes_to_host",
-    "launches.bytes_on_device", "memory.host.peak",
-}  # fmt: skip
+_STAGE = Heading("Stage", "text", "execution stage of the calls", _RANKS["stage"])
+_CHART = Heading("Distribution", "chart", "all samples on a logarithmic axis; lines at p50 and p99", _RANKS["chart"])
+_SOURCE = Heading("Source", "source", "file and line of the function", _RANKS["source"])
 _BAD = ("error_count", "cancelled_count", "dropped_count")
 _FIELDS = {
-    name: Heading(title, "time" if unit == "ms" else unit, tip, extra=name in _EXTRA, is_bad=name in _BAD)
+    name: Heading(title, "time" if unit == "ms" else unit, tip, _RANKS.get(name, RARE), is_bad=name in _BAD)
     for name, title, unit, tip in tables.FIGURES.values()
 }
 # 0.0 without a sample
@@ -168,7 +184,9 @@ def node_table(document: Document) -> Table:
     for name in counters:
         shown_name, is_time = shown_text("counter", name), name == "cpu_time"
         title = "CPU time" if is_time else shown_name.replace("_", " ").capitalize()
-        fields[f"counters.{name}"] = Heading(title, "time" if is_time else "number", f"mean of {shown_name} in a call")
+        tip = f"mean of {shown_name} in a call"
+        fields[f"counters.{name}"] = Heading(title, "time" if is_time else "number", tip, _RANKS["counters."])
+    fields["source"] = _SOURCE
     headings = {
         path: heading
         for path, heading in fields.items()
@@ -177,6 +195,9 @@ def node_table(document: Document) -> Table:
             for node in nodes
         )
     }
+    for path, heading in headings.items():
+        if not any(figure(node, path) for node in nodes) and path != "share":
+            headings[path] = heading._replace(rank=RARE)  # 0 of all nodes
     named = [_NODE, _STAGE, _CHART] if any(node.stage for node in nodes) else [_NODE, _CHART]
     first = len(named)
     table = Table("nodes", "Nodes", [*named, *headings.values()])
@@ -217,6 +238,8 @@ def figure(node: Node, path: str) -> Any:
 def reason(node: Node, path: str) -> str:
     """Return why a node lacks the figure at the end of a path."""
     told = node.unknown.get(path)
+    if path == "source":
+        return _NO_SOURCE
     if told is None and path in _TEN and node.count == 0:
         return _NO_SAMPLES
     if told is None and path.startswith("memory."):
@@ -233,20 +256,27 @@ def own_ms(node: Node) -> float:
 
 def axis_of(nodes: Iterable[Node]) -> Axis:
     """Return an axis for the samples of all nodes."""
-    known = [node for node in nodes if node.count and node.min_ms is not None and node.max_ms is not None]
-    return Axis.around([*(node.min_ms or 0.0 for node in known), *(node.max_ms or 0.0 for node in known)])
+    return Axis.around(_ends_ms(nodes))
 
 
-def distribution(nodes: Sequence[Node | None], filled: Sequence[Bins], axis: Axis) -> Chart:
+def _ends_ms(nodes: Iterable[Node | None]) -> list[float]:
+    known = [node for node in nodes if node is not None and node.count]
+    return [end for node in known for end in (node.min_ms, node.max_ms) if end is not None]
+
+
+def distribution(nodes: Sequence[Node | None], filled: Sequence[Bins], axis: Axis | None = None) -> Chart:
     """Return the drawing of one or two nodes' samples.
 
-    The second is drawn as an outline.
+    The second is drawn as an outline. axis: None for one of their own.
     """
+    ends_ms = _ends_ms(nodes) if axis is None else []
+    axis = axis or Axis.close_to(ends_ms)
     words = [_in_words(node) for node in nodes]
-    label = words[0] if len(words) == 1 else f"This run: {words[0]}. The other: {words[1]}"
+    label = words[0] if len(words) == 1 else f"Now: {words[0]}. Before: {words[1]}"
     node = nodes[0]
     marked = lines((node.p50_ms, node.p99_ms), axis) if node is not None and node.count else ""
-    return Chart(tuple(bars(each, axis) for each in filled), marked, label)
+    ends = (format_time(min(ends_ms)), format_time(max(ends_ms))) if ends_ms else ()
+    return Chart(tuple(bars(each, axis) for each in filled), marked, label, ends)
 
 
 def _in_words(node: Node | None) -> str:
@@ -260,62 +290,123 @@ def _in_words(node: Node | None) -> str:
 
 # ---- two runs
 
-_COMPARED = ("mean_ms", "p50_ms", "p99_ms", "self_total_ms", "count", "error_count")
-_NO_CHANGE = ("same", "unclear")
+_COMPARED = ("mean_ms", "count", "p50_ms", "p99_ms", "self_total_ms", "error_count")
+_SIDES = ("Before", "Now", "Change")
 _MISSING = "it takes both runs to have it"
 _FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
-_VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in which run it is")
+_VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or that one run alone has it", 1)
+_BOTH = _CHART._replace(tip="the samples of both runs, on an axis for each row", rank=6)
+_BOUNDS = {
+    name: Heading(title, "time", f"{end} end of the interval of the change, for all rows together", RARE, "Mean")
+    for name, title, end in (("low_ms", "At least", "lower"), ("high_ms", "At most", "upper"))
+}
+_MARKS = {"slower": "\N{BLACK UP-POINTING TRIANGLE} ", "faster": "\N{BLACK DOWN-POINTING TRIANGLE} "}
+_TONES = {"slower": "worse", "faster": "better", "new": "noted", "gone": "noted"}
+_MORE_CALLS = 1.5  # times as many calls, or as few, beside what most nodes have
+_SEVERAL = 5  # nodes, of which most can be said
 
 
 def comparison_table(document: Document, against: Document) -> Table:
-    """Return the nodes of two runs side by side, largest change first."""
+    """Return the nodes of two runs side by side, what has changed first."""
     ours = {(node.stage, node.node_name): node for node in document.nodes}
     theirs = {(node.stage, node.node_name): node for node in against.nodes}
-    verdicts = {}
-    if SECTION in document.sections:
-        section = document.sections[SECTION]
-        rows = [dict(zip([column.name for column in section.columns], row, strict=True)) for row in section.rows]
-        verdicts = {(row["stage"], row["node_name"]): row["verdict"] or "" for row in rows}
-    verdicts = verdicts or {
-        key: "this run only" if key in ours else "the other only" for key in ours.keys() ^ theirs.keys()
+    pairs = {key: (ours.get(key), theirs.get(key)) for key in (*ours, *theirs)}
+    judged = _judged(document)
+    calls, usual_calls = _unusual_calls(pairs)
+    verdicts = {
+        key: "new" if before is None else "gone" if now is None else judged.get(key, {}).get("verdict") or ""
+        for key, (now, before) in pairs.items()
     }
-    keys = sorted(dict.fromkeys((*ours, *theirs)), key=lambda key: -abs(_moved_ms(ours.get(key), theirs.get(key))))
-    compared = [name for name in _COMPARED if any(figure(node, name) for node in (*ours.values(), *theirs.values()))]
-    headings = [_NODE, _STAGE, *([_VERDICT] if verdicts else []), _CHART]
-    first = len(headings)
-    for heading in map(_FIELDS.__getitem__, compared):
-        kinds = {
-            "other": heading.kind,
-            "this": heading.kind,
-            "change": "change" if heading.kind == "time" else "growth",
-        }
-        headings += [
-            Heading(side.capitalize(), kind, f"{heading.tip}: {side}", group=heading.title)
-            for side, kind in kinds.items()
-        ]
-    table = Table("comparison", "Nodes of both runs", headings)
-    axis = axis_of((*ours.values(), *theirs.values()))
+    unchanged = {key for key, verdict in verdicts.items() if verdict not in _TONES and key not in calls}
+    keys = sorted(pairs, key=lambda key: (key in unchanged, -abs(_moved_ms(pairs[key]))))
+    headings = {"node": _NODE, "stage": _STAGE, "verdict": _VERDICT, "chart": _BOTH, **_sides(pairs)}
+    rows = {}
+    for key, (now, before) in pairs.items():
+        told = [verdicts[key], f"{calls[key]:.1f}x the calls" if key in calls else ""]
+        row: dict[str, Any] = {"stage": key[0], "node": key[1], "verdict": ", ".join(filter(None, told))}
+        for name in _COMPARED:
+            values = [None if node is None else figure(node, name) for node in (before, now)]
+            row |= zip([f"{name} {side}" for side in _SIDES], [*values, _growth(*values)], strict=True)
+        bounds = {name: judged.get(key, {}).get(name) for name in _BOUNDS}
+        rows[key] = {**row, **bounds, "chart": _moved_ms((now, before))}
+    named = [name for name in headings if name == "node" or any(row[name] not in (None, "") for row in rows.values())]
+    table = Table("comparison", "Nodes of both runs", [headings[name] for name in named])
     for key in keys:
-        nodes = ours.get(key), theirs.get(key)
+        nodes, row = pairs[key], rows[key]
         filled = [bins(node.histogram or ()) if node is not None else [] for node in nodes]
-        values: list[Any] = [key[1], key[0], *([verdicts.get(key, "")] if verdicts else []), _moved_ms(*nodes)]
-        for name in compared:
-            now, before = (None if node is None else figure(node, name) for node in nodes)
-            growth = None
-            if now is not None and before is not None:
-                growth = now / before - 1 if before else 0.0 if not now else None
-            values += [before, now, growth]
-        reason = _MISSING if None in nodes else _FROM_NOTHING
-        table.add(values, dict.fromkeys(range(len(headings)), reason), {first - 1: distribution(nodes, filled, axis)})
-        if verdicts.get(key) in _NO_CHANGE:  # what may be noise is not called worse or better by a colour
-            table.rows[-1] = [cell._replace(tone="") for cell in table.rows[-1]]
+        chart = distribution(nodes, filled)
+        reasons = dict.fromkeys(range(len(named)), _MISSING if None in nodes else _FROM_NOTHING)
+        table.add([row[name] for name in named], reasons, {named.index("chart"): chart})
         table.distributions.append(filled)
+        cells = table.rows[-1]
+        if verdicts[key] not in _MARKS:  # what may be noise is not called worse or better by a colour
+            cells[:] = [cell._replace(tone="") for cell in cells]
+        if "verdict" in named:
+            at = named.index("verdict")
+            text = _MARKS.get(verdicts[key], "") + cells[at].text
+            cells[at] = cells[at]._replace(text=text, tone=_TONES.get(verdicts[key], "noted" if key in calls else ""))
+            reason = "" if None in nodes else judged.get(key, {}).get("reason")
+            if reason:
+                cells[at] = table.marked(cells[at], reason)
+    counts = Counter(verdict for verdict in verdicts.values() if verdict)
+    found = [f"{counts[verdict]:,} {verdict}" for verdict in dict.fromkeys((*_TONES, *counts)) if counts[verdict]]
+    found += [f"{len(calls):,} with another number of calls"] if calls else []
+    table.headline = f"{', '.join(found)}." if found else ""
+    if usual_calls:
+        table.headline += f" Most nodes were called {usual_calls:.1f} times as often as before."
+    if SECTION in document.sections:
+        table.notes = [shown_text("note", note) for note in document.sections[SECTION].notes]
     return table
 
 
-def _moved_ms(ours: Node | None, theirs: Node | None) -> float:
+def _judged(document: Document) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of the comparison that a document has, by stage and node."""
+    if SECTION not in document.sections:
+        return {}
+    section = document.sections[SECTION]
+    names = [column.name for column in section.columns]
+    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in section.rows]
+    return {(row["stage"], row["node_name"]): row for row in rows}
+
+
+def _unusual_calls(pairs: Mapping[Any, Pair]) -> tuple[dict[Any, float], float]:
+    """Return how many times as many calls some nodes have, and most of them if that is not 1."""
+    factors = {
+        key: now.count / before.count
+        for key, (now, before) in pairs.items()
+        if now is not None and before is not None and now.count and before.count
+    }
+    usual = sorted(factors.values())[len(factors) // 2] if len(factors) >= _SEVERAL else 1.0
+    unusual = {key: factor for key, factor in factors.items() if abs(math.log(factor / usual)) > math.log(_MORE_CALLS)}
+    return unusual, usual if abs(math.log(usual)) > math.log(_MORE_CALLS) else 0.0
+
+
+def _sides(pairs: Mapping[Any, Pair]) -> dict[str, Heading]:
+    """Return the columns of the figures that are known, three for each."""
+    headings: dict[str, Heading] = {}
+    for at, name in enumerate(_COMPARED):
+        if not any(figure(node, name) for pair in pairs.values() for node in pair if node is not None):
+            continue
+        of = _FIELDS[name]
+        kinds = (of.kind, of.kind, "change" if of.kind == "time" else "growth")
+        for side, kind, need in zip(_SIDES, kinds, (2, 1, 0), strict=True):
+            rank = 2 + 3 * at + need if at < 2 else 10 + at + RARE * (need > 0)
+            headings[f"{name} {side}"] = Heading(side, kind, f"{of.tip}: {side.lower()}", rank, of.title)
+        if name == "mean_ms":
+            headings |= _BOUNDS
+    return headings
+
+
+def _growth(before: float | None, now: float | None) -> float | None:
+    if now is None or before is None:
+        return None
+    return now / before - 1 if before else 0.0 if not now else None
+
+
+def _moved_ms(pair: Pair) -> float:
     """Return how many ms a node takes more than in the other run."""
-    return (own_ms(ours) if ours else 0.0) - (own_ms(theirs) if theirs else 0.0)
+    now, before = pair
+    return (own_ms(now) if now else 0.0) - (own_ms(before) if before else 0.0)
 
 
 # ---- other tables

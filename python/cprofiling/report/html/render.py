@@ -19,6 +19,7 @@ from cprofiling._internal.row_kinds import KINDS, OUTCOMES
 from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.recording import intervals
+from cprofiling.report.against import SECTION
 from cprofiling.report.document import Document, IcicleNode, Span, Timeline
 from cprofiling.report.html import figures
 from cprofiling.report.html.figures import Heading, Table
@@ -68,7 +69,8 @@ def render(document: Document, against: Document | None = None) -> str:
     tables = {"nodes": figures.node_table(document)}
     if against is not None:
         tables["comparison"] = figures.comparison_table(document, against)
-    for number, section in enumerate(document.sections.values()):
+    sections = [section for name, section in document.sections.items() if against is None or name != SECTION]
+    for number, section in enumerate(sections):
         name = f"section-{number}"
         tables[name] = figures.section_table(name, section)
     parts = [_part(number, run) for number, run in enumerate(runs)]
@@ -96,7 +98,6 @@ def render(document: Document, against: Document | None = None) -> str:
         sections=[table for name, table in tables.items() if name.startswith("section-")],
         parts=parts,
         axis=figures.axis_of(document.nodes),
-        compared_axis=figures.axis_of((*document.nodes, *against.nodes)) if against is not None else None,
         measured=_measured(runs),
         reasons=[
             (name, [shown_text("reason", reason) for reason in run.measurement.reasons])

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const SVG = 'http://www.w3.org/2000/svg';
   const UNITS = [['ns', 1e6], ['µs', 1e3], ['ms', 1], ['s', 1e-3]];
-  const COLOURS = 10, PER_OCTAVE = 16, PAPER = 1000;
+  const COLOURS = 10, PER_OCTAVE = 16, PAPER = 1000, RARE = 1000;
   const KINDS = ['node', 'block', 'step', 'on the host', 'on a device', 'moment'];
   const OUTCOMES = ['', 'failed', 'cancelled', 'unfinished'];
   document.documentElement.classList.add('js');
@@ -124,6 +124,7 @@
       }});
       this.table.closest('.scroll').after(this.rest);
       this.update('');
+      this.columns?.start();
     }
 
     value(row, column) { return this.info.rows[row.dataset.i][column]; }
@@ -137,7 +138,7 @@
     }
 
     sort(head) {
-      const column = Number(head.dataset.c), isText = this.info.kinds[column] === 'text';
+      const column = Number(head.dataset.c), isText = ['text', 'source'].includes(this.info.kinds[column]);
       const before = head.getAttribute('aria-sort');
       const descending = before ? before === 'ascending' : !isText;
       for (const other of this.heads) other.removeAttribute('aria-sort');
@@ -174,13 +175,9 @@
           ...UNITS.map(([unit]) => make('option', {value: unit}, unit)));
         tools.append(make('label', {for: name + '-unit'}, 'Unit ', select));
       }
-      if (this.table.querySelector('thead .extra')) {
-        const all = make('button', {type: 'button', 'aria-pressed': 'false', onclick: () => {
-          const pressed = this.table.classList.toggle('all');
-          document.getElementById(this.table.id + '-notes')?.classList.toggle('all', pressed);
-          all.setAttribute('aria-pressed', pressed);
-        }}, 'All figures');
-        tools.append(all);
+      if (this.info.ranks.some(rank => rank > 0)) {
+        this.columns = new Columns(this);
+        tools.append(this.columns.chooser);
       }
       this.said = make('span', {class: 'said', role: 'status'});
       tools.append(this.said);
@@ -226,6 +223,7 @@
           row.cells[column].replaceChildren(text, make('i', {}, shown));
         }
       });
+      this.columns?.fit();
     }
 
     addDetails() {
@@ -264,7 +262,8 @@
       const list = make('dl');
       this.heads.forEach(head => {
         const column = Number(head.dataset.c), kind = this.info.kinds[column], cell = row.cells[column];
-        if (kind === 'text' || kind === 'chart') return;
+        if (kind === 'source' && this.value(row, column) !== null) inside.append(sourceLine(this.value(row, column)));
+        if (['text', 'chart', 'source'].includes(kind)) return;
         const shown = make('dd');
         for (const node of cell.childNodes) if (node.nodeName !== 'svg') shown.append(node.cloneNode(true));
         list.append(make('div', {}, make('dt', {}, this.title(head)), shown));
@@ -273,6 +272,139 @@
       row.detail = make('tr', {class: 'detail'}, make('td', {colspan: row.cells.length}, inside));
       row.after(row.detail);
     }
+  }
+
+  // ---- what the page's address keeps behind the part that it leads to: #part-nodes&nodes=Total,p99
+
+  const address = {
+    parts: () => location.hash.slice(1).split('&').filter(Boolean),
+    place: () => address.parts().find(part => !part.includes('=')) ?? '',
+    kept: () => new Map(address.parts().filter(part => part.includes('=')).map(part => part.split('='))),
+
+    keep(key, value) {
+      const kept = address.kept();
+      if (value === null) kept.delete(key); else kept.set(key, value);
+      address.write(address.place(), kept);
+    },
+
+    write(place, kept) {
+      address.last = kept;
+      const parts = [...(place ? [place] : []), ...[...kept].map(pair => pair.join('='))];
+      try {
+        history.replaceState(null, '', '#' + parts.join('&'));
+      } catch { /* a page without an address of its own */ }
+    },
+
+    // Keeps the rest where a link leads to another part; tells of what somebody wrote there.
+    watch(changed) {
+      address.last = address.kept();
+      if (address.last.size) document.getElementById(address.place())?.scrollIntoView();
+      addEventListener('hashchange', () => {
+        if (!address.kept().size) return address.write(address.place(), address.last);
+        address.last = address.kept();
+        changed();
+      });
+    },
+  };
+
+  // ---- which columns of a table are shown: those that somebody chose, or as many as there is room for
+
+  const PAPER_ROOM = 1400;  // pixels of a table on the screen that fit on A4 across
+
+  class Columns {
+    constructor(sheet) {
+      this.sheet = sheet;
+      this.heads = sheet.heads.filter(head => head.dataset.c !== '0');
+      this.chosen = null;
+      this.style = new CSSStyleSheet();
+      document.adoptedStyleSheets.push(this.style);
+      this.boxes = new Map(this.heads.map(head => [head, make('input', {type: 'checkbox', onchange: () => {
+        this.choose(this.heads.filter(each => this.boxes.get(each).checked));
+      }})]));
+      this.summary = make('summary', {});
+      const labels = this.heads.map(head => make('label', {}, this.boxes.get(head), sheet.title(head)));
+      const button = (text, heads) => make('button', {type: 'button', onclick: () => this.choose(heads)}, text);
+      this.chooser = make('details', {class: 'columns'}, this.summary, make('div', {class: 'choices', role: 'group', 'aria-label': 'Columns that are shown'},
+        make('div', {class: 'tools'}, button('All', this.heads), button('As many as fit', null)), ...labels));
+      this.chooser.addEventListener('keydown', event => {
+        if (event.key !== 'Escape') return;
+        this.chooser.open = false;
+        this.summary.focus();
+      });
+      addEventListener('click', event => { if (!this.chooser.contains(event.target)) this.chooser.open = false; });
+    }
+
+    start() {
+      this.notes = [...(document.getElementById(this.sheet.table.id + '-notes')?.querySelectorAll('li') ?? [])];
+      this.marks = this.heads.map(head => new Set(this.sheet.rows.map(row => row.cells[head.dataset.c].querySelector('sup')?.textContent)));
+      this.read();
+      addEventListener('resize', () => this.fit());
+      addEventListener('beforeprint', () => this.fit(PAPER_ROOM));
+      addEventListener('afterprint', () => this.fit());
+    }
+
+    read() {
+      const names = address.kept().get(this.sheet.table.id)?.split(',');
+      this.chosen = names ? this.heads.filter(head => names.includes(this.key(head))) : null;
+      this.fit();
+    }
+
+    key(head) { return encodeURIComponent(this.sheet.title(head)); }
+
+    choose(heads) {
+      this.chosen = heads;
+      address.keep(this.sheet.table.id, heads && heads.map(head => this.key(head)).join(','));
+      this.fit();
+    }
+
+    // Shows what was chosen; else the columns that are needed most, until the table is as wide as the page has room.
+    fit(room = this.sheet.table.parentElement.clientWidth) {
+      if (this.chosen) return this.show(this.chosen);
+      const ranks = this.sheet.info.ranks, rank = head => ranks[head.dataset.c];
+      this.show(this.heads);
+      let left = room - this.sheet.heads[0].offsetWidth;
+      const shown = this.heads.filter(head => rank(head) < RARE).sort((a, b) => rank(a) - rank(b)).filter(head => {
+        const fits = head.offsetWidth <= left;
+        if (fits) left -= head.offsetWidth;
+        return fits;
+      });
+      this.show(shown);
+    }
+
+    show(shown) {
+      const table = this.sheet.table, hidden = this.heads.filter(head => !shown.includes(head));
+      this.style.replaceSync(hidden.map(({dataset: {c}}) =>
+        `#${table.id} th[data-c="${c}"], #${table.id} > tbody > tr:not(.detail) > :nth-child(${Number(c) + 1}) { display: none; }`).join(''));
+      let at = 0;
+      for (const group of table.tHead.querySelectorAll('.group')) {
+        group.dataset.size ??= group.colSpan;
+        const heads = this.heads.filter(head => head.dataset.group).slice(at, at += Number(group.dataset.size));
+        const count = heads.filter(head => shown.includes(head)).length;
+        group.hidden = !count;
+        group.colSpan = Math.max(count, 1);
+      }
+      for (const [head, box] of this.boxes) box.checked = shown.includes(head);
+      for (const note of this.notes) {
+        note.hidden = !this.heads.some((head, place) => shown.includes(head) && this.marks[place].has(String(note.value)));
+      }
+      this.summary.textContent = `Columns: ${shown.length + 1} of ${this.heads.length + 1}`;
+      table.style.setProperty('--first', this.sheet.heads[0].offsetWidth + 'px');
+    }
+  }
+
+  // The file and the line of a node's function, to be copied.
+  function sourceLine(source) {
+    const text = make('code', {}, source);
+    const copy = make('button', {type: 'button', onclick: async () => {
+      getSelection().selectAllChildren(text);
+      try {
+        await navigator.clipboard.writeText(source);
+      } catch {
+        document.execCommand('copy');
+      }
+      copy.textContent = 'Copied';
+    }}, 'Copy');
+    return make('p', {class: 'source'}, text, ' ', copy);
   }
 
   // A node's samples, large, on an axis of their own.
@@ -292,7 +424,7 @@
     const words = series.map(pairs => pairs.length
       ? `${counted(pairs.reduce((sum, [, count]) => sum + count, 0), 'sample')} from ${edge(pairs[0][0])} to ${edge(pairs.at(-1)[0] + 1)}`
       : 'no samples');
-    const svg = draw('svg', {class: 'histogram', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Distribution: ${words.join('; the other run: ')}`});
+    const svg = draw('svg', {class: 'histogram', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Distribution: ${words.join('; before: ')}`});
     for (const [place, text] of ticks(first, last)) {
       svg.append(draw('path', {class: 'grid', d: `M${x(place)} ${top}V${bottom + 4}`}));
       svg.append(draw('text', {x: x(place), y: height - 5, 'text-anchor': 'middle'}, text));
@@ -1003,7 +1135,8 @@
 
   function start() {
     themes();
-    for (const table of document.querySelectorAll('table.sheet')) new Sheet(table);
+    const sheets = [...document.querySelectorAll('table.sheet')].map(table => new Sheet(table));
+    address.watch(() => sheets.forEach(sheet => sheet.columns?.read()));
     const drawn = [];
     for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
       for (const root of document.querySelectorAll('.' + kind)) {
