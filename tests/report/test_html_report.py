@@ -212,13 +212,13 @@ def test_the_table_is_filtered_by_words_and_stage(show: Show, statistics: Docume
     page.locator("#part-nodes").get_by_label("Filter").fill("NODE 1")
     assert set(cells(page, 0)) == {"node 1", "node 10", "node 11"}
     assert page.locator("#part-nodes .said").inner_text() == "6 of 24 rows"
-    page.locator("#part-nodes").get_by_label("Stage").select_option(label="val")
+    page.locator("#nodes-stage").select_option(label="val")
     assert sorted(cells(page, 0)) == ["node 1", "node 10", "node 11"]
     assert set(cells(page, 1)) == {"val"}
     page.locator("#part-nodes").get_by_label("Filter").fill("nothing")
     assert cells(page, 0) == []
     page.locator("#part-nodes").get_by_label("Filter").fill("")
-    page.locator("#part-nodes").get_by_label("Stage").select_option(label="all")
+    page.locator("#nodes-stage").select_option(label="all")
     assert len(cells(page, 0)) == 24
 
 
@@ -368,7 +368,7 @@ def test_the_file_and_line_of_a_node_can_be_copied(show: Show, real: Document) -
     told = source.locator("code").inner_text()
     assert told == by_name["a step with a name 3"]
     source.get_by_role("button").click()
-    assert source.get_by_role("button", name="Copied").is_visible()
+    source.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("getSelection().toString()") == told
     choose(page, "Source")
     assert "Source" in heads_of(page)
@@ -700,6 +700,26 @@ def test_it_prints_in_light_with_all_of_the_timeline(show: Show, recorded: Docum
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert not page.locator("#tracks-0").is_visible()
     assert page.locator(".lanes svg").get_attribute("viewBox") is None
+
+
+def test_tables_are_printed_across_with_their_heads_on_each_page(show: Show, statistics: Document) -> None:
+    page = show(statistics, viewport={"width": 400, "height": 900})
+    narrow = heads_of(page)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert len(heads_of(page)) > len(narrow), "paper has more room"
+    display = "name => getComputedStyle(document.querySelector(name)).display"
+    # A head is repeated with all that is in it but buttons.
+    assert page.evaluate(display, "#nodes thead") == "table-header-group"
+    assert page.evaluate(display, "#nodes thead .sort") == "contents"
+    apart = "name => getComputedStyle(document.querySelector(name)).breakAfter"
+    assert [page.evaluate(apart, name) for name in ("h2", ".tools", "#nodes tbody tr")] == ["avoid"] * 3
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert heads_of(page) == narrow
+    (box, *_) = re.findall(rb"/MediaBox \[([\d. ]+)\]", page.pdf(prefer_css_page_size=True))
+    left, bottom, right, top = map(float, box.split())
+    assert (round(right - left), round(top - bottom)) == (842, 595), "A4 across"
 
 
 def test_hostile_names_show_as_themselves(show: Show) -> None:

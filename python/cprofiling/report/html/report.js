@@ -121,6 +121,7 @@
       this.rest = make('button', {type: 'button', class: 'rest', hidden: true, onclick: () => {
         this.most = Infinity;
         this.update('');
+        this.columns?.fit();
       }});
       this.table.closest('.scroll').after(this.rest);
       this.update('');
@@ -151,6 +152,7 @@
       });
       this.body.append(...this.rows.flatMap(row => row.detail ? [row, row.detail] : [row]));
       this.update(`sorted by ${this.title(head)}, ${descending ? 'descending' : 'ascending'}`);
+      this.columns?.fit();
     }
 
     title(head) {
@@ -336,7 +338,11 @@
 
     start() {
       this.notes = [...(document.getElementById(this.sheet.table.id + '-notes')?.querySelectorAll('li') ?? [])];
-      this.marks = this.heads.map(head => new Set(this.sheet.rows.map(row => row.cells[head.dataset.c].querySelector('sup')?.textContent)));
+      this.marks = new Map();  // of the notes: the columns that have them
+      for (const mark of this.sheet.body.querySelectorAll('sup')) {
+        const number = Number(mark.textContent);
+        this.marks.set(number, (this.marks.get(number) ?? new Set()).add(String(mark.parentElement.cellIndex)));
+      }
       this.read();
       addEventListener('resize', () => this.fit());
       addEventListener('beforeprint', () => this.fit(PAPER_ROOM));
@@ -384,9 +390,7 @@
         group.colSpan = Math.max(count, 1);
       }
       for (const [head, box] of this.boxes) box.checked = shown.includes(head);
-      for (const note of this.notes) {
-        note.hidden = !this.heads.some((head, place) => shown.includes(head) && this.marks[place].has(String(note.value)));
-      }
+      for (const note of this.notes) note.hidden = !shown.some(head => this.marks.get(note.value)?.has(head.dataset.c));
       this.summary.textContent = `Columns: ${shown.length + 1} of ${this.heads.length + 1}`;
       table.style.setProperty('--first', this.sheet.heads[0].offsetWidth + 'px');
     }
