@@ -179,9 +179,9 @@ def _as_program(*packages: str) -> Callable[[str, Path], str]:
 
 SURROUNDINGS: dict[tuple[str, str], Callable[[str, Path], str | None]] = {
     ("python/docs/pages/guides/many-ranks.md", "While they run"): _in_group,
-    ("python/docs/pages/guides/integrations.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
+    ("python/docs/pages/guides/cuvis.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
     ("python/docs/pages/guides/ci.md", "The marker and the fixtures"): _in_pytest,
-    ("python/docs/pages/guides/pools.md", "joblib"): _as_program("joblib"),
+    ("python/docs/pages/guides/joblib.md", "joblib"): _as_program("joblib"),
     ("python/docs/pages/guides/ray-spark.md", "Ray"): _as_program("ray"),
     ("python/docs/pages/guides/trainer.md", "The Trainer"): _as_program("pytorch_lightning"),
 }
@@ -458,8 +458,9 @@ def equivalents() -> Iterator[tuple[str, list[str]]]:
 
     The names of a table are those of the module that its first column is headed by, if one is.
     """
-    page = documents.PAGES_FOLDER / "start" / "coming-from.md"
-    for table in re.findall(r"(?:^\|.*\n)+", documents.prose_of(page), re.MULTILINE):
+    pages = ("coming-from.md", "coming-from-pipelines.md", "which-profiler.md")
+    prose = "".join(documents.prose_of(documents.PAGES_FOLDER / "start" / page) for page in pages)
+    for table in re.findall(r"(?:^\|.*\n)+", prose, re.MULTILINE):
         head, *rows = ([re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | ")]
                        for line in table.splitlines())  # fmt: skip
         prefix = "".join(f"{module}." for module in head[0])
