@@ -1,7 +1,8 @@
 """Take the pictures of the pages, from real runs of one small program.
 
-Run it again when the report, `top` or the notebook look different: `python python/docs/pictures.py`. It needs the extras
-`[report,plot,rich]`, playwright, Pillow, a Chromium, and tmux. What cannot be taken is named, and its old picture stays.
+Run it again when the report, `top` or notebooks look different: `python python/docs/pictures.py`. It needs the extras
+`[report,plot,rich]`, playwright, Pillow, a Chromium, and tmux. A picture that cannot be taken is named, and stays as it
+was.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 from PIL import Image
 from playwright.sync_api import Error, sync_playwright
 from rich.console import Console
@@ -28,13 +30,15 @@ from rich.text import Text
 import cprofiling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Page
 
 PICTURES = Path(__file__).resolve().parent / "pages" / "pictures"
 BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome")
 WIDTH, MOST_BYTES = 1280, 100_000
 # Files are packed by two threads. How well is an argument, and so is how often.
-PROGRAM = '''
+PROGRAM = """
 import hashlib, os, sys, zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,7 +92,7 @@ with cp.stage("serve", default=True), ThreadPoolExecutor(2) as pool:
 if len(sys.argv) > 3:
     with open(sys.argv[3], "wb") as file:
         file.write(cp.default_profiler.snapshot().to_bytes())
-'''
+"""
 
 
 def main() -> None:
@@ -109,14 +113,15 @@ def main() -> None:
         _run(*ours, "report", "after.cprof", "--against", "before.cprof", "-o", "comparison.html", may_be=(0, 3))
         browser = browsers.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
-        for name, take in (
-            ("nodes", lambda: _part(page, "trace.html", "#part-nodes", 520)),
-            ("timeline", lambda: _part(page, "trace.html", "#part-timeline", 520)),
-            ("comparison", lambda: _part(page, "comparison.html", "#part-comparison", 480)),
-            ("top", lambda: _terminal(page)),
-            ("notebook", lambda: _notebook(page)),
-            ("histogram", _histogram),
-        ):
+        pictures: dict[str, Callable[[], bytes]] = {
+            "nodes": lambda: _part(page, "trace.html", "#part-nodes", 520),
+            "timeline": lambda: _part(page, "trace.html", "#part-timeline", 520),
+            "comparison": lambda: _part(page, "comparison.html", "#part-comparison", 480),
+            "top": lambda: _terminal(page),
+            "notebook": lambda: _notebook(page),
+            "histogram": _histogram,
+        }
+        for name, take in pictures.items():
             try:
                 _save(name, take())
             except (Error, OSError, subprocess.SubprocessError, RuntimeError) as error:
@@ -161,7 +166,8 @@ def _part(page: Page, report: str, part: str, most: int) -> bytes:
 
 def _terminal(page: Page) -> bytes:
     """Return what `cprofiling top` shows of the running program in a terminal of tmux."""
-    program = subprocess.Popen([sys.executable, "pack.py", "6", "100000"], env={**os.environ, "CPROFILING_LIVE": "live.cprof"})
+    watched = {**os.environ, "CPROFILING_LIVE": "live.cprof"}
+    program = subprocess.Popen([sys.executable, "pack.py", "6", "100000"], env=watched)
     tmux = ["tmux", "-L", f"pictures-{os.getpid()}"]
     command = shlex.join([sys.executable, "-m", "cprofiling", "top", "live.cprof"])
     try:
@@ -209,11 +215,11 @@ def _histogram() -> bytes:
     """Return the plot of a node's times."""
     mpl.use("agg")
     snapshot = cprofiling.Snapshot.from_bytes(Path("after.cprof").read_bytes())
-    axes = snapshot.histogram("pack", "serve").plot()
-    figure = axes.get_figure()
-    figure.set_size_inches(7.5, 3.6)
+    figure, axes = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
+    snapshot.histogram("pack", "serve").plot(ax=axes)
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=100, facecolor="white")
+    plt.close(figure)
     return out.getvalue()
 
 

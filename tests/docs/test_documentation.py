@@ -603,6 +603,47 @@ def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None
     assert said == []
 
 
+@pytest.mark.slow
+def test_pages_are_two_screens_long_and_nothing_in_them_is_cut(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    from browser import chromium
+
+    executable = chromium()
+    if executable is None:
+        pytest.skip("not on PATH: chromium")
+    lists = ("troubleshooting.html", "coming-from-pipelines.html")  # to look things up
+    with playwright.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page()
+        for path in sorted([site / "index.html", *site.glob("start/*.html"), *site.glob("guides/*.html")]):
+            page.goto(path.as_uri())
+            for width in (1280, 748, 400):
+                page.set_viewport_size({"width": width, "height": 900})
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (path.name, width)
+                assert page.evaluate(CUT) == [], (path.name, width)
+                if width == 1280 and path.name not in lists:
+                    assert page.evaluate("document.querySelector('article').offsetHeight") < 2300, path.name
+        browser.close()
+
+
+# What is wider than the room it has, and does not scroll there.
+CUT = """[...document.querySelectorAll('article :is(table, pre, img)')].filter(element => {
+    for (let around = element; around.tagName !== 'ARTICLE'; around = around.parentElement) {
+        if (around.querySelector(':scope > code') || ['auto', 'scroll'].includes(getComputedStyle(around).overflowX)) {
+            return false;
+        }
+    }
+    return element.getBoundingClientRect().right > document.documentElement.clientWidth;
+}).map(element => element.outerHTML.slice(0, 80))"""
+
+
+def test_pages_begin_with_a_sentence() -> None:
+    for page in PAGES:
+        first = documents.text_of(page).split("\n\n")[1]
+        assert first[0] in "`[<" or first[0].isupper(), (page, first)
+        assert first == "<!-- readme -->" or first.rstrip(":").endswith(".") or first.endswith(":"), (page, first)
+
+
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """Serve a folder on this machine, and yield the address."""
