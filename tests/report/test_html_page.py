@@ -6,7 +6,9 @@ import base64
 import hashlib
 import json
 import math
+import random
 import re
+import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -379,6 +381,28 @@ def test_what_was_drawn_together_and_left_out_is_said() -> None:
     (track,) = page.data["runs"][0]["timeline"]["tracks"]
     assert track["start"] == [0, 9000]
     assert (track["time"], track["count"], track["depth"]) == ([5000, 1_000_000], [40, 1], 0)
+
+
+def test_arguments_of_very_many_spans_have_room_or_are_left_out_and_counted() -> None:
+    digits = random.Random(7)
+    spans = tuple(
+        Span(0, "a", 100 * at, at % 90, 0, trace_id=f"{digits.getrandbits(128):032x}", arguments=f'{{"n": {at}}}')
+        for at in range(1000)
+    )
+    page = Page(render(document(timeline=Timeline(0, 10**6, (Track("p", "t", 1, 2),), spans, 1000))))
+    details = [
+        json.loads(zlib.decompress(base64.b64decode(text))) for text in page.data["runs"][0]["timeline"]["details"]
+    ]
+    assert details == [[""] * 1000, [span.trace_id for span in spans], [span.arguments for span in spans]]
+    long = tuple(span._replace(arguments=f"{digits.getrandbits(20_000):x}") for span in spans)
+    text = render(document(timeline=Timeline(0, 10**6, (Track("p", "t", 1, 2),), long, 1000)))
+    assert len(text) < 2_200_000
+    page = Page(text)
+    assert "Without arguments: 500 short spans, as a page has no room for more." in page.texts["p"]
+    kept = json.loads(zlib.decompress(base64.b64decode(page.data["runs"][0]["timeline"]["details"][2])))
+    left_out = [span.duration_ns for span, known in zip(spans, kept, strict=True) if known is None]
+    assert len(left_out) == 500
+    assert max(left_out) <= min(span.duration_ns for span, known in zip(spans, kept, strict=True) if known)
 
 
 def test_what_else_is_known_stands_above_and_below() -> None:

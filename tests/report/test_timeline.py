@@ -114,6 +114,18 @@ def test_how_spans_ended_is_kept() -> None:
     assert [span.outcome for span in found.spans] == ["success", "error", "cancelled", "unfinished"]
 
 
+def test_stages_traces_and_arguments_are_kept_of_each_span() -> None:
+    told = {"stage": "train", "trace_high": 1, "trace_low": 2, "args": '{"n": 1}'}
+    rows = [host("a", 0, 10, kind=NODE, **told), host("b", 2, 3)]
+    found = timeline(made(rows))
+    assert [(span.stage, span.trace_id, span.arguments) for span in found.spans] == [
+        ("train", f"{1:016x}{2:016x}", '{"n": 1}'), ("", None, None),
+    ]  # fmt: skip
+    short = [host("a", 10 * at, 10 * at + 1, kind=NODE, **told) for at in range(1000)]
+    marks = [span for span in timeline(made([*short, host("long", 20_000, 100_000)]), 200).spans if span.count > 1]
+    assert {(span.stage, span.trace_id, span.arguments) for span in marks} == {("train", None, None)}
+
+
 def test_short_neighbours_become_one_where_there_are_very_many() -> None:
     short = [host("x" if at % 10 else "y", 10 * at, 10 * at + (1 if at % 10 else 9)) for at in range(1000)]
     failed = host("z", 10_005, 10_006, kind=NODE, outcome=1)

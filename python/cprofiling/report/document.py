@@ -99,7 +99,8 @@ class Track(NamedTuple):
 class Span(NamedTuple):
     """A span of time on a track, or several finer than a pixel.
 
-    Of several, the name is that with the longest time, and the duration reaches from the first to the last one's end.
+    Of several, the name is that with the longest time, and the duration reaches from the first to the last one's end;
+    neither trace nor arguments are told.
     """
 
     track: int  # its place in the timeline
@@ -110,6 +111,9 @@ class Span(NamedTuple):
     kind: str = "node"  # "node", "record", "step", "host", "device" or "instant"
     outcome: str = "success"  # "success", "error", "cancelled" or "unfinished"
     count: int = 1  # type: ignore[assignment]
+    stage: str = ""
+    trace_id: str | None = None  # 32 hexadecimal digits
+    arguments: str | None = None  # JSON, as recorded
 
 
 class Timeline(NamedTuple):

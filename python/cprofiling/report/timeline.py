@@ -16,7 +16,7 @@ from itertools import repeat
 from operator import attrgetter
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNFINISHED
-from cprofiling.recording.columns import Recording, column, texts_of, thread_number
+from cprofiling.recording.columns import Recording, column, has, texts_of, thread_number
 from cprofiling.report.document import Span, Timeline, Track
 
 _MOST_SPANS = 150_000  # a page of a few MB, which opens in a second
@@ -39,6 +39,10 @@ class _Rows:
         no_spans = texts_of(recording, _WHOLE_RUN)
         rows = zip(self.kinds, cats, strict=True)
         self.spans = [row for row, (kind, cat) in enumerate(rows) if kind != COUNTER and cat not in no_spans]
+        self.stages, self.trace_highs, self.trace_lows = (
+            column(recording, name) for name in ("stage", "trace_high", "trace_low")
+        )
+        self.arguments = recording.args if has(recording, "args_length") else lambda _: None
         self.busy: Counter[int] = Counter()  # of each track, the time in which anything ran
         self.depths = [-1] * len(recording)  # -1: not drawn
         self._place(parents)
@@ -63,6 +67,11 @@ class _Rows:
                     ends += [start] * (depth + 1 - len(ends))
                 ends[depth] = end
                 depths[row] = depth
+
+    def trace_id(self, row: int) -> str | None:
+        """Return the trace of a row that is a span."""
+        high, low = self.trace_highs[row], self.trace_lows[row]
+        return f"{high:016x}{low:016x}" if high or low else None
 
     def cells(self, drawn: Sequence[int], step_ns: int) -> Iterator[tuple[int, int, int]]:
         """Yield each row, its lane, and its cell in a grid, or -1 if separate."""
@@ -157,6 +166,9 @@ def _single_spans(
         [KINDS[rows.kinds[row]] for row in drawn],
         ["unfinished" if rows.flags[row] & UNFINISHED else OUTCOMES[rows.outcomes[row]] for row in drawn],
         repeat(1, len(drawn)),
+        [strings[rows.stages[row]] for row in drawn],
+        map(rows.trace_id, drawn),
+        map(rows.arguments, drawn),
     )
     return list(map(partial(tuple.__new__, Span), zip(*columns, strict=True)))  # a third of the time of Span._make
 
@@ -182,6 +194,8 @@ def _span(rows: _Rows, group: Sequence[int], places: dict[int, int], start_ns: i
         KINDS[rows.kinds[most]],
         "unfinished" if flags & UNFINISHED else OUTCOMES[rows.outcomes[failed]],
         len(group),
+        strings[rows.stages[most]],
+        *((rows.trace_id(first), rows.arguments(first)) if last == first else (None, None)),
     )
 
 

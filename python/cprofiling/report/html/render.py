@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
+import sys
+import zlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
@@ -32,6 +35,7 @@ _SPAN_OUTCOMES = (*OUTCOMES, "unfinished")
 _PROGRAM = {"started": "", "command": "", "process": "", "python": "Python ", "packages": ""}  # facts
 _LISTED = 60  # places of a tree that are listed as text
 _LEAST_SHARE = 0.005
+_MOST_TRACES, _MOST_ARGUMENTS = 750_000, 2_000_000  # characters: a page of 100,000 spans has 2 MB, or 4 with these
 _NO_NODES = "No node and no labelled block was recorded."
 
 
@@ -212,7 +216,7 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     for place, track in enumerate(timeline.tracks):
         spans = spans_by_track.get(place)
         columns = zip(*spans, strict=True) if spans else [()] * len(Span._fields)
-        _, texts, starts, times, depths, kinds, outcomes, counts = columns
+        _, texts, starts, times, depths, kinds, outcomes, counts, *_ = columns
         process, thread = shown_text("process", track.process), shown_text("thread", track.thread)
         if track.rank is not None and not process.startswith(f"rank {track.rank}:"):
             process = f"rank {track.rank}: {process}"
@@ -246,7 +250,37 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     missing = timeline.total_spans - shown
     if missing:
         notes.append(f"Not drawn: {counted(missing, 'span')}, deep inside others or on further threads.")
-    return {"time": timeline.duration_ns, "tracks": tracks}, table, notes
+    stages = {stage: shown_text("stage", stage) for stage in {span.stage for span in timeline.spans}}
+    longest = sorted(range(len(timeline.spans)), key=lambda place: -timeline.spans[place].duration_ns)
+    details = [_packed([stages[span.stage] for span in timeline.spans], longest)[0]]
+    for what, of_each, most in (
+        ("trace", [span.trace_id for span in timeline.spans], _MOST_TRACES),
+        ("arguments", [span.arguments for span in timeline.spans], _MOST_ARGUMENTS),
+    ):
+        packed, left_out = _packed(of_each, longest, most)
+        details.append(packed)
+        if left_out:
+            notes.append(f"Without {what}: {counted(left_out, 'short span')}, as a page has no room for more.")
+    data = {"time": timeline.duration_ns, "below": timeline.aggregated_below_ns, "tracks": tracks, "details": details}
+    return data, table, notes
+
+
+def _packed(texts: list[str | None], longest: list[int], most: int = sys.maxsize) -> tuple[str, int]:
+    """Return the texts of spans, compressed to so many characters, and how many have no room.
+
+    They are a list of JSON by zlib and base64. Those of the longest spans are kept; longest: places of all, longest
+    first.
+    """
+    kept = [place for place in longest if texts[place] is not None]
+    left_out = 0
+    while True:
+        packed = base64.b64encode(zlib.compress(json.dumps(texts, separators=(",", ":")).encode())).decode()
+        if len(packed) <= most or not kept:
+            return packed, left_out
+        kept, shortest = kept[: len(kept) // 2], kept[len(kept) // 2 :]
+        left_out += len(shortest)
+        for place in shortest:
+            texts[place] = None
 
 
 def _short(values: Sequence[int]) -> Sequence[int] | int:
@@ -257,13 +291,13 @@ def _short(values: Sequence[int]) -> Sequence[int] | int:
 def _icicle(icicle: Sequence[IcicleNode], name: str, names: dict[str, int]) -> tuple[dict[str, Any], Table]:
     """Return a tree as lists, with times in whole ns, and the table of its largest places."""
     headings = [
-        Heading("Where", "text", "names inside each other are indented"),
+        Heading("Frame", "text", "names inside each other are indented"),
         Heading("Calls", "count"),
-        Heading("Self host", "time", "time on the host without anything inside, operators among it"),
+        Heading("Self", "time", "time on the host without anything inside, operators among it"),
         Heading("Total", "time", "that, and the time of all that is inside"),
         Heading("Share", "share", "part of the time of the whole tree"),
     ]
-    table = Table(name, "Where the time went", headings)
+    table = Table(name, "Call tree", headings)
     whole_ms = sum(place.self_ms for place in icicle)
     depths: list[int] = []
     for place in icicle:
@@ -274,7 +308,7 @@ def _icicle(icicle: Sequence[IcicleNode], name: str, names: dict[str, int]) -> t
             table.add([indented, place.count, place.self_ms, place.total_ms, share])
     hidden = len(icicle) - len(table.rows)
     if hidden:
-        table.notes.append(f"{counted(hidden, 'smaller place is', 'smaller places are')} not listed.")
+        table.notes.append(f"{counted(hidden, 'smaller frame is', 'smaller frames are')} not listed.")
     data = {
         "name": [names.setdefault(place.name, len(names)) for place in icicle],
         "parent": [place.parent for place in icicle],
