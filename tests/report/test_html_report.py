@@ -22,13 +22,13 @@ import browser
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling._internal.text import format_time, shown_text
-from cprofiling.report.document import Document
+from cprofiling.report.document import Document, Span, Timeline, Track
 from cprofiling.report.html.render import render
 from cprofiling.report.timeline import timeline
 from cprofiling.views import View
 from hostile_names import NAMES
 from recorded import profile
-from recordings import trace
+from recordings import NODE, host, made, trace
 
 pytest.importorskip("jinja2")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -69,7 +69,9 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Show]:
         page = contexts[-1].new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
+        page.on(
+            "request", lambda request: said.append(request.url) if request.url.split("?")[0] != file.as_uri() else None
+        )
         page.set_default_timeout(60_000)
         page.goto(file.as_uri())
         if options.get("java_script_enabled", True):
@@ -169,6 +171,12 @@ def quarter(page: Any) -> tuple[float, float]:
     lanes.scroll_into_view_if_needed()
     box = lanes.bounding_box()
     return box["x"] + box["width"] / 4, box["y"] + 30
+
+
+def facts(page: Any, what: str) -> dict[str, str]:
+    """What the panel tells of the selected span or frame."""
+    panel = page.get_by_role("region", name=f"Selected {what}")
+    return dict(zip(panel.locator("dt").all_inner_texts(), panel.locator("dd").all_inner_texts(), strict=True))
 
 
 def violations(page: Any, *rules: str) -> list[str]:
@@ -426,7 +434,7 @@ def test_the_timeline_is_zoomed_and_moved_by_keys(show: Show, recorded: Document
     start, end = view_of(page)
     assert 0 < end - start < whole / 20
     page.keyboard.press("Escape")
-    assert chosen.inner_text() == ""
+    assert chosen.inner_text() == "No span is selected."
     page.keyboard.press("Home")
     assert view_of(page) == (0, whole)
 
@@ -472,21 +480,22 @@ def test_the_timeline_is_zoomed_by_wheel_and_buttons_and_dragged(show: Show, rec
 def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
     page = show(recorded)
     assert recorded.timeline is not None
-    search = page.get_by_label("Search")
+    search = page.locator(".timeline").get_by_label("Search")
     search.fill("DECODE 1")
-    assert page.locator("#part-timeline .said").inner_text() == f"{2 * WORKERS} matches"
+    assert page.locator("#part-timeline .said").first.inner_text() == f"{2 * WORKERS} matches"
     search.press("Enter")
     chosen = page.locator(".timeline .chosen-text")
     assert chosen.inner_text().startswith("decode 1: ")
-    assert "worker" in chosen.inner_text()
-    assert ", inside frame, at " in chosen.inner_text()
-    assert page.locator("#part-timeline .said").inner_text() == f"1 of {2 * WORKERS}"
+    told = facts(page, "span")
+    assert told["Thread"].startswith("worker")
+    assert told["Parent"] == "frame"
+    assert page.locator("#part-timeline .said").first.inner_text() == f"1 of {2 * WORKERS}"
     start, end = view_of(page)
     assert end - start < recorded.timeline.duration_ns / 3, "Enter zooms to it"
     first = chosen.inner_text()
-    page.get_by_role("button", name="Next match").click()
+    page.locator(".timeline").get_by_role("button", name="Next match").click()
     assert chosen.inner_text() != first
-    page.get_by_role("button", name="Previous match").click()
+    page.locator(".timeline").get_by_role("button", name="Previous match").click()
     assert chosen.inner_text() == first
     assert page.locator(".lanes path.dim").count() > 0
     search.fill("")
@@ -571,9 +580,99 @@ def test_keys_of_other_timelines_work(show: Show, recorded: Document) -> None:
     assert digits[0] + 1 < digits[1], "digits follow the zoom"
     page.keyboard.press("/")
     page.keyboard.type("block")
-    assert page.get_by_label("Search").input_value() == "block"
+    assert page.locator(".timeline").get_by_label("Search").input_value() == "block"
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.className") == "lanes"
+
+
+def test_a_panel_tells_what_is_known_of_the_selected_span(show: Show) -> None:
+    hostile = '{"path": "<img src=x onerror=alert(1)>", "turned \\u202e": [1, "\\u202e"], "n": 3, "none": {}}'
+    rows = [
+        host(
+            "load", 3168, 3200, kind=NODE, stage="train \u202e", outcome=1, trace_high=1, trace_low=0xAB, args=hostile
+        ),
+        host("read", 3170, 3180, args="no JSON <b>"),
+        host("start", 0, 1, kind=NODE),
+    ]
+    document = Document("Told", "recording", timeline=timeline(made(rows)))
+    page = show(document, viewport={"width": 1280, "height": 900})
+    panel = page.get_by_role("region", name="Selected span")
+    page.locator(STAGE).focus()
+    height = panel.bounding_box()
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    panel.locator("dt", has_text="none").wait_for()
+    assert facts(page, "span") == {
+        "Self": "22.00 µs, 68.8 %", "Parent": "none", "Stage": r"train \u202e", "Start": "3.168 ms", "Thread": "1",
+        "Process": "1", "Kind": "node", "Error": "failed", "Trace id": f"{1:016x}{0xAB:016x}",
+        "path": "<img src=x onerror=alert(1)>", r"turned \u202e": r'[1,"\u202e"]', "n": "3", "none": "{}",
+    }  # fmt: skip
+    assert panel.get_by_role("status").inner_text().startswith("load: 32.00 µs")
+    assert panel.bounding_box() == height, "it stands still"
+    page.keyboard.press("ArrowDown")
+    told = facts(page, "span")
+    assert (told["Parent"], told["Arguments"]) == ("load", "no JSON <b>")
+    assert not told.keys() & {"Stage", "Error", "Trace id"}
+    for _ in range(20):
+        if page.evaluate("document.activeElement.className") == "panel":
+            break
+        page.keyboard.press("Tab")
+    else:
+        pytest.fail("keys do not reach the panel")
+
+
+def test_the_timeline_and_its_panel_stand_above_the_fold(show: Show, recorded: Document) -> None:
+    command = {"command": "python " + "a/very/long/path/" * 12, "packages": "torch 2.8.0, numpy 2.3.5, jax 0.7.2"}
+    document = replace(recorded, facts={**recorded.facts, **command})
+    page = show(document, viewport={"width": 1280, "height": 900})
+    for part in (".overview", STAGE, ".timeline .panel"):
+        box = page.locator(part).bounding_box()
+        assert box["y"] > 0
+        assert box["y"] + box["height"] < 900
+    assert page.locator(STAGE).bounding_box()["height"] > 200
+
+
+def test_short_spans_are_hidden_as_the_address_tells(show: Show) -> None:
+    rows = [host("frame", 0, 1000), *(host(f"step {at}", 10 * at, 10 * at + at) for at in range(1, 10))]
+    page = show(Document("Filtered", "recording", timeline=timeline(made(rows))))
+    least, hidden = page.get_by_label("At least"), page.locator("#part-timeline .said").last
+    for text, count in (("5us", 4), ("0.005 ms", 4), (".0055", 5), ("5000 ns", 4), ("1 s", 10)):
+        least.fill(text)
+        assert hidden.inner_text() == f"{count} shorter spans are hidden"
+    least.fill("5 µs")
+    page.locator(".timeline").get_by_label("Search").fill("step")
+    assert page.locator("#part-timeline .said").first.inner_text() == "5 matches"
+    page.reload()
+    page.wait_for_function(READY)
+    assert (least.input_value(), hidden.inner_text()) == ("5 µs", "4 shorter spans are hidden")
+    assert page.evaluate(WALK, 1) == ["frame"]
+    assert facts(page, "span")["Self"] == "955.0 µs, 95.5 %", "without those that are hidden, too"
+    least.fill("many")
+    assert least.get_attribute("aria-invalid") == "true"
+    assert hidden.inner_text() == "Give a time, such as 0.1 ms or 50 µs"
+    least.fill("")
+    assert hidden.inner_text() == ""
+    assert "?" not in page.url
+
+
+def test_marks_of_several_spans_are_hatched_and_count_them(show: Show) -> None:
+    spans = (Span(0, "long", 0, 10**9, 0), *(Span(0, "short", 10_000 * at, 9_000, 1) for at in range(100)))
+    drawn = Timeline(0, 10**9, (Track("p", "t", 1, 2),), (*spans, Span(0, "mark", 5 * 10**8, 10**8, 1, count=7)), 108)
+    page = show(Document("Marks", "recording", timeline=drawn))
+    hatched = page.locator(".lanes path[fill='url(#hatch-0)']")
+    assert hatched.get_attribute("d").count("z") == 2
+    box = hatched.bounding_box()
+    page.mouse.move(box["x"] + 1, box["y"] + 8)
+    assert "spans within a pixel, drawn as one mark" in page.locator(".tip").inner_text()
+    page.mouse.click(box["x"] + box["width"] - 5, box["y"] + 8)
+    assert "mark: 7 short spans of one or more names" in page.locator(".timeline .chosen-text").inner_text()
+    page.keyboard.press("Escape")
+    for key in "nnf":
+        page.keyboard.press(key)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("f")
+    view_of(page)
+    assert hatched.count() == 0
 
 
 def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> None:
@@ -625,6 +724,101 @@ def test_the_icicle_is_walked_and_zoomed_by_keys_and_mouse(show: Show, recorded:
     assert page.locator("#tree-0").is_visible()
 
 
+@pytest.fixture
+def called() -> Document:
+    """A tree with a name that is called by two others, and by itself."""
+    rows = [
+        host("main", 0, 1000),
+        host("parse", 10, 110), host("read", 20, 100), host("open", 30, 40),
+        host("train", 200, 900), host("read", 210, 510, kind=NODE), host("read", 220, 420, kind=NODE),
+        host("open", 230, 240),
+    ]  # fmt: skip
+    return View(made(rows), title="Called").document
+
+
+def drawn(page: Any) -> list[list[tuple[str, str, int]]]:
+    """The rows of the tree from the top: names, colours and widths from the left."""
+    view_of(page)
+    found = page.locator(".tree svg").evaluate("""svg => {
+        const rows = {}, names = [...svg.querySelectorAll('text')];
+        for (const box of svg.querySelectorAll('rect[data-place]')) {
+            const [x, y, width] = ['x', 'y', 'width'].map(name => Number(box.getAttribute(name)));
+            const text = names.find(each => {
+                const [right, down] = ['x', 'y'].map(name => Number(each.getAttribute(name)));
+                return Math.abs(right - x - 4) < 1 && down > y && down < y + 20;
+            });
+            (rows[y] ||= []).push([x, text ? text.textContent : '', box.getAttribute('class'), width]);
+        }
+        return Object.keys(rows).map(Number).sort((a, b) => a - b).map(y => rows[y].sort((a, b) => a[0] - b[0]));
+    }""")
+    return [[(name, colour, round(width)) for _, name, colour, width in row] for row in found]
+
+
+def names_of(page: Any) -> list[list[str]]:
+    return [[name for name, *_ in row] for row in drawn(page)]
+
+
+def test_the_tree_is_left_heavy_and_its_colours_are_those_of_the_timeline(show: Show, called: Document) -> None:
+    page = show(called)
+    assert names_of(page)[:3] == [["main"], ["train", "parse"], ["read", "read"]]
+    page.locator(STAGE).focus()
+    colours = {}
+    for name in ("main", "train", "parse", "read"):
+        page.locator(".timeline").get_by_label("Search").fill(name)
+        view_of(page)
+        (colours[name],) = page.locator(".lanes path:not(.dim):not(.grid):not([fill])").evaluate_all(
+            "paths => paths.map(path => path.getAttribute('class'))"
+        )
+    assert {(name, colour) for row in drawn(page) for name, colour, _ in row if name in colours} == {*colours.items()}
+
+
+def test_a_sandwich_has_callers_above_and_callees_below(show: Show, called: Document) -> None:
+    page = show(called)
+    tree = page.locator(".icicle")
+    tree.get_by_label("Search").fill("READ")
+    assert tree.locator(".said").first.inner_text() == "3 matches"
+    assert page.locator(".tree rect.dim").count() > 0
+    tree.get_by_label("Search").press("Enter")
+    assert tree.locator(".said").first.inner_text() == "1 of 3"
+    assert page.locator(".tree").get_attribute("data-top") != "-1", "Enter zooms to it"
+    tree.get_by_label("Search").fill("")
+    tree.get_by_role("button", name="Sandwich").click()
+    assert tree.get_by_role("button", name="Sandwich").get_attribute("aria-pressed") == "true"
+    rows = drawn(page)
+    assert [[name for name, *_ in row] for row in rows[:4]] == [
+        ["main", "main"],
+        ["train", "parse"],
+        ["read"],
+        ["read", "open"],
+    ]
+    whole, (train, parse) = rows[2][0][2], [width for *_, width in rows[1]]
+    assert [train / whole, parse / whole] == pytest.approx([300 / 380, 80 / 380], abs=0.01)
+    text = tree.locator(".chosen-text")
+    assert text.inner_text() == "read: self 170.0 µs, total 380.0 µs, 2 calls", "calls inside are callees"
+    page.locator(".tree").focus()
+    page.keyboard.press("ArrowUp")
+    assert text.inner_text() == "train: 300.0 µs in 1 call of read from here"
+    page.keyboard.press("ArrowRight")
+    assert text.inner_text().startswith("parse: ")
+    assert facts(page, "frame") == {"Total share": "21.1 %", "Total of a call": "80.00 µs", "Calls": "read"}
+    for key in ("ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    assert text.inner_text() == "read: self 190.0 µs, total 200.0 µs, 1 call"
+    assert facts(page, "frame")["Called by"] == "read"
+    page.reload()
+    page.wait_for_function(READY)
+    assert names_of(page)[:3] == [["main", "main"], ["train", "parse"], ["read"]], "the address knows"
+    tree.get_by_role("button", name="Left-heavy").click()
+    assert names_of(page)[0] == ["main"]
+    page.locator(".tree").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("c")
+    assert names_of(page)[:2] == [["main"], ["train"]]
+    page.keyboard.press("Escape")
+    assert names_of(page)[1] == ["train", "parse"]
+    assert "?" not in page.url
+
+
 def test_two_runs_are_compared(show: Show, statistics: Document, recorded: Document) -> None:
     page = show(statistics, statistics)
     assert page.locator("#comparison tbody tr").count() == 24
@@ -657,6 +851,8 @@ def test_a_checker_of_accessibility_finds_nothing(
     page.locator("details").first.locator("summary").click()
     page.locator(STAGE).first.focus()
     page.keyboard.press("n")
+    page.get_by_label("At least").first.fill("1 ns")
+    page.get_by_role("button", name="Sandwich").last.click()
     assert violations(page, *rules) == []
     picture(page, f"recording-{scheme}")
     page = show(statistics, color_scheme=scheme)
@@ -742,8 +938,8 @@ def test_hostile_names_show_as_themselves(show: Show) -> None:
 
 def test_a_real_trace_is_shown(show: Show) -> None:
     page = show(View(trace("train_rank0_sampled")).document, color_scheme="dark")
-    page.get_by_label("Search").first.fill("nccl")
-    page.get_by_label("Search").first.press("Enter")
+    page.locator(".timeline").get_by_label("Search").fill("nccl")
+    page.locator(".timeline").get_by_label("Search").press("Enter")
     assert "nccl" in page.locator(".timeline .chosen-text").inner_text()
     picture(page, "trace-dark")
 
@@ -759,5 +955,6 @@ def test_a_hundred_thousand_spans_can_be_read_at_once(show: Show) -> None:
     page = show(Document("Very many", "recording", timeline=timeline(prof._finished())))
     assert "100,000 spans on 1 thread or stream" in page.locator("#part-timeline .notes").first.inner_text()
     assert "finer than a pixel" in page.locator(".timeline .status").inner_text()
+    assert len(page.content().encode()) < 2_000_000
     opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     assert 0 < opened < 60_000  # the promise, 3 s, is for python/benchmarks

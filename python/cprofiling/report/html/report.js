@@ -41,7 +41,7 @@
   }
 
   const time = ns => ns ? timeParts(ns / 1e6).join(' ') : '0 s';
-  const number = value => value.toLocaleString('en-US');
+  const number = (value, digits = 3) => value.toLocaleString('en-US', {maximumFractionDigits: digits});
   const percent = share => (100 * share).toFixed(1) + ' %';
   const grouped = text => text.replace(/\B(?=(\d{3})+(?=\.))/g, ',');
   const counted = (count, one, many = one + 's') => number(count) + ' ' + (count === 1 ? one : many);
@@ -516,12 +516,87 @@
 
   const button = (label, title, act) => make('button', {type: 'button', title, 'aria-label': title, onclick: act}, label);
 
+  // What somebody has chosen in drawings is kept in the page's address.
+  const kept = new URLSearchParams(location.search);
+
+  function keep(key, value) {
+    if (value) kept.set(key, value); else kept.delete(key);
+    try {
+      history.replaceState(null, '', (`${kept}` ? '?' + kept : location.pathname) + location.hash);
+    } catch { /* the page of a frame may have no address of its own */ }
+  }
+
+  // A text as names are shown: with escapes for what does not print, or turns the direction of writing.
+  const escaped = text => text.replace(/[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
+    character => '\\u' + character.charCodeAt(0).toString(16).padStart(4, '0'));
+
+  // A list that is compressed in the page.
+  function unpacked(text) {
+    const packed = atob(text), bytes = new Uint8Array(packed.length);
+    for (let at = 0; at < bytes.length; at++) bytes[at] = packed.charCodeAt(at);
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'))).json();
+  }
+
+  // Names are searched, and one of what is drawn is chosen and told of in a panel.
+  class Drawing {
+    searchTools(id) {
+      this.query = make('input', {type: 'search', id, autocomplete: 'off', spellcheck: 'false', oninput: () => this.search(), onkeydown: event => {
+        if (event.key === 'Enter') { event.preventDefault(); this.step(event.shiftKey ? -1 : 1); this.zoomToChosen(); }
+        if (event.key === 'Escape') this.stage.focus();
+      }});
+      this.found = make('span', {class: 'said', role: 'status'});
+      this.hits = [];
+      return [make('label', {for: id}, 'Search ', this.query),
+        button('Previous', 'Previous match', () => this.step(-1)), button('Next', 'Next match', () => this.step(1)), this.found];
+    }
+
+    search() {
+      const query = this.query.value.toLowerCase();
+      this.hit = query ? this.run.names.map(name => name.toLowerCase().includes(query)) : null;
+      this.hits = query ? this.matches() : [];
+      this.found.textContent = query ? counted(this.hits.reduce((sum, hit) => sum + this.weight(hit), 0), 'match', 'matches') : '';
+      this.later();
+    }
+
+    // The next match, or the next beside the chosen one.
+    step(by) {
+      const list = this.hits.length ? this.hits : this.query.value ? [] : this.row();
+      if (!list.length) return;
+      const at = list.indexOf(this.chosen);
+      this.choose(list[at < 0 ? (by > 0 ? 0 : list.length - 1) : (at + by + list.length) % list.length]);
+    }
+
+    panel(what, of) {
+      this.what = what;
+      this.text = make('p', {class: 'chosen-text'});
+      this.facts = make('dl');
+      this.more = make('dl', {class: 'more'});
+      return make('div', {class: 'panel', role: 'region', 'aria-label': `Selected ${what} of ${of}`, tabindex: '0'},
+        make('div', {role: 'status'}, this.text, this.facts), this.more);
+    }
+
+    // Tells of the chosen one: facts and more are pairs of labels and texts, of which empty ones are left out.
+    tell(lead, facts, more = []) {
+      const hit = this.hits.indexOf(this.chosen), list = pairs => pairs.filter(([, text]) => text).map(([label, text]) =>
+        make('div', {}, make('dt', {}, make('bdi', {}, label)), make('dd', {}, make('bdi', {}, text))));
+      if (hit >= 0) this.found.textContent = `${number(hit + 1)} of ${number(this.hits.length)}`;
+      this.text.replaceChildren(...this.chosen < 0 ? [`No ${this.what} is selected.`] : [make('bdi', {}, make('b', {}, this.name(this.chosen) || '(no name)')), ': ' + lead]);
+      this.facts.replaceChildren(...list(facts));
+      this.more.replaceChildren(...list(more));
+    }
+
+    later() {
+      if (!this.waiting) this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.redraw(); });
+    }
+  }
+
   // ---- the timeline
 
   const LANE = 18, GAP = 8, HEAD = 18, OVERVIEW = 30, RULER = 22;
 
-  class Timeline {
+  class Timeline extends Drawing {
     constructor(root, run, label) {
+      super();
       Object.assign(this, {root, run, label, whole: Math.max(run.timeline.time, 1)});
       this.colour = colours(run);
       this.from = 0;
@@ -529,12 +604,22 @@
       this.chosen = -1;
       this.range = null;
       this.pointer = null;
-      this.hits = [];
+      this.details = [[], [], []];  // stages, traces and arguments of spans, once they are unpacked
       this.unpack();
       this.build();
+      this.choose(-1);
+      this.filter();
       root.hidden = false;
       new ResizeObserver(() => this.redraw()).observe(this.root);
       this.redraw();
+      (window.requestIdleCallback || setTimeout)(() => this.unpackDetails());
+    }
+
+    async unpackDetails() {
+      try {
+        for (const [at, text] of this.run.timeline.details.entries()) this.details[at] = await unpacked(text);
+      } catch { /* a browser without decompression */ }
+      if (this.chosen >= 0) this.tellChosen();
     }
 
     // Of each depth of each track a lane: its spans do not overlap, so that starts and ends ascend.
@@ -574,37 +659,36 @@
       this.laneOf = new Int32Array(this.starts.length);
       this.lanes.forEach((lane, number) => {
         lane.ends = Float64Array.from(lane.spans, span => this.ends[span]);
+        lane.all = {spans: lane.spans, ends: lane.ends};
         for (const span of lane.spans) this.laneOf[span] = number;
       });
     }
 
     build() {
-      const id = 'find-' + this.root.dataset.run;
-      this.query = make('input', {type: 'search', id, autocomplete: 'off', spellcheck: 'false', oninput: () => this.search(), onkeydown: event => {
-        if (event.key === 'Enter') { event.preventDefault(); this.step(event.shiftKey ? -1 : 1); this.zoomToChosen(); }
-        if (event.key === 'Escape') this.stage.focus();
-      }});
-      this.found = make('span', {class: 'said', role: 'status'});
+      const id = 'least-' + this.root.dataset.run;
+      this.least = make('input', {id, size: 7, placeholder: '0.1 ms', value: kept.get(id), autocomplete: 'off', spellcheck: 'false', oninput: () => this.filter()});
+      this.hidden = make('span', {class: 'said', role: 'status'});
       this.tools = make('div', {class: 'tools'},
         button('+', 'Zoom in', () => this.zoom(0.5)), button('−', 'Zoom out', () => this.zoom(2)),
         button('◀', 'Earlier', () => this.pan(-0.25)), button('▶', 'Later', () => this.pan(0.25)),
         button('Whole recording', 'Show the whole recording', () => this.view(0, this.whole)),
         button('Sum up', 'Sum up what is shown, by name', () => this.select(this.from, this.to)),
-        make('label', {for: id}, 'Search ', this.query),
-        button('Previous', 'Previous match', () => this.step(-1)), button('Next', 'Next match', () => this.step(1)), this.found);
+        make('label', {for: id, title: 'Hides spans that are shorter'}, 'At least ', this.least),
+        ...this.searchTools('find-' + this.root.dataset.run), this.hidden);
       this.overview = draw('svg', {class: 'overview', height: OVERVIEW, 'aria-hidden': 'true'});
       this.ruler = draw('svg', {class: 'ruler', height: RULER, 'aria-hidden': 'true'});
       this.svg = draw('svg', {height: this.height, 'aria-hidden': 'true'});
+      this.hatch = draw('pattern', {id: 'hatch-' + this.root.dataset.run, class: 'hatch', width: 4, height: 4, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)'});
+      this.hatch.append(draw('path', {d: 'M0 0v4'}));
       this.stage = make('div', {class: 'lanes', tabindex: '0', role: 'application', 'aria-roledescription': 'timeline', onscroll: () => this.later(),
         'aria-label': `Timeline of ${this.label}: ${counted(this.spans, 'span')} in ${time(this.whole)}. Arrow keys or A and D move, W and S zoom, N and P go from span to span.`}, this.svg);
       this.status = make('p', {class: 'hint status'});
-      this.text = make('p', {class: 'chosen-text', role: 'status'});
       this.sums = make('div', {class: 'sums', role: 'status'});
       this.keys = keysHint([[['A', 'D', '←', '→'], 'earlier, later'], [['W', 'S', '+', '−'], 'zoom at the pointer'], [['Home'], 'whole recording'], [['↑', '↓'], 'what is around, inside'],
         [['P', 'N'], 'previous, next span or match'], [['F', 'Enter'], 'zoom to it'], [['/'], 'search'], [['Drag'], 'sum up'], [['Shift', 'drag'], 'move'],
         [['Ctrl', 'wheel'], 'zoom; once clicked, the wheel alone']]);
       const all = make('div', {class: 'stage'}, this.overview, this.ruler, this.stage);
-      this.root.append(this.tools, all, this.status, this.text, this.sums, this.keys);
+      this.root.append(this.tools, all, this.status, this.panel('span', this.label), this.sums, this.keys);
       this.stage.addEventListener('keydown', event => this.key(event));
       all.addEventListener('wheel', event => this.wheel(event), {passive: false});
       this.listen();
@@ -703,12 +787,27 @@
       }
     }
 
-    // The next span of the lane, or the next match.
-    step(by) {
-      const list = this.hits.length ? this.hits : this.query.value ? [] : this.chosen >= 0 ? this.lanes[this.laneOf[this.chosen]].spans : this.lanes.length ? this.lanes[0].spans : [];
-      if (!list.length) return;
-      const at = list.indexOf(this.chosen);
-      this.choose(list[at < 0 ? (by > 0 ? 0 : list.length - 1) : (at + by + list.length) % list.length]);
+    // The spans of the lane.
+    row() {
+      return (this.chosen >= 0 ? this.lanes[this.laneOf[this.chosen]] : this.lanes.find(lane => lane.spans.length))?.spans ?? [];
+    }
+
+    // Hides spans that are shorter than somebody wants.
+    filter() {
+      const text = this.least.value.trim(), found = /^(\d*\.?\d+)\s*(ns|us|[µμ]s|ms|s)?$/.exec(text);
+      const least = found ? found[1] * {n: 1, u: 1e3, µ: 1e3, μ: 1e3, m: 1e6, s: 1e9}[(found[2] || 'ms')[0]] : 0;
+      const isLong = span => this.ends[span] - this.starts[span] >= least && (this.counts[span] < 2 || least < this.run.timeline.below);
+      let hidden = this.spans;
+      for (const lane of this.lanes) {
+        lane.spans = least ? lane.all.spans.filter(isLong) : lane.all.spans;
+        lane.ends = least ? Float64Array.from(lane.spans, span => this.ends[span]) : lane.all.ends;
+        for (const span of lane.spans) hidden -= this.counts[span];
+      }
+      if (found || !text) this.least.removeAttribute('aria-invalid'); else this.least.setAttribute('aria-invalid', 'true');
+      this.hidden.textContent = text && !found ? 'Give a time, such as 0.1 ms or 50 µs' : hidden ? counted(hidden, 'shorter span is', 'shorter spans are') + ' hidden' : '';
+      keep(this.least.id, least ? text : '');
+      if (this.chosen >= 0 && !isLong(this.chosen)) this.choose(-1);
+      this.search();
     }
 
     // What is around or inside the chosen span, or on the next lane that has something there.
@@ -723,20 +822,29 @@
 
     choose(span) {
       this.chosen = span ?? -1;
-      const hit = this.hits.indexOf(this.chosen);
-      if (hit >= 0) this.found.textContent = `${number(hit + 1)} of ${number(this.hits.length)}`;
-      if (this.chosen < 0) {
-        this.text.replaceChildren();
-        return this.later();
-      }
+      this.tellChosen();
+      this.later();
+      if (this.chosen < 0) return;
       const start = this.starts[this.chosen], end = this.ends[this.chosen], view = this.to - this.from;
       if (start > this.to || end < this.from || (start < this.from && end > this.to && view < (end - start) / 50)) {
         this.view((start + end - view) / 2, (start + end + view) / 2);
       }
       const lane = this.lanes[this.laneOf[this.chosen]], box = this.stage;
       if (lane.y < box.scrollTop || lane.y + LANE > box.scrollTop + box.clientHeight) box.scrollTop = lane.y - box.clientHeight / 2;
-      this.text.replaceChildren(make('bdi', {}, make('b', {}, this.name(this.chosen) || '(no name)')), ': ' + this.lines(this.chosen).join(', '));
-      this.later();
+    }
+
+    tellChosen() {
+      const span = this.chosen;
+      if (span < 0) return this.tell('', []);
+      const [stage, trace, args] = this.details.map(list => list[span]), track = this.track(span), count = this.counts[span];
+      const around = this.around(span), own = this.self(span, this.starts[span], this.ends[span]), long = this.ends[span] - this.starts[span];
+      const mayRaise = this.kinds[span] < 2 && count < 2;
+      this.tell(this.lead(span), [
+        ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
+        ['Stage', stage], ['Start', exactTime(this.starts[span], Math.max(niceStep(Math.max(long, 1), 1000), 1), this.starts[span])],
+        ['Thread', track.thread], ['Process', track.process], ['Kind', KINDS[this.kinds[span]]],
+        ['Error', OUTCOMES[this.outcomes[span]] || (mayRaise ? 'none' : '')], ['Trace id', trace],
+      ], args ? argumentsOf(args) : []);
     }
 
     name(span) { return this.run.names[this.names[span]]; }
@@ -749,18 +857,21 @@
 
     // What is around a span, or -1.
     around(span) {
-      const lane = this.beside(this.laneOf[span], -1), at = lane ? after(lane.ends, this.starts[span]) : 0;
-      return lane && at < lane.spans.length && this.starts[lane.spans[at]] <= this.starts[span] ? lane.spans[at] : -1;
+      for (let number = this.laneOf[span], lane; (lane = this.beside(number, -1)); number--) {
+        const other = lane.all.spans[after(lane.all.ends, this.starts[span])];
+        if (other !== undefined && this.starts[other] <= this.starts[span] && this.ends[other] >= this.ends[span]) return other;
+      }
+      return -1;
     }
 
     // The time of a span between two moments without what is inside it.
     self(span, from, to) {
-      const lane = this.beside(this.laneOf[span], 1);
+      const lane = this.beside(this.laneOf[span], 1)?.all;
       from = Math.max(from, this.starts[span]);
       to = Math.min(to, this.ends[span]);
       let own = to - from;
       for (let at = lane ? after(lane.ends, from) : 0; lane && at < lane.spans.length && this.starts[lane.spans[at]] < to; at++) {
-        own -= Math.min(this.ends[lane.spans[at]], to) - Math.max(this.starts[lane.spans[at]], from);
+        if (this.ends[lane.spans[at]] <= this.ends[span]) own -= Math.min(this.ends[lane.spans[at]], to) - Math.max(this.starts[lane.spans[at]], from);
       }
       return own;
     }
@@ -795,17 +906,14 @@
     // From when to when, with as many digits as that takes.
     moments(from, to) {
       const step = Math.max(niceStep(to - from, 1000), 1);
-      return `${exactTime(from, step)} to ${exactTime(to, step)} (${time(to - from)})`;
+      return `${exactTime(from, step, to)} to ${exactTime(to, step, to)} (${time(to - from)})`;
     }
 
-    lines(span) {
-      const lane = this.lanes[this.laneOf[span]], track = this.run.timeline.tracks[lane.track], count = this.counts[span];
-      const around = this.around(span), own = count > 1 ? null : this.self(span, this.starts[span], this.ends[span]);
-      return [
-        (count > 1 ? `${counted(count, 'span')} of one or more names in ` : '') + time(this.ends[span] - this.starts[span]),
-        own !== null && own < this.ends[span] - this.starts[span] && 'self ' + time(own),
-        around >= 0 && 'inside ' + (this.name(around) || '(no name)'), 'at ' + time(this.starts[span]), KINDS[this.kinds[span]], OUTCOMES[this.outcomes[span]], track.process, track.thread,
-      ].filter(Boolean);
+    track(span) { return this.run.timeline.tracks[this.lanes[this.laneOf[span]].track]; }
+
+    lead(span) {
+      const count = this.counts[span], shown = time(this.ends[span] - this.starts[span]);
+      return count > 1 ? `${counted(count, 'short span')} of one or more names in ${shown}, recorded as one mark` : shown;
     }
 
     // The spans of the lane below the pointer that are within a pixel of it.
@@ -822,28 +930,18 @@
     hover(event) {
       const found = this.at(event);
       if (!found.length) return hideTip();
-      const more = found.length > 1 ? `and ${number(found.length - 1)} more within a pixel: zoom in to see each` : '';
-      showTip(event, this.name(found[0]) || '(no name)', [...this.lines(found[0]), more]);
+      const [span] = found, count = found.reduce((sum, each) => sum + this.counts[each], 0);
+      const more = found.length > 1 ? `${number(count)}${found.length < 1000 ? '' : ' or more'} spans within a pixel, drawn as one mark: zoom in to see each` : '';
+      showTip(event, this.name(span) || '(no name)', [this.lead(span), OUTCOMES[this.outcomes[span]], this.track(span).thread, more]);
     }
 
-    search() {
-      const query = this.query.value.toLowerCase();
-      this.hit = null;
-      this.hits = [];
-      if (query) {
-        this.hit = this.run.names.map(name => name.toLowerCase().includes(query));
-        const found = [];
-        this.names.forEach((name, span) => { if (this.hit[name]) found.push(span); });
-        this.hits = found.sort((a, b) => this.starts[a] - this.starts[b] || this.laneOf[a] - this.laneOf[b]);
-      }
-      const count = this.hits.reduce((sum, span) => sum + this.counts[span], 0);
-      this.found.textContent = query ? counted(count, 'match', 'matches') : '';
-      this.later();
+    // The spans of the names that are searched for.
+    matches() {
+      return this.lanes.flatMap(lane => lane.spans.filter(span => this.hit[this.names[span]]))
+        .sort((a, b) => this.starts[a] - this.starts[b] || this.laneOf[a] - this.laneOf[b]);
     }
 
-    later() {
-      if (!this.waiting) this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.redraw(); });
-    }
+    weight(span) { return this.counts[span]; }
 
     redraw(width = this.printing ? PAPER : this.stage.clientWidth) {
       if (!width) return;
@@ -853,18 +951,19 @@
       }
       this.drawRuler();
       this.drawWindow();
-      const paths = new Map(), texts = [], bad = [];
+      const paths = new Map(), texts = [], bad = [], merged = [];
       let fine = 0, marks = 0;
       const top = this.printing ? 0 : this.stage.scrollTop - LANE, bottom = this.printing ? this.height : top + this.stage.clientHeight + 2 * LANE;
       for (const lane of this.lanes) {
         const shown = lane.y > top && lane.y < bottom;
-        const drawn = this.drawLane(lane, shown, paths, texts, bad);
+        const drawn = this.drawLane(lane, shown, paths, texts, bad, merged);
         fine += drawn.fine;
         marks += drawn.marks;
       }
       const picture = document.createDocumentFragment();
       this.drawHeads(picture);
       for (const [name, d] of paths) picture.append(draw('path', {class: name, d: d.join('')}));
+      if (merged.length) picture.append(this.hatch, draw('path', {fill: `url(#${this.hatch.id})`, d: merged.join('')}));
       if (bad.length) picture.append(draw('path', {class: 'bad', d: bad.join('')}));
       for (const [attributes, text] of texts) picture.append(draw('text', attributes, text));
       this.drawChosen(picture);
@@ -872,11 +971,12 @@
       this.sayFine(fine, marks);
     }
 
-    // Spans finer than a pixel become marks of two pixels, each in the colour of its longest span.
-    drawLane(lane, shown, paths, texts, bad) {
+    // Spans finer than a pixel become marks of two pixels, hatched and in the colour of the longest.
+    drawLane(lane, shown, paths, texts, bad, merged) {
       const scale = this.width / (this.to - this.from), y = lane.y + 1, high = LANE - 2;
       let fine = 0, marks = 0, mark = null;
-      const put = (name, x, width, failed) => {
+      const put = (name, x, width, failed, count) => {
+        if (count > 1) merged.push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${high}h${-width.toFixed(1)}z`);
         const key = 'c' + this.colour[name] + (this.hit && !this.hit[name] ? ' dim' : '');
         if (!paths.has(key)) paths.set(key, []);
         paths.get(key).push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${high}h${-width.toFixed(1)}z`);
@@ -885,7 +985,7 @@
       const flush = () => {
         if (!mark) return;
         marks++;
-        if (shown) put(mark.name, mark.x, Math.max(mark.end - mark.x, 1), mark.failed);
+        if (shown) put(mark.name, mark.x, Math.max(mark.end - mark.x, 1), mark.failed, mark.count);
         mark = null;
       };
       for (let at = after(lane.ends, this.from - 1e-9); at < lane.spans.length; at++) {
@@ -896,7 +996,7 @@
           flush();
           if (!shown) continue;
           const name = this.names[span], width = end - x, failed = this.outcomes[span];
-          put(name, x, width > 3 ? width - 0.6 : width, failed);
+          put(name, x, width > 3 ? width - 0.6 : width, failed, this.counts[span]);
           const text = width > 24 ? fits(this.run.names[name], Math.min(end, this.width) - Math.max(x, 0)) : '';
           if (text) texts.push([{x: Math.max(x, 0) + 3, y: y + 12, class: this.hit && !this.hit[name] ? 'dim' : ''}, text]);
           continue;
@@ -905,10 +1005,11 @@
         const hit = !this.hit || this.hit[this.names[span]];
         if (mark && (end - mark.x > 2 || x - mark.end > 1 || (hit && !mark.hit))) flush();
         const length = this.ends[span] - start;
-        if (!mark) mark = {x, end, name: this.names[span], length, hit, failed: 0};
+        if (!mark) mark = {x, end, name: this.names[span], length, hit, failed: 0, count: 0};
         else if (length > mark.length) Object.assign(mark, {name: this.names[span], length});
         mark.end = Math.max(mark.end, end);
         mark.failed |= this.outcomes[span];
+        mark.count += this.counts[span];
       }
       flush();
       return {fine, marks};
@@ -917,7 +1018,7 @@
     sayFine(fine, marks) {
       const where = this.from > 0 || this.to < this.whole ? `Shown: ${this.moments(this.from, this.to)}. ` : `Shown: all ${time(this.whole)}. `;
       this.status.textContent = where + (fine
-        ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here, and drawn together as ${counted(marks, 'mark')}, each in the colour of its longest span; zoom in to see each.`
+        ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here, and drawn together as ${counted(marks, 'mark')}, hatched and in the colour of the longest; zoom in to see each.`
         : 'Each span is drawn for itself.');
       this.stage.dataset.view = `${Math.round(this.from)} ${Math.round(this.to)}`;
     }
@@ -989,66 +1090,121 @@
     }
   }
 
-  // A moment with as many digits as the step between moments needs.
-  function exactTime(ns, step) {
-    const [unit, per] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]].find(([, size]) => step * 5 >= size) || ['ns', 1];
-    const digits = Math.max(0, -Math.floor(Math.log10(step / per) + 1e-9));
-    return `${number(Number((ns / per).toFixed(digits)))} ${unit}`;
+  // The arguments of a span, one by one where they are an object of JSON.
+  function argumentsOf(text) {
+    let known = null;
+    try { known = JSON.parse(text); } catch { /* shown as it is */ }
+    const pairs = known && typeof known === 'object' && !Array.isArray(known) ? Object.entries(known) : [['Arguments', text]];
+    return pairs.map(([key, value]) => [escaped(key), escaped(typeof value === 'string' ? value : JSON.stringify(value))]);
   }
 
-  // ---- the icicle
+  // A moment with as many digits as the step between moments needs, in the unit of a moment.
+  function exactTime(ns, step, of = step * 5) {
+    const [unit, per] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]].find(([, size]) => of >= size) || ['ns', 1];
+    return `${number(ns / per, Math.max(0, -Math.floor(Math.log10(step / per) + 1e-9)))} ${unit}`;
+  }
+
+  // ---- the tree
 
   const ROW = 20;
 
-  class Icicle {
+  class Icicle extends Drawing {
     constructor(root, run, label) {
-      Object.assign(this, {root, run, tree: run.icicle});
+      super();
+      Object.assign(this, {root, run});
       this.colour = colours(run);
-      this.arrange();
-      this.top = -1;
-      this.chosen = this.inside(-1)[0] ?? -1;
-      this.back = make('button', {type: 'button', onclick: () => this.open(-1)}, 'Whole tree');
+      this.key0 = 'sandwich-' + root.dataset.run;
+      this.whole = make('button', {type: 'button', onclick: () => this.open(-1)}, 'Whole tree');
+      this.heavy = make('button', {type: 'button', title: 'All frames below their callers, those with most time first', onclick: () => this.use(-1)}, 'Left-heavy');
+      this.both = make('button', {type: 'button', title: 'Callers and callees of the selected frame, wherever it is called', onclick: () => this.use(this.tree.name[this.chosen])}, 'Sandwich');
       this.said = make('span', {class: 'said'});
       this.svg = draw('svg', {'aria-hidden': 'true'});
-      this.text = make('p', {class: 'chosen-text', role: 'status'});
-      this.stage = make('div', {class: 'stage tree', tabindex: '0', role: 'application', 'aria-roledescription': 'icicle',
-        'aria-label': `Tree of self times of ${label}. Arrow keys go from place to place, Enter makes one as wide as the page, Escape goes back.`}, this.svg);
-      root.append(make('div', {class: 'tools'}, this.back, this.said), this.stage, this.text, keysHint([[['←', '→', '↑', '↓'], 'from place to place'], [['Enter'], 'zoom to it'], [['Esc'], 'back']]));
+      this.stage = make('div', {class: 'stage tree', tabindex: '0', role: 'application', 'aria-roledescription': 'flame graph',
+        'aria-label': `Call tree of ${label}. Arrow keys go from frame to frame, Enter makes one as wide as the page, C shows its callers and callees, Escape goes back.`}, this.svg);
+      root.append(make('div', {class: 'tools'}, this.heavy, this.both, this.whole, ...this.searchTools('find-tree-' + root.dataset.run), this.said), this.stage, this.panel('frame', label),
+        keysHint([[['←', '→', '↑', '↓'], 'from frame to frame'], [['P', 'N'], 'previous, next match'], [['F', 'Enter'], 'zoom to it'], [['C'], 'its callers and callees'], [['/'], 'search'], [['Esc'], 'back']]));
       root.hidden = false;
+      this.use(run.names.indexOf(kept.get(this.key0)));
       this.listen();
       new ResizeObserver(() => this.redraw()).observe(root);
-      this.redraw();
     }
 
-    // Where each place begins, as a part of the whole; siblings are in the order in which they are given.
+    // Shows the callers and callees of a name, or with -1 all.
+    use(name) {
+      this.middle = name;
+      this.tree = name < 0 ? this.run.icicle : this.sandwich(name);
+      this.arrange();
+      this.top = -1;
+      this.chosen = name < 0 ? this.roots[0] ?? -1 : 0;
+      this.isChosen = name >= 0;
+      this.heavy.setAttribute('aria-pressed', name < 0);
+      this.both.setAttribute('aria-pressed', name >= 0);
+      keep(this.key0, this.run.names[name]);
+      hideTip();
+      this.search();
+      this.tellChosen();
+    }
+
+    // A tree with all calls of a name as its root: callees are below it, and callers, with the time of the calls that
+    // they made, above. Calls inside calls of the same name are callees.
+    sandwich(name) {
+      const {name: names, parent, self, total, count} = this.run.icicle;
+      const tree = {name: [], parent: [], side: [], self: [], total: [], count: []}, known = new Map();
+      const add = (above, side, of, own, all, calls) => {
+        const key = `${above} ${side} ${of}`;
+        let at = known.get(key);
+        if (at === undefined) {
+          known.set(key, at = tree.name.length);
+          for (const [column, value] of Object.entries({name: of, parent: above, side, self: 0, total: 0, count: 0})) tree[column].push(value);
+        }
+        tree.self[at] += own;
+        tree.total[at] += all;
+        tree.count[at] += calls;
+        return at;
+      };
+      const places = new Int32Array(names.length).fill(-1);
+      names.forEach((of, place) => {
+        const above = parent[place] < 0 ? -1 : places[parent[place]];
+        if (above >= 0 || of === name) places[place] = add(above, 1, of, self[place], total[place], count[place]);
+        if (above >= 0 || of !== name) return;
+        for (let at = places[place], up = parent[place]; up >= 0; up = parent[up]) at = add(at, -1, names[up], 0, total[place], count[place]);
+      });
+      return tree;
+    }
+
+    // Where each frame begins, as a part of the whole: of frames beside each other, that with most time comes first.
     arrange() {
-      const {parent, total} = this.tree, filled = [];
+      const {parent, total, side} = this.tree;
       this.children = parent.map(() => []);
       this.roots = [];
-      this.start = [];
-      this.depth = [];
-      this.whole = 0;
-      parent.forEach((above, place) => {
-        (above < 0 ? this.roots : this.children[above]).push(place);
-        this.depth.push(above < 0 ? 0 : this.depth[above] + 1);
-        this.start.push(above < 0 ? this.whole : this.start[above] + (filled[above] || 0));
-        if (above < 0) this.whole += total[place];
-        else filled[above] = (filled[above] || 0) + total[place];
-      });
-      this.whole = Math.max(this.whole, 1);
+      parent.forEach((above, place) => (above < 0 ? this.roots : this.children[above]).push(place));
+      this.start = new Float64Array(parent.length);
+      this.depth = new Int32Array(parent.length);
+      this.all = Math.max(this.roots.reduce((sum, place) => sum + total[place], 0), 1);
+      const waiting = [[this.roots, 0, 0]];
+      while (waiting.length) {
+        const [places, from, depth] = waiting.pop(), filled = {};
+        for (const place of places.sort((a, b) => total[b] - total[a])) {
+          const to = side && depth === 0 && parent[place] >= 0 ? side[place] : Math.sign(depth) || 1;
+          this.depth[place] = parent[place] < 0 ? 0 : depth + to;
+          this.start[place] = from + (filled[to] || 0);
+          filled[to] = (filled[to] || 0) + total[place];
+          waiting.push([this.children[place], this.start[place], this.depth[place]]);
+        }
+      }
     }
-
-    inside(place) { return place < 0 ? this.roots : this.children[place]; }
 
     listen() {
       const placeOf = event => event.target.dataset.place === undefined ? -1 : Number(event.target.dataset.place);
       this.svg.addEventListener('click', event => {
         const place = placeOf(event);
-        if (place >= 0) { this.chosen = place; this.open(place === this.top ? this.tree.parent[place] : place); }
+        if (place < 0) return;
+        this.choose(place);
+        this.open(place === this.top ? this.tree.parent[place] : place);
       });
       this.svg.addEventListener('pointermove', event => {
         const place = placeOf(event);
-        if (place < 0) hideTip(); else showTip(event, this.name(place) || '(no name)', this.lines(place));
+        if (place < 0) hideTip(); else showTip(event, this.name(place) || '(no name)', [this.lead(place), `${percent(this.tree.total[place] / this.all)} of ${this.middle < 0 ? 'the tree' : this.name(0) || '(no name)'}`]);
       });
       this.svg.addEventListener('pointerleave', hideTip);
       this.stage.addEventListener('focus', () => this.redraw());
@@ -1057,23 +1213,41 @@
     }
 
     key(event) {
-      const above = this.tree.parent[this.chosen] ?? -1, beside = this.inside(above), at = beside.indexOf(this.chosen);
-      const moves = {ArrowLeft: beside[at - 1], ArrowRight: beside[at + 1], ArrowUp: above, ArrowDown: this.chosen < 0 ? undefined : this.children[this.chosen][0]};
-      if (event.key in moves) {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const beside = this.row(), at = beside.indexOf(this.chosen), depth = this.depth[this.chosen];
+      const next = side => depth * side < 0 ? this.tree.parent[this.chosen] : this.children[this.chosen]?.find(place => (this.depth[place] - depth) * side > 0);
+      const acts = {
+        ArrowLeft: () => this.choose(beside[at - 1]), ArrowRight: () => this.choose(beside[at + 1]), ArrowUp: () => this.choose(next(-1)), ArrowDown: () => this.choose(next(1)),
+        n: () => this.step(1), p: () => this.step(-1), Enter: () => this.zoomToChosen(), f: () => this.zoomToChosen(), c: () => this.use(this.tree.name[this.chosen]), '/': () => this.query.focus(),
+        Escape: () => { if (this.top >= 0) this.open(this.tree.parent[this.top]); else if (this.middle >= 0) this.use(-1); },
+      };
+      const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (act) {
         event.preventDefault();
-        const next = moves[event.key];
-        if (next === undefined || next < 0) return;
-        this.chosen = next;
-        if (this.top >= 0 && !this.isInside(next, this.top)) this.top = next;
-        this.redraw(true);
-      } else if (event.key === 'Enter') {
-        event.preventDefault();
-        this.open(this.chosen);
-      } else if (event.key === 'Escape' && this.top >= 0) {
-        event.preventDefault();
-        this.open(this.tree.parent[this.top]);
+        act();
       }
     }
+
+    // The frames beside the chosen one.
+    row() {
+      const above = this.tree.parent[this.chosen] ?? -1;
+      return above < 0 ? this.roots : this.children[above].filter(place => this.depth[place] === this.depth[this.chosen]);
+    }
+
+    matches() { return this.tree.name.flatMap((name, place) => this.hit[name] ? [place] : []).sort((a, b) => this.tree.total[b] - this.tree.total[a]); }
+
+    weight() { return 1; }
+
+    choose(place) {
+      if (place === undefined || place < 0) return;
+      this.chosen = place;
+      this.isChosen = true;
+      if (this.top >= 0 && !this.isInside(place, this.top)) this.top = this.tree.parent[place];
+      this.tellChosen();
+      this.later();
+    }
+
+    zoomToChosen() { if (this.chosen >= 0) this.open(this.chosen); }
 
     isInside(place, around) {
       while (place > around) place = this.tree.parent[place];
@@ -1083,49 +1257,61 @@
     open(place) {
       this.top = place;
       hideTip();
-      this.redraw(true);
+      this.redraw();
     }
 
     name(place) { return this.run.names[this.tree.name[place]]; }
 
-    lines(place) {
-      const total = this.tree.total[place], own = this.tree.self[place];
-      return [`${time(total)} in all, ${percent(total / this.whole)} of the tree`, `${time(own)} itself, ${percent(own / this.whole)}`, counted(this.tree.count[place], 'call')];
+    lead(place) {
+      const {total, self, count} = this.tree, calls = counted(count[place], 'call');
+      return this.depth[place] < 0 ? `${time(total[place])} in ${calls} of ${this.name(0) || '(no name)'} from here` : `self ${time(self[place])}, total ${time(total[place])}, ${calls}`;
     }
 
-    redraw(says = false, width = this.printing ? PAPER : this.stage.clientWidth) {
+    tellChosen() {
+      const place = this.chosen, {total, self, count, parent} = this.tree;
+      if (place < 0) return this.tell('', []);
+      const above = parent[place], isCaller = this.depth[place] < 0;
+      this.tell(this.lead(place), [
+        ['Self share', isCaller ? '' : percent(self[place] / this.all)], ['Total share', percent(total[place] / this.all)], ['Total of a call', count[place] ? time(total[place] / count[place]) : ''],
+        [isCaller ? 'Calls' : 'Called by', above < 0 ? '' : this.name(above) || '(no name)'],
+      ]);
+    }
+
+    redraw(width = this.printing ? PAPER : this.stage.clientWidth) {
       if (!width) return;
-      const from = this.top < 0 ? 0 : this.start[this.top], span = this.top < 0 ? this.whole : Math.max(this.tree.total[this.top], 1);
-      const scale = width / span, picture = document.createDocumentFragment();
-      let deepest = 0, hidden = 0;
-      const around = [];
-      for (let place = this.top; place >= 0; place = this.tree.parent[place]) around.unshift(place);
+      const {tree} = this, from = this.top < 0 ? 0 : this.start[this.top], span = this.top < 0 ? this.all : Math.max(tree.total[this.top], 1);
+      const scale = width / span, boxes = [], around = [];
+      for (let place = this.top; place >= 0; place = tree.parent[place]) around.unshift(place);
       const waiting = this.top < 0 ? [...this.roots] : [this.top];
+      let hidden = 0, least = 0, most = 0;
       const put = (place, x, size) => {
-        const y = this.depth[place] * ROW;
-        picture.append(draw('rect', {class: 'c' + this.colour[this.tree.name[place]], x: x.toFixed(1), y, width: size.toFixed(1), height: ROW - 1, 'data-place': place}));
-        const text = size > 24 ? fits(this.name(place), size) : '';
-        if (text) picture.append(draw('text', {x: x + 4, y: y + 13.5}, text));
-        deepest = Math.max(deepest, this.depth[place]);
+        boxes.push([place, x, size]);
+        least = Math.min(least, this.depth[place]);
+        most = Math.max(most, this.depth[place]);
       };
       for (const place of around.slice(0, -1)) put(place, 0, width);
       while (waiting.length) {
-        const place = waiting.pop(), size = this.tree.total[place] * scale;
+        const place = waiting.pop(), size = tree.total[place] * scale;
         if (size < 0.5) { hidden++; continue; }
         put(place, (this.start[place] - from) * scale, size);
         waiting.push(...this.children[place]);
       }
-      if (this.chosen >= 0 && this.stage === document.activeElement) {
-        const isAround = around.includes(this.chosen);
-        const x = isAround ? 0 : (this.start[this.chosen] - from) * scale, size = isAround ? width : Math.max(this.tree.total[this.chosen] * scale, 2);
-        picture.append(draw('rect', {class: 'chosen', x: x + 1, y: this.depth[this.chosen] * ROW + 1, width: Math.max(size - 2, 1), height: ROW - 3}));
+      const picture = document.createDocumentFragment(), y = place => (this.depth[place] - least) * ROW;
+      for (const [place, x, size] of boxes) {
+        const dim = this.hit && !this.hit[tree.name[place]] ? ' dim' : '', text = size > 24 ? fits(this.name(place), size) : '';
+        picture.append(draw('rect', {class: 'c' + this.colour[tree.name[place]] + dim, x: x.toFixed(1), y: y(place), width: size.toFixed(1), height: ROW - 1, 'data-place': place}));
+        if (text) picture.append(draw('text', {x: x + 4, y: y(place) + 13.5, class: dim}, text));
       }
-      this.svg.setAttribute('height', (deepest + 1) * ROW);
+      const chosen = boxes.find(([place]) => place === this.chosen);
+      if (chosen && (this.isChosen || this.stage === document.activeElement)) {
+        const [place, x, size] = chosen;
+        picture.append(draw('rect', {class: 'chosen', x: x + 1, y: y(place) + 1, width: Math.max(size - 2, 1), height: ROW - 3}));
+      }
+      this.svg.setAttribute('height', (most - least + 1) * ROW);
       this.svg.replaceChildren(picture);
-      this.back.disabled = this.top < 0;
-      this.said.textContent = hidden ? counted(hidden, 'place is', 'places are') + ' finer than half a pixel here, and not drawn.' : '';
+      this.whole.disabled = this.top < 0;
+      this.said.textContent = hidden ? counted(hidden, 'frame is', 'frames are') + ' finer than half a pixel here, and not drawn.' : '';
       this.stage.dataset.top = this.top;
-      if (says && this.chosen >= 0) this.text.replaceChildren(make('bdi', {}, make('b', {}, this.name(this.chosen) || '(no name)')), ': ' + this.lines(this.chosen).join(', '));
     }
 
     print(starts) {
@@ -1144,7 +1330,8 @@
     const drawn = [];
     for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
       for (const root of document.querySelectorAll('.' + kind)) {
-        const heading = root.parentElement.querySelector('h3 bdi');
+        let heading = root;
+        while (heading && heading.tagName !== 'H3') heading = heading.previousElementSibling;
         drawn.push(new Type(root, data.runs[root.dataset.run], heading ? heading.textContent : 'the recording'));
       }
     }
