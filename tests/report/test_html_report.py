@@ -677,7 +677,7 @@ def test_marks_of_several_spans_are_hatched_and_count_them(show: Show) -> None:
 
 def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> None:
     with profile() as prof:
-        for _ in range(400):
+        for _ in range(4000):
             with cp.record("short"):
                 pass
         time.sleep(0.01)
@@ -955,6 +955,6 @@ def test_a_hundred_thousand_spans_can_be_read_at_once(show: Show) -> None:
     page = show(Document("Very many", "recording", timeline=timeline(prof._finished())))
     assert "100,000 spans on 1 thread or stream" in page.locator("#part-timeline .notes").first.inner_text()
     assert "finer than a pixel" in page.locator(".timeline .status").inner_text()
-    assert len(page.content().encode()) < 2_000_000
+    assert len(page.content().encode()) < 1_000_000
     opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     assert 0 < opened < 60_000  # the promise, 3 s, is for python/benchmarks

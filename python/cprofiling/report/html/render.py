@@ -35,7 +35,7 @@ _SPAN_OUTCOMES = (*OUTCOMES, "unfinished")
 _PROGRAM = {"started": "", "command": "", "process": "", "python": "Python ", "packages": ""}  # facts
 _LISTED = 60  # places of a tree that are listed as text
 _LEAST_SHARE = 0.005
-_MOST_TRACES, _MOST_ARGUMENTS = 750_000, 2_000_000  # characters: a page of 100,000 spans has 2 MB, or 4 with these
+_MOST_TRACES, _MOST_ARGUMENTS = 1_000_000, 2_000_000  # characters: a page of 100,000 spans has 2 MB, or 4 with these
 _NO_NODES = "No node and no labelled block was recorded."
 
 
@@ -112,7 +112,7 @@ def render(document: Document, against: Document | None = None) -> str:
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
         data={
             "tables": {table.name: table.for_script() for table in all_tables},
-            "runs": [part["data"] for part in parts],
+            "runs": [_compressed(part["data"]) for part in parts],
         },
         style=style,
         script=script,
@@ -268,19 +268,25 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
 def _packed(texts: list[str | None], longest: list[int], most: int = sys.maxsize) -> tuple[str, int]:
     """Return the texts of spans, compressed to so many characters, and how many have no room.
 
-    They are a list of JSON by zlib and base64. Those of the longest spans are kept; longest: places of all, longest
-    first.
+    Those of the longest spans are kept; longest: places of all, longest first.
     """
     kept = [place for place in longest if texts[place] is not None]
     left_out = 0
     while True:
-        packed = base64.b64encode(zlib.compress(json.dumps(texts, separators=(",", ":")).encode())).decode()
+        packed = _compressed(texts)
         if len(packed) <= most or not kept:
             return packed, left_out
-        kept, shortest = kept[: len(kept) // 2], kept[len(kept) // 2 :]
-        left_out += len(shortest)
-        for place in shortest:
+        room = len(kept) * most // len(packed)
+        left_out += len(kept) - room
+        for place in kept[room:]:
             texts[place] = None
+        del kept[room:]
+
+
+def _compressed(value: Any) -> str:
+    """Return a value as JSON, by zlib and base64."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
 def _short(values: Sequence[int]) -> Sequence[int] | int:

@@ -530,7 +530,7 @@
   const escaped = text => text.replace(/[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
     character => '\\u' + character.charCodeAt(0).toString(16).padStart(4, '0'));
 
-  // A list that is compressed in the page.
+  // What is compressed in the page.
   function unpacked(text) {
     const packed = atob(text), bytes = new Uint8Array(packed.length);
     for (let at = 0; at < bytes.length; at++) bytes[at] = packed.charCodeAt(at);
@@ -1018,7 +1018,7 @@
     sayFine(fine, marks) {
       const where = this.from > 0 || this.to < this.whole ? `Shown: ${this.moments(this.from, this.to)}. ` : `Shown: all ${time(this.whole)}. `;
       this.status.textContent = where + (fine
-        ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here, and drawn together as ${counted(marks, 'mark')}, hatched and in the colour of the longest; zoom in to see each.`
+        ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here` + (fine > marks ? `, and drawn together as ${counted(marks, 'mark')}, hatched and in the colour of the longest; zoom in to see each.` : '.')
         : 'Each span is drawn for itself.');
       this.stage.dataset.view = `${Math.round(this.from)} ${Math.round(this.to)}`;
     }
@@ -1323,16 +1323,16 @@
 
   // ---- putting all together
 
-  function start() {
+  async function start() {
     themes();
     const sheets = [...document.querySelectorAll('table.sheet')].map(table => new Sheet(table));
     address.watch(() => sheets.forEach(sheet => sheet.columns?.read()));
-    const drawn = [];
+    const drawn = [], runs = await Promise.all(data.runs.map(unpacked));
     for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
       for (const root of document.querySelectorAll('.' + kind)) {
         let heading = root;
         while (heading && heading.tagName !== 'H3') heading = heading.previousElementSibling;
-        drawn.push(new Type(root, data.runs[root.dataset.run], heading ? heading.textContent : 'the recording'));
+        drawn.push(new Type(root, runs[root.dataset.run], heading ? heading.textContent : 'the recording'));
       }
     }
     const closed = [];
