@@ -520,6 +520,7 @@
   const kept = new URLSearchParams(location.search);
 
   function keep(key, value) {
+    if ((kept.get(key) || '') === (value || '')) return;
     if (value) kept.set(key, value); else kept.delete(key);
     try {
       history.replaceState(null, '', (`${kept}` ? '?' + kept : location.pathname) + location.hash);
@@ -974,9 +975,14 @@
     // Spans finer than a pixel become marks of two pixels, hatched and in the colour of the longest.
     drawLane(lane, shown, paths, texts, bad, merged) {
       const scale = this.width / (this.to - this.from), y = lane.y + 1, high = LANE - 2;
-      let fine = 0, marks = 0, mark = null;
+      let fine = 0, marks = 0, mark = null, hatched = null;
+      const hatch = () => { if (hatched) merged.push(`M${hatched.x.toFixed(1)} ${y}H${hatched.end.toFixed(1)}v${high}H${hatched.x.toFixed(1)}z`); };
       const put = (name, x, width, failed, count) => {
-        if (count > 1) merged.push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${high}h${-width.toFixed(1)}z`);
+        if (count > 1 && hatched && x - hatched.end < 0.5) hatched.end = x + width;
+        else if (count > 1) {
+          hatch();
+          hatched = {x, end: x + width};
+        }
         const key = 'c' + this.colour[name] + (this.hit && !this.hit[name] ? ' dim' : '');
         if (!paths.has(key)) paths.set(key, []);
         paths.get(key).push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${high}h${-width.toFixed(1)}z`);
@@ -1012,6 +1018,7 @@
         mark.count += this.counts[span];
       }
       flush();
+      hatch();
       return {fine, marks};
     }
 
