@@ -824,7 +824,7 @@
     choose(span) {
       this.chosen = span ?? -1;
       this.tellChosen();
-      this.later();
+      this.redrawChosen();
       if (this.chosen < 0) return;
       const start = this.starts[this.chosen], end = this.ends[this.chosen], view = this.to - this.from;
       if (start > this.to || end < this.from || (start < this.from && end > this.to && view < (end - start) / 50)) {
@@ -881,7 +881,7 @@
     select(start, end) {
       this.range = start === null ? null : [clamp(Math.min(start, end), 0, this.whole), clamp(Math.max(start, end), 0, this.whole)];
       this.sums.replaceChildren(...this.range ? this.table(...this.range) : []);
-      this.later();
+      this.redrawChosen();
     }
 
     table(from, to) {
@@ -1074,6 +1074,11 @@
       const scale = this.width / this.whole;
       this.frame.setAttribute('x', this.from * scale);
       this.frame.setAttribute('width', Math.max((this.to - this.from) * scale, 2));
+    }
+
+    redrawChosen() {
+      for (const each of this.svg.querySelectorAll('.chosen, .range')) each.remove();
+      this.drawChosen(this.svg);
     }
 
     drawChosen(picture) {
