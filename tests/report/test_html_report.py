@@ -340,7 +340,7 @@ def test_columns_are_chosen_and_kept_in_the_address(show: Show, real: Document) 
     assert set(fitting) ^ set(chosen) >= {"Std", "p50"}
     assert "nodes=" in page.url
     page.get_by_role("link", name="How it was measured").click()
-    page.wait_for_url("**#part-measured&nodes=*")  # a link to a part keeps the rest
+    page.wait_for_url("**?nodes=*#part-measured")  # a link to a part keeps the rest
     page.reload()
     page.wait_for_function(READY)
     assert heads_of(page) == chosen
@@ -349,7 +349,8 @@ def test_columns_are_chosen_and_kept_in_the_address(show: Show, real: Document) 
     choose(page, "As many as fit")
     assert heads_of(page) == fitting
     assert "nodes=" not in page.url
-    page.goto(page.url.partition("#")[0] + "#part-nodes&nodes=Total,%3Cimg%3E,CPU%20time")
+    page.goto(page.url.partition("#")[0] + "?nodes=Total,%3Cimg%3E,CPU%20time#part-nodes")
+    page.wait_for_function(READY)
     assert heads_of(page) == ["Node", "Total", "CPU time"], "somebody wrote it by hand"
 
 

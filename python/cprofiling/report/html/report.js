@@ -276,38 +276,17 @@
     }
   }
 
-  // ---- what the page's address keeps behind the part that it leads to: #part-nodes&nodes=Total,p99
+  // ---- what somebody has chosen, kept in the page's address
 
-  const address = {
-    parts: () => location.hash.slice(1).split('&').filter(Boolean),
-    place: () => address.parts().find(part => !part.includes('=')) ?? '',
-    kept: () => new Map(address.parts().filter(part => part.includes('=')).map(part => part.split('='))),
+  const kept = new URLSearchParams(location.search);
 
-    keep(key, value) {
-      const kept = address.kept();
-      if (value === null) kept.delete(key); else kept.set(key, value);
-      address.write(address.place(), kept);
-    },
-
-    write(place, kept) {
-      address.last = kept;
-      const parts = [...(place ? [place] : []), ...[...kept].map(pair => pair.join('='))];
-      try {
-        history.replaceState(null, '', '#' + parts.join('&'));
-      } catch { /* a page without an address of its own */ }
-    },
-
-    // Keeps the rest where a link leads to another part; tells of what somebody wrote there.
-    watch(changed) {
-      address.last = address.kept();
-      if (address.last.size) document.getElementById(address.place())?.scrollIntoView();
-      addEventListener('hashchange', () => {
-        if (!address.kept().size) return address.write(address.place(), address.last);
-        address.last = address.kept();
-        changed();
-      });
-    },
-  };
+  function keep(key, value) {
+    if ((kept.get(key) || '') === (value || '')) return;
+    if (value) kept.set(key, value); else kept.delete(key);
+    try {
+      history.replaceState(null, '', (`${kept}` ? '?' + kept : location.pathname) + location.hash);
+    } catch { /* the page of a frame may have no address of its own */ }
+  }
 
   // ---- which columns of a table are shown: those that somebody chose, or as many as there is room for
 
@@ -343,23 +322,17 @@
         const number = Number(mark.textContent);
         this.marks.set(number, (this.marks.get(number) ?? new Set()).add(String(mark.parentElement.cellIndex)));
       }
-      this.read();
+      const names = kept.get(this.sheet.table.id)?.split(',');
+      this.chosen = names ? this.heads.filter(head => names.includes(this.sheet.title(head))) : null;
+      this.fit();
       addEventListener('resize', () => this.fit());
       addEventListener('beforeprint', () => this.fit(PAPER_ROOM));
       addEventListener('afterprint', () => this.fit());
     }
 
-    read() {
-      const names = address.kept().get(this.sheet.table.id)?.split(',');
-      this.chosen = names ? this.heads.filter(head => names.includes(this.key(head))) : null;
-      this.fit();
-    }
-
-    key(head) { return encodeURIComponent(this.sheet.title(head)); }
-
     choose(heads) {
       this.chosen = heads;
-      address.keep(this.sheet.table.id, heads && heads.map(head => this.key(head)).join(','));
+      keep(this.sheet.table.id, heads?.map(head => this.sheet.title(head)).join(','));
       this.fit();
     }
 
@@ -515,17 +488,6 @@
   }
 
   const button = (label, title, act) => make('button', {type: 'button', title, 'aria-label': title, onclick: act}, label);
-
-  // What somebody has chosen in drawings is kept in the page's address.
-  const kept = new URLSearchParams(location.search);
-
-  function keep(key, value) {
-    if ((kept.get(key) || '') === (value || '')) return;
-    if (value) kept.set(key, value); else kept.delete(key);
-    try {
-      history.replaceState(null, '', (`${kept}` ? '?' + kept : location.pathname) + location.hash);
-    } catch { /* the page of a frame may have no address of its own */ }
-  }
 
   // A text as names are shown: with escapes for what does not print, or turns the direction of writing.
   const escaped = text => text.replace(/[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
@@ -1337,8 +1299,7 @@
 
   async function start() {
     themes();
-    const sheets = [...document.querySelectorAll('table.sheet')].map(table => new Sheet(table));
-    address.watch(() => sheets.forEach(sheet => sheet.columns?.read()));
+    for (const table of document.querySelectorAll('table.sheet')) new Sheet(table);
     const drawn = [], runs = await Promise.all(data.runs.map(unpacked));
     for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
       for (const root of document.querySelectorAll('.' + kind)) {
