@@ -589,9 +589,12 @@ def test_averages_are_short_in_a_shell_and_a_table_in_a_notebook() -> None:
     html = averages._repr_html_()
     ET.fromstring(html)
     assert '<th scope="col">Self CUDA %</th>' in html
-    assert '<td class="cprofiling-text">a&lt;b&gt;</td><td class="cprofiling-text">9.09%</td>' in html
+    assert '<th scope="col" class="cprofiling-text">Source location</th>' in html
+    assert '<td class="cprofiling-text">a&lt;b&gt;</td><td>9.1 %</td><td>10.00 µs</td>' in html
+    own = [row.split("</td>")[6].removeprefix("<td>") for row in html.split("<tr>")[2:]]
+    assert own[:2] == ["120.0 µs", "100.0 µs"], "the longest first"
     assert '<td class="cprofiling-text">x.py(1): f\ny.py(2): g</td>' in html
-    assert "<p>Self CPU time total: 110.000us</p>" in html
+    assert "<p>Self CPU time total: 110.0 µs</p>" in html
     assert html.count("<tr>") == 9
     empty = key_averages(made([]))
     assert repr(empty) == "<KeyAverages, empty>"

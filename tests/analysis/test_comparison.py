@@ -480,12 +480,12 @@ def test_markdown_has_names_as_they_are_and_nothing_else(result: TimingCompariso
     assert len(table) == len(NAMES) + 3
     assert {line.count("|") for line in table} == {9}
     assert table[0] == (
-        "| Stage | Calls | Baseline (ms) | New (ms) | Difference (ms) | Difference (%) | 95 % interval (ms) | Verdict |"
+        "| Stage | Calls | Baseline (ms) | New (ms) | Difference (ms) | Change | 95 % interval (ms) | Verdict |"
     )
-    assert table[2].startswith("| `vae_decode` | 5 / 5 | 10.000 | 10.000 | +0.000 | +0.0 | -0.")
-    assert table[3].startswith("| <code>a&#124;b</code> | 5 / 5 | 10.000 | 15.000 | +5.000 | +50.0 | ")
+    assert table[2].startswith("| `vae_decode` | 5 / 5 | 10.000 | 10.000 | +0.000 | +0.0 % | -0.")
+    assert table[3].startswith("| <code>a&#124;b</code> | 5 / 5 | 10.000 | 15.000 | +5.000 | +50.0 % | ")
     assert table[3].endswith(" | **slower** |")
-    assert table[-1].startswith("| **Total** |  | 700.000 | 725.000 | +25.000 | +3.6 | +")
+    assert table[-1].startswith("| **Total** |  | 700.000 | 725.000 | +25.000 | +3.6 % | +")
     shown = [line.split(" | ")[0].removeprefix("| ") for line in table[2:-1]]
     for name, cell in zip(NAMES, shown, strict=True):
         text = cell.strip("`") if cell.startswith("`") else "".join(Markup(cell).texts)
@@ -505,7 +505,7 @@ def test_text_for_terminals(result: TimingComparison) -> None:
     assert lines[3] == lines[-4] == "-" * len(lines[3])
     assert lines[4].startswith("vae_decode  5 / 5")
     assert lines[5].startswith("a|b         5 / 5")
-    assert lines[5].endswith("+5.000           +50.0    +4.709 to +5.291  slower")
+    assert lines[5].endswith("+5.000  +50.0 %    +4.709 to +5.291  slower")
     assert lines[-3].startswith("Total")
     assert lines[-1].startswith("Times are means per call")
     assert all(line == line.rstrip() for line in lines)
@@ -513,7 +513,7 @@ def test_text_for_terminals(result: TimingComparison) -> None:
 
 def test_small_times_keep_their_digits() -> None:
     result = compare_timing_reports(ours({"vae": stage(5, 0.00123, 0)}), ours({"vae": stage(5, 0.00246, 0)}))
-    assert "| 0.00123 | 0.00246 | +0.00123 | +100.0 | +0.000861 to +0.0016 | **slower** |" in str(result)
+    assert "| 0.00123 | 0.00246 | +0.00123 | +100.0 % | +0.000861 to +0.0016 | **slower** |" in str(result)
 
 
 def test_json_has_all_of_it(result: TimingComparison) -> None:

@@ -137,9 +137,9 @@ def test_figures_of_nothing_say_so(breakdown: Any) -> None:
 def test_figures_print_and_become_dataframes() -> None:
     found = idle_times(made(WORK))
     assert str(found).splitlines()[1] == (
-        "│ device ┆ stream ┆ count ┆ busy_ns ┆ idle_ns ┆ host_wait_ns ┆ kernel_wait_ns ┆ other_ns │"
+        "│ Device ┆ Stream ┆ Count ┆ Busy (ns) ┆ Idle (ns) ┆ Host wait (ns) ┆ Kernel wait (ns) ┆ Other (ns) │"
     )
-    assert str(found).splitlines()[3].startswith("│ 0      ┆ 7      ┆ 4     ┆ 70000   ┆ 15000 ")
+    assert str(found).splitlines()[3].startswith("│ 0      ┆ 7      ┆ 4     ┆ 70000     ┆ 15000 ")
     pytest.importorskip("pandas")
     frame = found.to_pandas()
     assert list(frame.columns) == list(found.columns)

@@ -370,15 +370,15 @@ def test_reports_are_short_in_a_shell_and_tables_in_a_notebook() -> None:
 def test_html_is_escaped_and_ends() -> None:
     html = html_table(("<a>", "b"), [("x<y>\n\x1b", 2.25)] * 102, ["n & m"])
     ET.fromstring(html)
-    assert '<th scope="col">&lt;a&gt;</th>' in html
+    assert '<th scope="col" class="cprofiling-text">&lt;a&gt;</th><th scope="col">b</th>' in html
     assert '<td class="cprofiling-text">x&lt;y&gt;\n\\x1b</td><td>2.2</td>' in html
-    assert html.count("<tr>") == 102  # two of them heads
-    beyond = html.partition("<details><summary>Show 80 more rows</summary>")[2].partition("</details>")[0]
-    assert beyond.count("<tr>") == 81
+    assert html.count("<tr>") == 101
+    assert html.partition('<tbody class="cprofiling-more">')[2].partition("</tbody>")[0].count("<tr>") == 80
+    assert "<details><summary>Show 80 more rows</summary></details>" in html
     assert "<p>2 more rows are not shown.</p>\n<p>n &amp; m</p>" in html
     assert "1 more row is not shown." in html_table(("a",), [(1,)] * 101, [])
-    assert html_table(("a",), [(1,)] * 102, [], None).count("<tr>") == 104
-    assert "details" not in html_table(("a",), [(1,)] * 20, [])
+    assert html_table(("a",), [(1,)] * 102, [], None).count("<tr>") == 103
+    assert "<details>" not in html_table(("a",), [(1,)] * 20, [])
 
 
 def test_waits_for_a_device_are_no_executions() -> None:

@@ -291,7 +291,7 @@ def test_what_the_command_prints(three: list[Path], tmp_path: Path, capsys: pyte
     skew = out[out.index("\nRanks\n") :]
     rows = [line.strip("│").split("┆") for line in skew.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        ["node", "stage", "ranks", "slowest", "total (ms)", "median (ms)", "ratio", "straggler"],
+        ["Node", "Stage", "Ranks", "Slowest", "Total (ms)", "Median (ms)", "Ratio", "Straggler"],
         ["a", "train", "3", "2", "40.000", "3.250", "12.31", "2"],
         ["b", "train", "1", "0", "5.500", "5.500", "1.00", "-"],
         ["c", "train", "1", "2", "0.625", "0.625", "1.00", "-"],

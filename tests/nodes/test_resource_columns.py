@@ -103,7 +103,7 @@ def test_what_the_figures_say() -> None:
         "Launches": "1,234", "Kernels": "5", "Kernel time": "750.0 µs", "Copied": "4.5 KiB",
         "Device change": "-3.0 MiB", "Device peak": "5.0 GiB", "Host change": "100 B", "Host peak": None,
         "CPU time": "500.0 µs", "Page faults": "1,234.6", "Cycles": "100.0", "Instructions": "150.0",
-        "Cache misses": None, "CPU share": "10%", "IPC": "1.50", "Waiting": "4.00 ms",
+        "Cache misses": None, "CPU share": "10 %", "IPC": "1.50", "Waiting": "4.00 ms",
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_every_figure_stands_in_its_column() -> None:
     assert fragment.head == [*COLUMNS, "Errors", "Cancelled", "Skipped", "Dropped"]
     assert [cell.text for cell in fragment.rows[1]] == [
         "blur", "val", "7", "1.00 ms", "3.00 ms", "4.00 ms", "8.00 ms", "9.00 ms", "11.00 ms", "5.00 ms",
-        "6.00 ms", "1.50 ms", "100.0%", "13", "14", "15", "16",
+        "6.00 ms", "1.50 ms", "100.0 %", "13", "14", "15", "16",
     ]  # fmt: skip
     assert all(cell.attributes.get("title") for cell in fragment.rows[0])
 
@@ -145,13 +145,13 @@ def test_nothing_collected_is_a_paragraph(nothing: list[NodeProfilingStats]) -> 
 def test_nested_nodes_share_the_time_by_self_time() -> None:
     stats = [node("outer", count=10, mean_ms=10.0, self_ms=25.0), node("inner", count=30, mean_ms=2.5)]
     fragment = parsed(summary_html(stats))
-    assert fragment.column("Share") == ["25.0%", "75.0%"]
+    assert fragment.column("Share") == ["25.0 %", "75.0 %"]
     assert fragment.styles == ["width:25.0%", "width:75.0%"]
 
 
 def test_without_self_time_the_total_is_shared() -> None:
     fragment = parsed(summary_html([node(mean_ms=3.0, self_ms=None), node(mean_ms=1.0), node(count=0)]))
-    assert fragment.column("Share") == ["75.0%", "25.0%", DASH]
+    assert fragment.column("Share") == ["75.0 %", "25.0 %", DASH]
 
 
 def test_there_is_no_share_of_nothing() -> None:
@@ -279,7 +279,9 @@ def test_the_style_applies_to_the_fragment_only_and_follows_the_page() -> None:
     style = parsed(summary_html([node()])).texts["style"]
     assert "@media (prefers-color-scheme: dark)" in style
     assert "currentColor" in style
-    selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media[^{]*\{", "", style))
+    assert re.findall(r"@keyframes (\S+)", style) == re.findall(r"animation: (\S+)", style) == ["cprofiling-fade"]
+    plain = re.sub(r"@keyframes[^{]*\{([^{}]*\{[^{}]*\})*\s*\}", "", re.sub(r"@media[^{]*\{", "", style))
+    selectors = re.findall(r"([^{}]+)\{", plain)
     assert len(selectors) > 5
     for selector in ",".join(selectors).split(","):
         assert selector.strip().startswith(".cprofiling-")

@@ -30,18 +30,34 @@ _PLAIN = re.compile(r"[\w.:/()*=+,-](?:[\w.:/()*=+, -]*[\w.:/()*=+,-])?")
 # What may begin or end emphasis outside of them: an underscore but between letters, and each asterisk.
 _EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
 # Text and lines take the colour of the page around them; only the bars have one of their own, for light and for dark.
+# A table wider than its cell fades at each edge beyond which there is more of it, where browsers can do it.
 _STYLE = """<style>
-.cprofiling-table { --cprofiling-bar: #4c78a8; color: currentColor; overflow-x: auto; }
+.cprofiling-table { --cprofiling-bar: #4c78a8; color: currentColor; }
 @media (prefers-color-scheme: dark) { .cprofiling-table { --cprofiling-bar: #8ab4e0; } }
+.cprofiling-scroll { overflow-x: auto; animation: cprofiling-fade both; animation-timeline: scroll(self inline); }
+@keyframes cprofiling-fade {
+  from { mask-image: linear-gradient(to left, #0002, #000 3em); }
+  1%, 99% { mask-image: linear-gradient(to left, #0002, #000 3em calc(100% - 3em), #0002); }
+  to { mask-image: linear-gradient(to right, #0002, #000 3em); }
+}
+.cprofiling-table:not(:has(> details[open])) .cprofiling-more { display: none; }
 .cprofiling-table table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.cprofiling-table caption { text-align: left; font-weight: bold; padding: 0.3em 0; }
+.cprofiling-table caption { text-align: left; font-weight: bold; padding: 0.3em 0; white-space: nowrap; }
 .cprofiling-table th, .cprofiling-table td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
-.cprofiling-table th, .cprofiling-table tbody tr:last-child td { border-bottom: 1px solid currentColor; }
-.cprofiling-table td.cprofiling-text { text-align: left; white-space: pre-wrap; }
+.cprofiling-table th, .cprofiling-table tbody:last-child tr:last-child td { border-bottom: 1px solid currentColor; }
+.cprofiling-table .cprofiling-scroll .cprofiling-text { text-align: left; white-space: pre-wrap; }
 .cprofiling-table summary { cursor: pointer; width: fit-content; padding: 0.3em 0.7em; }
-.cprofiling-bar { display: inline-block; width: 5em; height: 0.7em; margin-left: 0.5em; text-align: left; }
+.cprofiling-bar { float: left; width: 5em; height: 0.7em; margin: 0.3em 0.7em 0 0; }
 .cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
 </style>"""
+
+_TIMES = ("ns", "us", "ms")
+_ENDINGS: tuple[tuple[str, Unit], ...] = (
+    ("_ns", "ns"), ("_ms", "ms"), ("_us", "us"), ("bytes", "bytes"), ("count", "count"), ("share", "share"),
+    ("_pct", "percent"), ("_percent", "percent"), ("_per_second", "per_second"),
+)  # fmt: skip
+_UNIT = re.compile("_(ns|us|ms|pct|percent)$")  # that the cells or the heading tell
+_TEXT = ' class="cprofiling-text"'
 
 _T = TypeVar("_T")
 
@@ -101,6 +117,24 @@ class Section(NamedTuple):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+
+def titled(name: str) -> tuple[str, Unit]:
+    """Return the heading of a figure by its name for programs, and its unit."""
+    unit = next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "number")
+    return _UNIT.sub("", name).replace("_", " ").capitalize(), unit
+
+
+def heading(title: str, unit: str) -> str:
+    """Return the heading of a column whose cells are bare numbers."""
+    return f"{title} ({unit})" if unit in _TIMES else title
+
+
+def with_unit(value: object, unit: str) -> object:
+    """Return a share, a percentage or a rate as it is shown, any other value as it is."""
+    if unit not in ("share", "percent", "per_second") or not isinstance(value, (int, float)):
+        return value
+    return Shown(f"{value:,.1f}/s" if unit == "per_second" else f"{100 * value if unit == 'share' else value:.1f} %")
 
 
 def more_rows(count: int) -> tuple[str, ...]:
@@ -196,15 +230,22 @@ def html_table(
         tables. Rows beyond the first OPEN_ROWS are folded.
     """
     headings = [(column, "") if isinstance(column, str) else column for column in columns]
-    titles = "".join(f'<th scope="col"{_title(tip)}>{escaped(text)}</th>' for text, tip in headings)
-    begin, end = (f"<thead><tr>{titles}</tr></thead>", "<tbody>"), ("</tbody>", "</table>")
+    texts = [
+        any(isinstance(row[place], str) and not isinstance(row[place], Shown) for row in rows)
+        for place in range(len(headings))
+    ]
+    titles = "".join(
+        f'<th scope="col"{_TEXT if is_text else ""}{_title(tip)}>{escaped(text)}</th>'
+        for (text, tip), is_text in zip(headings, texts, strict=True)
+    )
     cells = [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in (rows if row_limit is None else rows[:row_limit])]
-    lines = ['<div class="cprofiling-table">', _STYLE, "<table>"]
+    lines = ['<div class="cprofiling-table">', _STYLE, '<div class="cprofiling-scroll">', "<table>"]
     lines += [f"<caption>{escaped(caption)}</caption>"] if caption else []
-    lines += [*begin, *cells[:OPEN_ROWS], *end]
-    if folded := cells[OPEN_ROWS:]:
-        summary = f"<summary>Show {counted(len(folded), 'more row')}</summary>"
-        lines += [f"<details>{summary}", "<table>", *begin, *folded, *end, "</details>"]
+    lines += [f"<thead><tr>{titles}</tr></thead>", "<tbody>", *cells[:OPEN_ROWS], "</tbody>"]
+    folded = cells[OPEN_ROWS:]
+    lines += ['<tbody class="cprofiling-more">', *folded, "</tbody>"] if folded else []
+    lines += ["</table>", "</div>"]
+    lines += [f"<details><summary>Show {counted(len(folded), 'more row')}</summary></details>"] if folded else []
     notes = list(notes) or ([] if rows else [_NOTHING])
     return "\n".join((*lines, *html_notes(_missing(len(rows) - len(cells)) + notes), "</div>"))
 
@@ -229,12 +270,11 @@ def _html_cell(value: object) -> str:
     if value is None or isinstance(value, Missing):
         return f"<td{_title(value.reason if value else '')}>\N{EN DASH}</td>"
     if isinstance(value, Bar):
-        percent = f"{100 * value:.1f}%"
-        bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
-        return f"<td>{percent}{bar}</td>"
+        bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{100 * value:.1f}%"></span></span>'
+        return f"<td>{bar}{100 * value:.1f} %</td>"
     if isinstance(value, str) and not isinstance(value, Shown):
         text = "\n".join(map(escaped, value.split("\n")))
-        return f'<td class="cprofiling-text">{text}</td>'
+        return f"<td{_TEXT}>{text}</td>"
     return f"<td>{f'{value:.1f}' if isinstance(value, float) else escaped(str(value))}</td>"
 
 
@@ -296,7 +336,10 @@ class Figures(Tabular, list[_T]):
         return [tuple(getattr(figure, column) for column in self.columns) for figure in self]
 
     def _table(self) -> Table:
-        return Table(self.columns, self.rows(), self.notes)
+        titles = [titled(column) for column in self.columns]
+        units = [unit for _, unit in titles]
+        rows = [[with_unit(value, unit) for value, unit in zip(row, units, strict=True)] for row in self.rows()]
+        return Table([heading(*title) for title in titles], rows, self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the values as a DataFrame. Raises ImportError without pandas."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.arguments import index_or_none
 from cprofiling._internal.messages import warn
-from cprofiling._internal.tables import ROW_LIMIT, first_rows, frame_of, html_table, short_repr
-from cprofiling._internal.text import shown_text, shown_value
+from cprofiling._internal.tables import Shown, first_rows, frame_of, html_table, short_repr
+from cprofiling._internal.text import format_time, shown_text, shown_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,7 @@ _MEMORY = (("CPU Mem", "bytes", "cpu_memory_usage"), ("Self CPU Mem", "bytes", "
 _DEVICE_MEMORY = (("{} Mem", "bytes", "device_memory_usage"), ("Self {} Mem", "bytes", "self_device_memory_usage"))
 _COUNT = (("# of Calls", "calls", "count"),)
 _NODE, _SHAPES, _STACK = ("Node", "", "node"), ("Input Shapes", "", "input_shapes"), ("Source Location", "", "stack")
+_WORD = re.compile(r" [A-Z](?=[a-z])")  # not the first of a heading, and no abbreviation
 _WIDTH = 12  # of a column of figures
 _GAP = "  "
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
@@ -237,9 +238,16 @@ class KeyAverages(list[KeyAverage]):
         return short_repr(type(self).__name__, len(self), "name")
 
     def _repr_html_(self) -> str:
-        table = _Table(self, self)
-        rows = [[table.text(row, *column[1:]) for column in table.columns] for row in self[:ROW_LIMIT]]
-        return html_table([heading for heading, *_ in table.columns], rows, table.footer())
+        """Return the table for notebooks, largest self time first.
+
+        Headings and figures are written as in the package's other tables.
+        """
+        by = "self_device_time_total" if any(row.self_device_time_total for row in self) else "self_cpu_time_total"
+        table = _Table(sorted(self, key=attrgetter(by, "self_cpu_time_total", "cpu_time_total"), reverse=True), self)
+        headings = [
+            _WORD.sub(lambda found: found[0].lower(), heading.removeprefix("# of ")) for heading, *_ in table.columns
+        ]
+        return html_table(headings, table.html_rows(), table.footer(_time), caption="Averages by name")
 
 
 class _Table:
@@ -281,6 +289,19 @@ class _Table:
             return next((f"{value / size:.2f} {name}" for size, name in _SIZES if abs(value) >= size), f"{value} B")
         return "\n".join(value) if figure == "stack" else str(value) if figure == "input_shapes" else value
 
+    def html_rows(self) -> list[list[object]]:
+        """Return the cells of all rows for HTML."""
+        shown = {"%": "{:.1f} %".format, "us": _time, "calls": "{:,}".format}
+
+        def cell(row: KeyAverage, unit: str, figure: str) -> object:
+            value = self.value(row, unit, figure)
+            if unit in shown:
+                return None if math.isnan(value) else Shown(shown[unit](value))
+            text = str(self.text(row, unit, figure))
+            return Shown(text) if unit else text
+
+        return [[cell(row, unit, figure) for _, unit, figure in self.columns] for row in self._rows]
+
     def lines(self, shown: Sequence[KeyAverage], titles: Sequence[str], limits: dict[str, int | None]) -> list[str]:
         """Return the table as torch prints it, with texts cut to their limits."""
         widths = [self._width(unit, figure, limits.get(figure)) for _, unit, figure in self.columns]
@@ -313,11 +334,13 @@ class _Table:
                 found.append(line(cells))
         return [*found, dashes, *self.footer()]
 
-    def footer(self) -> list[str]:
+    def footer(self, time: Callable[[float], str] | None = None) -> list[str]:
+        """Return the totals, in torch's words or with another way to show times, and the notes."""
+        time = time or self._time
         lines = [] if self._rows else [_NOTHING]
-        lines.append(f"Self CPU time total: {self._time(self._cpu_us)}")
+        lines.append(f"Self CPU time total: {time(self._cpu_us)}")
         if self._has_device:
-            lines.append(f"Self {self._device} time total: {self._time(self._device_us)}")
+            lines.append(f"Self {self._device} time total: {time(self._device_us)}")
             if not self._device_us:
                 lines.append(_NO_WORK)
         return [*lines, *self._notes]
@@ -337,6 +360,10 @@ class _Table:
     def _time(self, time_us: float) -> str:
         unit = self._time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
         return f"{time_us / _UNITS[unit]:.3f}{unit}"
+
+
+def _time(time_us: float) -> str:
+    return format_time(time_us / _UNITS["ms"])
 
 
 def _cut_path(path: str, width: int) -> str:

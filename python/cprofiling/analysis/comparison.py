@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from cprofiling._internal import arguments
 from cprofiling._internal.quantiles import Sample, cautious_interval, fmean, interval_of, median
-from cprofiling._internal.tables import code_in_cell, html_table, literal, markdown_table
+from cprofiling._internal.tables import Shown, code_in_cell, html_table, literal, markdown_table
 from cprofiling._internal.text import plain_table, shown_text, shown_value
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _cells(row: StageComparison) -> tuple[str, ...]:
         _ms(row.baseline_ms),
         _ms(row.new_ms),
         _ms(row.difference_ms, "+"),
-        _UNKNOWN if row.difference_pct is None else f"{row.difference_pct:+.1f}",
+        _UNKNOWN if row.difference_pct is None else f"{row.difference_pct:+.1f} %",
         _UNKNOWN if row.interval_ms is None else " to ".join(_ms(bound, "+") for bound in row.interval_ms),
         f"{outcome(row)} ({row.reason})" if row.reason else outcome(row),
     )
@@ -302,12 +302,13 @@ class TimingComparison:
 
     def _repr_html_(self) -> str:
         head, *rows = self._cells()
-        return html_table(head, rows, self.notes, None)
+        shown = [[cell if left else Shown(cell) for cell, left in zip(row, _IS_TEXT, strict=True)] for row in rows]
+        return html_table(head, shown, self.notes, None)
 
     def _cells(self) -> list[tuple[str, ...]]:
         """Return the headings and the rows as texts, the total last."""
         interval = f"{self.confidence * 100:.6g} % interval (ms)"
-        times = ("Baseline (ms)", "New (ms)", "Difference (ms)", "Difference (%)", interval)
+        times = ("Baseline (ms)", "New (ms)", "Difference (ms)", "Change", interval)
         return [("Stage", "Calls", *times, "Verdict"), *map(_cells, (*self.stages, self.total))]
 
     @property

@@ -95,10 +95,10 @@ def of_frames(found: RecordedFrames, least_ns: object = 0) -> Gaps:
         notes = ["The frames took no time." if found.rows else "No node was recorded."]
     elif found.rows:
         of_what = f"{counted(len(found.rows), 'frame')} ({found.basis})"
-        notes = [f"In {share:.1%} of the {in_ms} of {of_what} no node ran on the frame's thread."]
+        notes = [f"In {100 * share:.1f} % of the {in_ms} of {of_what} no node ran on the frame's thread."]
     else:
         notes = [
-            f"In {share:.1%} of the {in_ms} between the first and the last node of each thread no node ran.",
+            f"In {100 * share:.1f} % of the {in_ms} between the first and the last node of each thread no node ran.",
             f"What is between frames is in it, as frames are not known: {found.basis}.",
         ]
     if share is not None and any(flag & SUSPENDABLE for flag in set(column(evidence.recording, "flags"))):

@@ -16,8 +16,10 @@ from cprofiling._internal.tables import (
     Shown,
     Table,
     Whole,
+    heading,
     more_rows,
     text_table,
+    with_unit,
 )
 from cprofiling._internal.text import shown_text
 
@@ -74,7 +76,7 @@ class Insight(Figures[_T]):
     def _table(self) -> Table:
         used = self._used()
         shown = [[_shown(getattr(of, each.name), each.metadata) for each in used] for of in self]
-        return Table([each.name for each in used], shown, self.notes)
+        return Table([heading(each.metadata["title"], each.metadata["unit"]) for each in used], shown, self.notes)
 
 
 def figure(
@@ -106,7 +108,8 @@ def _shown(value: object, of: Mapping[str, Any]) -> object:
         return of["absent"] if value is None else Whole(value) if of["whole"] else value
     if of["unit"] == "number":
         return Shown(f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}")
-    return Shown(f"{100 * value:.1f} %" if of["unit"] == "share" else shown_number(value))
+    shown = with_unit(value, of["unit"])
+    return Shown(shown_number(value)) if shown is value else shown
 
 
 def shown_number(value: float) -> str:

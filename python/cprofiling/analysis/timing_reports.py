@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Reports: TypeAlias = Report | Sequence[Report]
 
 SCHEMA_VERSION = 1
-_COLUMNS = ("Stage", "Count", "Total (ms)", "Mean (ms)", "Min (ms)", "Max (ms)", "%", "Peak (MB)")
+_COLUMNS = ("Stage", "Count", "Total (ms)", "Mean (ms)", "Min (ms)", "Max (ms)", "Share", "Peak (MB)")
 _ROUNDING_MS = 0.01  # telefuser rounds to two decimals, and so may others
 
 
@@ -161,7 +161,7 @@ def timing_table(report: Mapping[str, Any]) -> str:
 
     for name, stage in report["stages"].items():
         peak_mb = stage["memory"]["peak_reserved_mb"] if stage.get("memory") is not None else None
-        add(shown_text("name", name), stage, f"{stage['percentage']:.1f}", peak_mb)
+        add(shown_text("name", name), stage, f"{stage['percentage']:.1f} %", peak_mb)
         for rank in stage.get("parallel_info", {}).get("ranks", ()):
             peak_gb = rank["peak_memory_gb"]
             add(f"  rank {rank['rank']}", rank, "", None if peak_gb is None else peak_gb * 1024)

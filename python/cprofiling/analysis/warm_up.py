@@ -146,7 +146,7 @@ def _figures(
 
 _STATES = {
     steady_state.SLOWDOWN: "Their times rise later on; that is no warm-up, and no skip_first_n helps.",
-    steady_state.NOT_STEADY: f"Their times change within the last {steady_state.LEAST_STEADY:.0%} of the calls.",
+    steady_state.NOT_STEADY: f"Their times change within the last {100 * steady_state.LEAST_STEADY:g} % of the calls.",
     steady_state.TOO_FEW: f"No warm-up is told from chance; {steady_state.SOME_CALLS} calls are enough.",
     steady_state.NOT_CERTAIN: "The first call is longer than all others, which may be a cold call, or chance.",
 }  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _WIDTH = 40
+_FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"  # notebooks give others to what they are not told
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Histogram:
         return f"<Histogram of {self.title()!r}: {self.count:,} samples in {len(self)} buckets>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f'<pre style="font-family: {_FONT}; line-height: 1.3">{html.escape(str(self))}</pre>'
 
     def __str__(self) -> str:
         if not self.buckets:

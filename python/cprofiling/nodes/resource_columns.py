@@ -186,7 +186,7 @@ _MEMORY = [
     _column("Host peak", "the most resident memory in a call", "memory.host.peak", shown_bytes, *_NO_HOST),
 ]
 _CPU_SHARE = _column(
-    "CPU share", "CPU time over elapsed time; the rest was waiting", "cpu_share", "{:.0%}".format
+    "CPU share", "CPU time over elapsed time; the rest was waiting", "cpu_share", lambda share: f"{100 * share:.0f} %"
 )._replace(reason=_why_no_share)
 _IPC = _column("IPC", "instructions per cycle", "counters.ipc", "{:.2f}".format, "cycles or instructions are not known")
 _WAITING = "waiting for devices because of synchronize_cuda"

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
-from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows
+from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows, titled
 from cprofiling.analysis import frames, gaps, warm_up, what_if
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
 from cprofiling.analysis.evidence import Evidence
@@ -25,7 +25,7 @@ from cprofiling.report.from_statistics import sections_of
 from cprofiling.report.timeline import timeline
 
 if TYPE_CHECKING:
-    from cprofiling._internal.tables import Cell, Figures, Unit
+    from cprofiling._internal.tables import Cell, Figures
     from cprofiling.recording.columns import Recording
 
 OTHERS = "(smaller ones)"
@@ -35,10 +35,6 @@ _MOST_DEPTH = 100  # of an icicle
 _SMALLEST = 4000  # the part of all time below which callees of one caller are shown as one: half a pixel of a page
 _QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}
 _SUCCESS, _ERROR, _CANCELLED = range(3)
-_UNITS: tuple[tuple[str, Unit], ...] = (
-    ("_ns", "ns"), ("_ms", "ms"), ("_us", "us"), ("_bytes", "bytes"), ("bytes", "bytes"), ("count", "count"),
-    ("share", "share"), ("_pct", "percent"), ("_per_second", "per_second"),
-)  # fmt: skip
 
 
 def of_recording(recording: Recording, *, title: str | None = None, source: str | None = None) -> Document:
@@ -198,15 +194,11 @@ def _averages(recording: Recording) -> Section:
 def _section(title: str, figures: Figures[Any]) -> Section:
     """Return figures of a report as a section."""
     rows = figures.rows()
+    titles = [(name, *titled(name)) for name in figures.columns]
+    texts = [any(isinstance(row[at], str) for row in rows) for at in range(len(titles))]
     columns = tuple(
-        Column(
-            name,
-            name.replace("_", " ").capitalize(),
-            "text"
-            if any(isinstance(row[at], str) for row in rows)
-            else next((unit for ending, unit in _UNITS if name.endswith(ending)), "number"),
-        )
-        for at, name in enumerate(figures.columns)
+        Column(name, title, "text" if is_text else unit)
+        for (name, title, unit), is_text in zip(titles, texts, strict=True)
     )
     shown = tuple(
         tuple(value if value is None or isinstance(value, (str, int, float)) else str(value) for value in row)

@@ -111,10 +111,11 @@ class Measurement:
     def _repr_html_(self) -> str:
         from cprofiling._internal.tables import Shown, html_table
 
-        rows = [(label, Shown(text)) for label, text in self._figures().items()]
-        rows += [("outliers", Shown(self._format_outliers()))] if self.outliers else []
-        notes = [f"Warning: {warning}" for warning in self.warnings]
-        return html_table(("Figure", "Value"), rows, notes, caption=f"{self.name}: {self._conditions()}")
+        figures = self._figures().items()
+        rows = [(label if label.startswith("p") else label.capitalize(), Shown(text)) for label, text in figures]
+        notes = [f"Outliers: {self._format_outliers()}"] if self.outliers else []
+        notes += [f"Warning: {warning}" for warning in self.warnings]
+        return html_table(("Figure", "Time"), rows, notes, caption=f"{self.name}: {self._conditions()}")
 
     def _figures(self) -> dict[str, str]:
         labels = ("median", "mean", "std", "min", "p90", "p99", "max", "total")
@@ -364,7 +365,8 @@ def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
             f"{_format_ns(empty_ns)}: do more work in fn"
         )
     if deviation > _SPREAD_LIMIT * middle:
-        yield f"the samples spread: their MAD is {deviation / middle:.1%} of the median, above {_SPREAD_LIMIT:.0%}"
+        share, limit = 100 * deviation / middle, 100 * _SPREAD_LIMIT
+        yield f"the samples spread: their MAD is {share:.1f} % of the median, above {limit:.0f} %"
     half = len(samples_ns) // 2
     if half >= _DRIFT_HALF:
         first, second = samples_ns[:half], samples_ns[-half:]
@@ -373,7 +375,7 @@ def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
         error = _MEDIAN_ERROR * math.hypot(_deviation(first), _deviation(second)) / math.sqrt(half)
         if middle > 0 and abs(shift) > max(_DRIFT_LIMIT * middle, _DRIFT_ERRORS * error):
             change, share = "slower" if shift > 0 else "faster", abs(shift) / middle
-            yield f"the calls drift: the second half is {change} than the first, by {share:.1%} of the median"
+            yield f"the calls drift: the second half is {change} than the first, by {100 * share:.1f} % of the median"
     if len(samples_ns) < _PERCENTILE_SAMPLES:
         yield f"{counted(len(samples_ns), 'sample')}: too few for percentiles, which need {_PERCENTILE_SAMPLES}"
 

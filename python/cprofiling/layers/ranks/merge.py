@@ -111,10 +111,10 @@ def merge_files(
         remarks = [shown_text("reason", reason) for reason in (*stats.reasons, *merged.notes)]
         tables += ["\n".join(remarks)] if remarks else []
     if merged.report is not None:
-        columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
+        columns = ("Stage", "Ranks", "Calls", "Slowest rank (ms)", "Share")
         tables.append(text_table(columns, [
             (name, stage["parallel_info"]["num_ranks"], stage.get("count"), f"{stage['duration_ms']:.3f}",
-             stage["percentage"])
+             f"{stage['percentage']:.1f} %")
             for name, stage in merged.report["stages"].items()
         ]))  # fmt: skip
     text = "\n\n".join(["\n".join(lines), *tables, f"Ranks\n{merged.skew}"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
+from cprofiling._internal.tables import Shown, Table, Tabular, frame_of, short_repr
 from cprofiling._internal.text import counted, shown_text
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ LEAST_RATIO = 1.2
 LEAST_SHARE = 0.01
 RULE = (
     f"A straggler takes at least {LEAST_RATIO} times the median of the ranks in a node, "
-    f"and {LEAST_SHARE:.0%} of a rank's time in all nodes more than that."
+    f"and {LEAST_SHARE * 100:.0f} % of a rank's time in all nodes more than that."
 )
-_COLUMNS = ("node", "stage", "ranks", "slowest", "total (ms)", "median (ms)", "ratio", "straggler")
+_COLUMNS = ("Node", "Stage", "Ranks", "Slowest", "Total (ms)", "Median (ms)", "Ratio", "Straggler")
 _MOST_NAMED = 20  # stragglers
 
 
@@ -73,8 +73,8 @@ class Skew(Tabular, list[NodeSkew]):
     def _table(self) -> Table:
         rows = []
         for row in self:
-            ratio = None if row.ratio is None else f"{row.ratio:.2f}"
-            times = (f"{row.slowest_ms:.3f}", f"{row.median_ms:.3f}")
+            ratio = None if row.ratio is None else Shown(f"{row.ratio:.2f}")
+            times = (Shown(f"{row.slowest_ms:.3f}"), Shown(f"{row.median_ms:.3f}"))
             slow = ", ".join(label for label, _ in row.stragglers) or None
             rows.append((row.node_name, row.stage, row.ranks, row.slowest, *times, ratio, slow))
         found = list(self.stragglers().items())
