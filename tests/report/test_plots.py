@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -276,6 +277,39 @@ def test_axes_that_are_given_are_drawn_on_and_nothing_else_changes() -> None:
         assert plt.get_fignums() == [current.number, made.figure.number]
         plt.close(made.figure)
         plt.figure(current.number)
+
+
+@pytest.mark.parametrize("count", [1, 12_345_678_901])
+def test_labels_of_bars_end_before_the_legend(count: int) -> None:
+    profiler = profiler_with({})
+    for stage in ("train", "val", "inference"):
+        for layer in range(3):
+            profiler.record(stage, f"encoder.layer{layer}.attention.projection", 7.5 + layer)
+    first, *others = profiler.get_profiling_summary()
+    axes: Any = cp.ProfilingSummary([replace(first, count=count), *others]).plot()
+    axes.figure.canvas.draw()
+    paper = axes.get_window_extent()
+    ends = [text.get_window_extent().x1 for text in axes.texts]
+    assert max(ends) <= paper.x1 < axes.get_legend().get_window_extent().x0
+
+
+@pytest.mark.parametrize(
+    "times", [[1.0] * 99 + [50.0], [1.0, 1.2, 1.4, 1.5] * 9, [50.0] * 99 + [1.0], [0.1 * 1.1**at for at in range(90)]]
+)
+@pytest.mark.parametrize("width", [7.0, 3.2])
+def test_labels_of_percentiles_and_ticks_do_not_cross(times: list[float], width: float) -> None:
+    from matplotlib.figure import Figure
+
+    axes: Any = Figure(figsize=(width, 3.0), layout="constrained").subplots()
+    profiler_with({("s", "a"): times}).snapshot().histogram("a").plot(ax=axes)
+    axes.figure.canvas.draw()
+    ticks = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    for labels in ([text.get_window_extent() for text in axes.texts], ticks):
+        assert len(labels) >= 2
+        assert not any(one.overlaps(other) for at, one in enumerate(labels) for other in labels[:at])
+    first = min(text.get_window_extent().y0 for text in axes.texts)
+    highest = axes.transData.transform((0, max(axes.patches[0].get_data()[0])))[1]
+    assert highest <= first, "no bar reaches the labels"
 
 
 def test_colours_follow_the_page() -> None:

@@ -7,7 +7,7 @@ import unicodedata
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
@@ -36,8 +36,11 @@ _COLUMNS = 2000  # of a timeline: finer spans are drawn together
 _MOST_LANES = 32
 _MOST_LEVELS = 8
 _OTHERS = (0.6, 0.6, 0.6)
+_INSIDE = "\nthe stronger part is the node's own, without nodes inside"
 _BINS = 50
+_GAP = 3  # points between a bar and its label
 _PERCENTILES = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
+_STEPS = (((1, 2, 3, 4, 5, 6, 8), 0.079), ((1, 2, 5), 0.3))  # of a decade's ticks, with the least distance in decades
 _WIDE = 2.0  # how many times the least time the longest must be for a logarithmic axis
 _NS_PER_MS = 1e6
 
@@ -65,16 +68,25 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     if rest:  # without a bar, which might be longer than all others
         names.append(f"{len(rest):,} more")
         labels.append((0.0, f"{format_time(math.fsum(map(own_ms, rest)))} of their own together"))
-    for place, (total_ms, label) in enumerate(labels):
-        axes.text((total_ms + longest_ms * 0.01) * per_unit, place, label, va="center", fontsize="small")
+    told = [
+        axes.annotate(
+            label, (total_ms * per_unit, place), (_GAP, 0), textcoords="offset points", va="center", fontsize="small",
+            in_layout=False,
+        )
+        for place, (total_ms, label) in enumerate(labels)
+    ]  # fmt: skip
     axes.set_yticks(range(len(names)))
     _plainly(axes.set_yticklabels(names))
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, longest_ms * per_unit * 1.25)
-    axes.set_xlabel(f"total time ({unit}); the stronger part is the node's own, without nodes inside")
+    has_inside = any(part < row.total_ms * per_unit for part, row in zip(own, shown, strict=True))
+    axes.set_xlabel(f"total time ({unit})" + (_INSIDE if has_inside else ""))
     axes.spines[["top", "right"]].set_visible(False)
     if len(known_stages) > 1:
         _legend(axes, [(stage, colours[stage]) for stage in known_stages[:_MOST_COLOURS]], title="Stage")
+    width = _final_width(axes)  # as wide as it takes for the labels to end inside
+    rooms = [max(width - text.get_window_extent().width - 2 * _GAP, width / 4) for text in told]
+    ends = [total_ms * width / room for (total_ms, _), room in zip(labels, rooms, strict=True)]
+    axes.set_xlim(0, max(*ends, longest_ms * 1.02) * per_unit)
     return axes
 
 
@@ -98,27 +110,29 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
             return f"{float(number):g} {unit}"
 
         axes.set_xscale("log")
-        decades = math.log10(edges[-1] / edges[0])
-        steps: tuple[int, ...] = (1, 2, 5) if decades < 3 else (1,)
-        if decades < 0.7:
-            steps = tuple(range(1, 10))
-        axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=30))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(tick))
         axes.set_xlim(edges[0], edges[-1])
+        most = int(_final_width(axes) / _text_width("000 µs  ", axes, "medium"))  # labels side by side
+        decades = math.log10(edges[-1] / edges[0])
+        steps = next((steps for steps, apart in _STEPS if apart * most >= decades), (1,))
+        axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=max(most, 2) if steps == (1,) else 30))
     axes.set_xlabel("time" if is_wide else f"time ({unit})")
     axes.set_ylabel("samples")
-    axes.margins(y=0.2)
-    height = 0.98
-    for fraction, label in _PERCENTILES:
+    axes.margins(y=0.4)  # for the labels
+    width = _final_width(axes)
+    to_axes = (axes.transData + axes.transAxes.inverted()).transform
+    paper = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 1}  # over the lines of other labels
+    for height, (fraction, label) in zip((0.80, 0.89, 0.98), _PERCENTILES, strict=True):
         time_ms = histogram.quantile(fraction) or 0.0
         place = time_ms * (1.0 if is_wide else per_unit)
-        axes.axvline(place, color="C3", linewidth=1, linestyle="--")
-        to_axes = (axes.transData + axes.transAxes.inverted()).transform
-        side = "right" if to_axes((place, 0.0))[0] > 0.7 else "left"
-        text = f" {label} {format_time(time_ms)} "
-        axes.text(place, height, text, transform=axes.get_xaxis_transform(), ha=side, va="top", fontsize="small")
-        height -= 0.09
+        axes.axvline(place, ymax=height, color="C3", linewidth=1, linestyle="--")
+        text = f"{label} {format_time(time_ms)}"
+        is_left = to_axes((place, 0.0))[0] * width > _text_width(f"{text}  ", axes, "small")
+        axes.annotate(
+            text, (place, height), (-_GAP if is_left else _GAP, 0), axes.get_xaxis_transform(), "offset points",
+            ha="right" if is_left else "left", va="top", fontsize="small", bbox=paper,
+        )  # fmt: skip
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
@@ -176,9 +190,9 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     per_unit, unit = _unit_of(found.duration_ns / _NS_PER_MS)
     per_ns = per_unit / _NS_PER_MS
     width = found.duration_ns * per_ns
-    pixels = axes.bbox.width / (width or 1.0)
     bottom = 0
     ticks = []
+    named: list[Any] = []  # boxes with their names
     has_processes = len({track.pid for track in found.tracks}) > 1
     for number in shown:
         track = found.tracks[number]
@@ -189,16 +203,7 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
             places = [(box.start_ns * per_ns, box.duration_ns * per_ns) for box in boxes]
             faces = [colours.get(box.name, _OTHERS) for box in boxes]
             axes.broken_barh(places, (place + 0.05, 0.9), facecolors=faces, edgecolors="face", linewidth=0.2)
-            for (start, length), box, face in zip(places, boxes, faces, strict=True):
-                text = _shortened(box.name)
-                if length * pixels > 8 * max(len(text), 2):
-                    light = 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] > 0.55
-                    _plainly([
-                        axes.text(
-                            start + length / 2, place + 0.5, text, ha="center", va="center", fontsize="x-small",
-                            clip_on=True, color="black" if light else "white",
-                        )
-                    ])  # fmt: skip
+            named += zip(places, repeat(place), map(_shortened, (box.name for box in boxes)), faces)
         bottom += depths[number]
         axes.axhline(bottom, color="0.7", linewidth=0.6)
     axes.set_yticks([place for place, _ in ticks])
@@ -208,6 +213,16 @@ def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
     axes.set_xlabel(f"time since the first event ({unit})")
     _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(ranked) > names else [])])
     axes.spines[["top", "right"]].set_visible(False)
+    pixels = _final_width(axes) / (width or 1.0)
+    for (start, length), place, text, face in named:
+        if length * pixels > _text_width(f"{text} ", axes, "x-small"):
+            light = 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] > 0.55
+            _plainly([
+                axes.text(
+                    start + length / 2, place + 0.5, text, ha="center", va="center", fontsize="x-small",
+                    clip_on=True, color="black" if light else "white", in_layout=False,
+                )
+            ])  # fmt: skip
     return axes
 
 
@@ -234,6 +249,21 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     if not isinstance(ax, matplotlib.axes.Axes):
         raise TypeError(f"ax must be axes of matplotlib, or None, got {shown_value(ax)}")
     return ax
+
+
+def _final_width(axes: Axes) -> float:
+    """Return the width of axes in pixels, once everything has found its place."""
+    root: Any = axes.figure.figure  # of a subfigure, too
+    root.draw_without_rendering()
+    return axes.bbox.width
+
+
+def _text_width(text: str, axes: Axes, size: str) -> float:
+    """Return about how many pixels wide a text is, at most."""
+    from matplotlib.font_manager import FontProperties
+
+    letter = 0.65 * FontProperties(size=size).get_size_in_points() * axes.figure.dpi / 72
+    return letter * sum(map(_width, text))
 
 
 def _without_data(axes: Axes) -> Axes:
