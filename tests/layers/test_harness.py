@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -24,7 +21,7 @@ from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
 from cprofiling.layers import context, recording
 from cprofiling.layers.harness import stage_bench
 from cprofiling.layers.harness.mock_inputs import MockInputs
-from cprofiling.layers.harness.stage_bench import progress, synchronize
+from cprofiling.layers.harness.stage_bench import synchronize
 from cprofiling.layers.recording import NOTHING, STAND_IN
 
 SIGNATURE: dict[str, Any] = {
@@ -301,7 +298,7 @@ def test_a_file_of_signatures(signatures: Path) -> None:
         StageBenchHarness.from_signature_file(signatures, "x")
 
 
-# --- devices and bars -----------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def test_the_devices_in_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,43 +313,6 @@ def test_the_devices_in_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(operations, "in_use", lambda found=found: found)
         synchronize(inputs)
     assert waited == [0, 2]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def bar(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def show(stream: Any, total: int = 2, tqdm: Any = None) -> None:
-        monkeypatch.setitem(sys.modules, "tqdm", tqdm)
-        monkeypatch.setattr(sys, "stderr", stream)
-        with progress("warmup", total) as advance:
-            for _ in range(total):
-                advance()
-
-    return show
-
-
-def test_a_bar_is_on_terminals_only(bar: Callable[..., None]) -> None:
-    terminal, pipe, closed = Terminal(), io.StringIO(), io.StringIO()
-    closed.close()
-    for stream in (terminal, pipe, None, object(), closed):
-        bar(stream)
-    bar(terminal, 0)
-    assert pipe.getvalue() == ""
-    assert terminal.getvalue().split("\r") == [
-        "", f"warmup {'':25} 0/2", f"warmup {'#' * 12:25} 1/2", f"warmup {'#' * 25} 2/2\n",
-    ]  # fmt: skip
-
-
-def test_tqdm_makes_the_bar_where_it_is(bar: Callable[..., None]) -> None:
-    shown = MagicMock()
-    bar(Terminal(), tqdm=shown)
-    assert (shown.tqdm.call_args.kwargs["total"], shown.tqdm.call_args.kwargs["desc"]) == (2, "warmup")
-    assert shown.tqdm().__enter__().update.call_count == 2
-    assert shown.tqdm().__exit__.called
 
 
 # --- the factory and the command ------------------------------------------------------------------

@@ -479,36 +479,7 @@ def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"\d+ compressed bytes unpack to more than \d+: that is no trace", refusal(path))
 
 
-# ---- progress and memory
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_bar_on_a_terminal(pack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    path = tmp_path / "trace.json"
-    path.write_bytes(pack(TEXT))
-    cp.load_trace(path)
-    assert terminal.getvalue() == ""  # small files are read before anyone looks
-    monkeypatch.setattr(reader, "_SHOWN_FROM", 1)
-    cp.load_trace(path)
-    shown = [int(percent) for percent in re.findall(r"\rreading [# ]{25} +(\d+) %", terminal.getvalue())]
-    assert shown == sorted(set(shown))
-    assert shown[-1] == 100
-    assert terminal.getvalue().endswith("100 %\n")
-
-
-@pytest.mark.parametrize("stderr", [None, io.StringIO()])
-def test_no_bar_elsewhere(stderr: io.StringIO | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_SHOWN_FROM", 1)
-    monkeypatch.setattr(sys, "stderr", stderr)
-    assert len(loaded(TEXT, tmp_path)) > 0
-    assert stderr is None or stderr.getvalue() == ""
+# ---- memory
 
 
 MEASURED = """

@@ -14,6 +14,7 @@ import pytest
 
 import cprofiling
 from browser import chromium
+from fragments import parsed
 
 nbformat: Any = pytest.importorskip("nbformat")
 nbclient: Any = pytest.importorskip("nbclient")
@@ -34,6 +35,10 @@ PLAIN = [
     "cell.recording.plot()",
     "cell.summary.histogram('<i>node</i>').plot()",
     "cell.summary.histogram('<i>node</i>')",
+    "import time\nclass Slow:\n    mode = 'wb'\n    def write(self, piece): time.sleep(1.1)\n"
+    "cell.recording.export_chrome_trace(file=Slow())\n"
+    "with cp.profile(operators=False) as prof:\n    with cp.record('short'): pass\n"
+    "    with cp.record('long'): time.sleep(0.01)\nprof",
 ]
 
 
@@ -103,7 +108,7 @@ def test_the_example_shows_tables_and_pictures(example: Any) -> None:
 
 
 def test_with_profiling_off_and_without_extras(plain: Any) -> None:
-    off, cell, failed, snapshot, findings, *plots, histogram = code_cells(plain)[1:]
+    off, cell, failed, snapshot, findings, *plots, histogram, recorded = code_cells(plain)[1:]
     for empty in (off, snapshot):
         assert outputs(empty, "text/html")[0].startswith("<p>No profiling data collected.</p>")
     (table,) = outputs(cell, "text/html")
@@ -119,6 +124,9 @@ def test_with_profiling_off_and_without_extras(plain: Any) -> None:
         assert error.ename == "ImportError"
         assert 'pip install "cprofiling[plot]"' in error.evalue
     assert "&lt;i&gt;node&lt;/i&gt;: 7 samples\n" in outputs(histogram, "text/html")[0]
+    averages = parsed(outputs(recorded, "text/html")[0])
+    assert [output.name for output in recorded.outputs if "writing: 0.0 MB" in output.get("text", "")] == ["stderr"]
+    assert (averages.texts["caption"], averages.column("Name")) == ("Averages by name", ["long", "short"])
 
 
 def exported(notebook: Any, path: Path, theme: str) -> Path:

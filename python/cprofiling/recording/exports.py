@@ -382,8 +382,8 @@ def reduced(recording: Recording) -> tuple[Any, ...]:
 def load_trace(path: StrOrBytesPath) -> Recording:
     """Read a Chrome trace of torch.profiler (1.13 or later) or our own.
 
-    It may be gzipped. For large files a bar on stderr shows the progress if that is a terminal. Time is linear in the
-    file's size; memory is that of the events, at most about the uncompressed text, and a window of the file.
+    It may be gzipped. A line on stderr shows the progress after a second, in terminals and notebooks. Time is linear in
+    the file's size; memory is that of the events, at most about the uncompressed text, and a window of the file.
 
     Parts that a recording cannot have (asynchronous events, samples) are left out, with a RuntimeWarning.
 

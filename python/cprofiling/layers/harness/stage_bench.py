@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments, log
 from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling._internal.progress import progress
 from cprofiling._internal.text import checked_text, file_name_of, shown_text, shown_value
 from cprofiling.devices import operations
 from cprofiling.layers import context, output_folder
@@ -216,7 +216,7 @@ class StageBenchHarness:
                 for _ in range(config.warmup):
                     _run(step, inputs.for_a_run())
                     synchronize(inputs)
-                    advance()
+                    advance(1)
             recording, times, output = _record(step, inputs, config.profile_steps, trace_path)
         breakdown = stage_recording.breakdown_of(recording, self.stage_name)
         output_folder.write_json(breakdown_path, breakdown)
@@ -298,7 +298,7 @@ def _record(step: Step, inputs: MockInputs, runs: int, path: Path) -> tuple[Reco
                     output = _run(step, given)
                     synchronize(given)
                 times.append((perf_counter_ns() - start_ns) / 1e6)
-                advance()
+                advance(1)
         chrome_writer.export_to_path(prof.recording, path, compress=True)
         size = path.stat().st_size
         what, option = next((each for each in spared if options[each[1]]), ("", ""))
@@ -385,39 +385,3 @@ def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
     if type(made) is type(recorded) and not isinstance(made, (dict, list)):
         return []
     return [f"{where}: is {shown_value(made)}, was {shown_value(recorded)}"]
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show how much of ``total`` is done on stderr, by tqdm or plainly.
-
-    Nothing is shown where stderr is no terminal.
-
-    Gives a function to be called whenever one more is done.
-    """
-    stream = sys.stderr
-    try:
-        is_shown = total > 0 and stream.isatty()
-    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
-        is_shown = False
-    if not is_shown:
-        yield lambda: None
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        numbers = count()
-
-        def advance() -> None:
-            done = next(numbers)
-            stream.write(f"\r{what} {'#' * (done * 25 // total):25} {done}/{total}")
-            stream.flush()
-
-        advance()
-        try:
-            yield advance
-        finally:
-            stream.write("\n")
-    else:
-        with tqdm(total=total, desc=what, file=stream) as shown:
-            yield lambda: shown.update() and None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds
 from cprofiling._internal.files import atomic_writer, open_regular
+from cprofiling._internal.progress import progress
 from cprofiling._internal.tables import text_table
 from cprofiling._internal.text import counted, shown_text
 from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
@@ -156,7 +157,8 @@ def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[st
                 write: Callable[[bytes], object] = file.write
                 if target.endswith(".gz"):
                     write = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)).write
-                merged = merge_traces.merge_traces(traces, write)
+                advance = stack.enter_context(progress("writing"))
+                merged = merge_traces.merge_traces(traces, lambda piece: (write(piece), advance(len(piece))))
                 if not merged.labels:  # and no file
                     raise MergeError(NOTHING, [_complaint(*each) for each in merged.refused.items()])
     if target is not None and data is not None:
@@ -167,15 +169,17 @@ def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[st
 
 def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:
     """Yield the readable files' content, and note unreadable files."""
-    for path in files:
-        try:
-            yield read(path)
-        except FormatError as error:
-            refused[path] = str(error).removeprefix(f"{path}: ").removeprefix(f"{shown_text('path', path)}: ")
-        except OSError as error:
-            refused[path] = reason_of(error)
-        except MemoryError:
-            refused[path] = "there is not enough memory"
+    with progress("merging", len(files)) as advance:
+        for path in files:
+            try:
+                yield read(path)
+            except FormatError as error:
+                refused[path] = str(error).removeprefix(f"{path}: ").removeprefix(f"{shown_text('path', path)}: ")
+            except OSError as error:
+                refused[path] = reason_of(error)
+            except MemoryError:
+                refused[path] = "there is not enough memory"
+            advance(1)
 
 
 def _complaint(path: str, reason: str) -> str:

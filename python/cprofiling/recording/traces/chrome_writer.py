@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
+from cprofiling._internal.progress import progress
 from cprofiling._internal.text import shown_value
 
 if TYPE_CHECKING:
@@ -60,18 +61,27 @@ def export_to_path(recording: Recording, path: StrOrBytesPath, *, compress: bool
     with atomic_writer(name) as raw:
         if compress:
             with gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0) as packed:
-                recording.write_chrome(packed.write)
+                _write(recording, packed.write)
         else:
-            recording.write_chrome(raw.write)
+            _write(recording, raw.write)
 
 
 def write_to_file(recording: Recording, file: Any) -> None:
     """Write a Chrome trace to an open binary or text file, left open."""
-    write = checked_writer(file)
-    recording.write_chrome(write)
+    _write(recording, checked_writer(file))
     flush = getattr(file, "flush", None)
     if flush is not None:
         flush()
+
+
+def _write(recording: Recording, write: Callable[[bytes], object]) -> None:
+    with progress("writing") as advance:
+
+        def write_piece(piece: bytes) -> None:
+            write(piece)
+            advance(len(piece))
+
+        recording.write_chrome(write_piece)
 
 
 def checked_writer(file: Any) -> Callable[[bytes], object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import zlib
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 from cprofiling._core import FormatError
 from cprofiling._internal import arguments, file_kinds, files
 from cprofiling._internal.messages import warn
+from cprofiling._internal.progress import progress
 from cprofiling.recording.result import Recording
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ _PIECE = 1 << 18
 _BOMB_RATIO = 300  # traces shrink to a thirtieth at most; text of one letter, to a thousandth
 _BOMB_ALLOWANCE = 64 << 20
 _NO_EVENTS = "there are no traceEvents"  # as cprofiling/files/chrome_read.c says it
-_SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 _PROBLEMS = {  # left out or mended
     "ignored": "events of kinds that a recording does not have were left out",
     "unmatched": "begins or ends of events were left out, as the other half is missing",
@@ -65,8 +64,11 @@ def load_moved(
     """
     file_name = arguments.path("path", path)
     name = file_name if called is None else called
-    with files.open_to_read(file_name) as file:
-        source = _Source(file, os.fstat(file.fileno()).st_size, look)
+    with (
+        files.open_to_read(file_name) as file,
+        progress("reading", os.fstat(file.fileno()).st_size) as advance,
+    ):
+        source = _Source(file, advance, look)
         recording = Recording.empty()
         try:
             report = recording._load(source.read, shift_ns, id_offset)
@@ -79,8 +81,6 @@ def load_moved(
             if source.head.strip() and not is_json:
                 raise NoTraceError(f"{name}: it is no Chrome trace: {error}{hint}") from None
             raise FormatError(f"{name}: {error}{hint}") from None
-        finally:
-            source.close()
     problems = [f"{report[key]} {text}" for key, text in _PROBLEMS.items() if report[key]]
     if problems:
         warn(f"{name}: {'; '.join(problems)}")
@@ -101,21 +101,19 @@ def loaded(read: Callable[[int], bytes]) -> Recording:
 
 
 class _Source:
-    """Uncompressed text of a file in pieces, with a bar on a terminal.
+    """Uncompressed text of a file in pieces.
 
     Attributes:
         head: The beginning of the text.
     """
 
-    def __init__(self, file: IO[bytes], size: int, look: Callable[[bytes], object] | None) -> None:
-        self._file, self._size, self._look = file, size, look
+    def __init__(self, file: IO[bytes], advance: Callable[[int], None], look: Callable[[bytes], object] | None) -> None:
+        self._file, self._advance, self._look = file, advance, look
         self._first = file.read(len(file_kinds.GZIP_MAGIC))
         self._read = self._unpack if self._first == file_kinds.GZIP_MAGIC else self._take
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
         self._rest = self.head = b""
         self._packed = self._unpacked = 0  # bytes so far
-        self._shown = -1
-        self._has_bar = size >= _SHOWN_FROM and sys.stderr is not None and sys.stderr.isatty()
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes of text, empty at the end.
@@ -127,11 +125,6 @@ class _Source:
             self._look(piece)
         self.head = self.head or piece[: file_kinds.HEAD]
         return piece
-
-    def close(self) -> None:
-        """End the progress bar."""
-        if self._shown >= 0:
-            sys.stderr.write("\n")
 
     def _unpack(self, size: int) -> bytes:
         while True:
@@ -159,9 +152,5 @@ class _Source:
         """Return up to ``size`` bytes of the file, empty at the end."""
         piece, self._first = self._first + self._file.read(size - len(self._first)), b""
         self._packed += len(piece)
-        percent = min(100, self._packed * 100 // self._size) if self._has_bar else self._shown
-        if percent != self._shown:
-            self._shown = percent
-            sys.stderr.write(f"\rreading {'#' * (percent // 4):25} {percent:3} %")
-            sys.stderr.flush()
+        self._advance(len(piece))
         return piece
