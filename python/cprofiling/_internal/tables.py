@@ -121,7 +121,7 @@ class Section(NamedTuple):
 
 def titled(name: str) -> tuple[str, Unit]:
     """Return the heading of a figure by its name for programs, and its unit."""
-    unit = next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "number")
+    unit: Unit = next((unit for ending, unit in _ENDINGS if name.endswith(ending)), "number")
     return _UNIT.sub("", name).replace("_", " ").capitalize(), unit
 
 
