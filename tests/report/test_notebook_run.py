@@ -129,6 +129,36 @@ def test_with_profiling_off_and_without_extras(plain: Any) -> None:
     assert (averages.texts["caption"], averages.column("Name")) == ("Averages by name", ["long", "short"])
 
 
+@pytest.mark.slow
+def test_a_wide_and_long_table_scrolls_and_unfolds() -> None:
+    api: Any = pytest.importorskip("playwright.sync_api")
+    executable = chromium()
+    if executable is None:
+        pytest.skip("not on PATH: chromium")
+    profiler = cprofiling.Profiler()
+    profiler.set_profiling(True)
+    for number in range(30):
+        profiler.record("inference", f"node {number}", 1.0 + number)
+    table = profiler.get_profiling_summary()._repr_html_()
+    assert table is not None
+    fade = "getComputedStyle(document.querySelector('.cprofiling-scroll')).maskImage"
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 400, "height": 900})
+        page.set_content(f"<!DOCTYPE html><body>{table}</body>")
+        rows = page.locator("tbody tr")
+        assert (rows.count(), sum(row.is_visible() for row in rows.all())) == (30, 20)
+        page.get_by_text("Show 10 more rows").click()
+        assert all(row.is_visible() for row in rows.all())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        for place, fading in (("0", "to left"), ("100", "0.133.*0.133"), ("1e6", "to right")):
+            page.evaluate(f"document.querySelector('.cprofiling-scroll').scrollLeft = {place}")
+            page.wait_for_function(f"{fade}.match('{fading}')")
+        page.set_viewport_size({"width": 1680, "height": 900})
+        page.wait_for_function(f"{fade} == 'none'")
+        browser.close()
+
+
 def exported(notebook: Any, path: Path, theme: str) -> Path:
     """The notebook as a page."""
     html, _ = nbconvert.HTMLExporter(theme=theme).from_notebook_node(copy.deepcopy(notebook))

@@ -34,17 +34,22 @@ _EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
 _STYLE = """<style>
 .cprofiling-table { --cprofiling-bar: #4c78a8; color: currentColor; }
 @media (prefers-color-scheme: dark) { .cprofiling-table { --cprofiling-bar: #8ab4e0; } }
-.cprofiling-scroll { overflow-x: auto; animation: cprofiling-fade both; animation-timeline: scroll(self inline); }
+.cprofiling-scroll {
+  overflow-x: auto; animation: cprofiling-fade linear; animation-timeline: scroll(self inline);
+  animation-range: 0% 200%; /* never finished, as that would outlast a change of the width */
+}
 @keyframes cprofiling-fade {
   from { mask-image: linear-gradient(to left, #0002, #000 3em); }
-  1%, 99% { mask-image: linear-gradient(to left, #0002, #000 3em calc(100% - 3em), #0002); }
-  to { mask-image: linear-gradient(to right, #0002, #000 3em); }
+  0.5%, 49.5% { mask-image: linear-gradient(to left, #0002, #000 3em calc(100% - 3em), #0002); }
+  50%, to { mask-image: linear-gradient(to right, #0002, #000 3em); }
 }
 .cprofiling-table:not(:has(> details[open])) .cprofiling-more { display: none; }
-.cprofiling-table table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.cprofiling-table .cprofiling-scroll table {
+  border: 0; border-bottom: 1px solid currentColor; border-collapse: collapse; font-variant-numeric: tabular-nums;
+}
 .cprofiling-table caption { text-align: left; font-weight: bold; padding: 0.3em 0; white-space: nowrap; }
 .cprofiling-table th, .cprofiling-table td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
-.cprofiling-table th, .cprofiling-table tbody:last-child tr:last-child td { border-bottom: 1px solid currentColor; }
+.cprofiling-table th { border-bottom: 1px solid currentColor; }
 .cprofiling-table .cprofiling-scroll .cprofiling-text { text-align: left; white-space: pre-wrap; }
 .cprofiling-table summary { cursor: pointer; width: fit-content; padding: 0.3em 0.7em; }
 .cprofiling-bar { float: left; width: 5em; height: 0.7em; margin: 0.3em 0.7em 0 0; }
