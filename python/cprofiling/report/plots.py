@@ -119,6 +119,7 @@ def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
         axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=max(most, 2) if steps == (1,) else 30))
     axes.set_xlabel("time" if is_wide else f"time ({unit})")
     axes.set_ylabel("samples")
+    axes.locator_params(axis="y", integer=True)
     axes.margins(y=0.4)  # for the labels
     width = _final_width(axes)
     to_axes = (axes.transData + axes.transAxes.inverted()).transform
