@@ -44,10 +44,13 @@ class SourceDistribution(sdist):
 
 
 class MarkedPackage(build_py):
-    """Says in the package which sources its extension is built from."""
+    """Has no module of an earlier build, and says which sources its extension is built from."""
 
     def run(self) -> None:
-        """Put the build in place of None."""
+        """Begin with the built extensions only, and put the build in place of None."""
+        for old in Path(self.build_lib, "cprofiling").rglob("*"):
+            if old.is_file() and old.suffix != ".so":
+                old.unlink()
         super().run()
         built = Path(self.build_lib, "cprofiling", "_build.py")
         if built.is_file() and not self.editable_mode:
