@@ -25,6 +25,7 @@ LATE = {
     "__init__": "results that few programs use",
     "_build": "the extension, which setup.py has not built yet",
     "_startup": "what a variable of the environment asks for",
+    "commands.attached": "the server that was asked for",
     "commands.completion": "the shell waits for it",
     "commands.control": "gRPC",
     "commands.count": "the counting of what was asked for",

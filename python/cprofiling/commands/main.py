@@ -36,6 +36,7 @@ COMMANDS = {
     "serve": "run a program that can be controlled from outside",
     "control": "switch a served program's profiling",
     "top": "show the statistics of another process live",
+    "attach": "measure a program that runs already",
 }
 
 
@@ -121,7 +122,9 @@ def parser() -> argparse.ArgumentParser:
         prog="cprofiling",
         description="The per-node profiler for Python pipelines.",
         epilog="example: cprofiling run train.py && cprofiling report trace.json",
+        add_help=False,
     )
+    made.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)  # the list of commands fills a screen
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
     commands = made.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True, parser_class=CommandParser, prog=made.prog

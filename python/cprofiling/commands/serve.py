@@ -7,7 +7,7 @@ import atexit
 import os
 import sys
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cprofiling._internal import environment
 from cprofiling._internal.messages import say
@@ -20,6 +20,9 @@ from cprofiling.nodes import profiler
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.patterns import Patterns
 from cprofiling.nodes.stats import MEDIANS
+
+if TYPE_CHECKING:
+    from cprofiling.monitoring.server import Server
 
 DEFAULT = "default"
 NAMED = "nodes"  # that the command line names
@@ -44,19 +47,32 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="or unix:PATH, for this user only. What others reach needs TLS or a token (default: %(default)s)",
     )
-    add(
+    add_sessions(
+        parser, "a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated"
+    )
+    add_nodes(parser, "functions to be nodes, as for run; may be repeated")
+    add("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
+    add("--median", choices=MEDIANS, default=MEDIANS[0], help="with --on: how medians are found (default: %(default)s)")
+    add_access(parser)
+
+
+def add_sessions(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option for further sessions of a server."""
+    parser.add_argument(
         "-s",
         "--session",
         action="append",
         type=_session_place,
         default=[],
         metavar="NAME=MODULE:ATTRIBUTE",
-        help="a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated",
+        help=text,
     )
-    add_nodes(parser, "functions to be nodes, as for run; may be repeated")
-    add("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
-    add("--median", choices=MEDIANS, default=MEDIANS[0], help="with --on: how medians are found (default: %(default)s)")
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add options for who may call a server."""
     add_token(parser, "that clients need")
+    add = parser.add_argument
     add("--no-token", action="store_true", help="want none, as clients of cuvis-ai-core have none")
     add("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     add("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
@@ -74,22 +90,13 @@ def run(options: argparse.Namespace) -> NoReturn:
     """Serve and run a program, which begins once this command has unwound."""
     if not options.program:
         options.refuse("a program is required: SCRIPT or -m MODULE")
-    if (options.tls_cert is None) != (options.tls_key is None):
-        options.refuse("--tls-cert and --tls-key belong together")
     if options.median != MEDIANS[0] and not options.on:
         options.refuse("--median needs --on")
-    if options.no_token and options.token_file is not None:
-        options.refuse("--no-token and --token-file exclude each other")
-    if not options.no_token and options.token_file is None and environment.is_set_in_vain(TOKEN_VARIABLE):
-        raise CommandError(
-            f"{TOKEN_VARIABLE} is set but not followed, as Python runs with -E or -I or with others' rights: use "
-            "--token-file FILE, or --no-token to want none"
-        )
+    wanted = checked_access(options)
     import_grpc()
-    wanted = token(options)
     try:
         served = program.Program(options.program, _NotRecorded(Patterns(options.node)))
-        lines = serve(options, wanted)
+        _, lines = serve(options, wanted)
     except program.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
     except (OSError, ValueError) as error:
@@ -103,8 +110,25 @@ def run(options: argparse.Namespace) -> NoReturn:
     raise program.Launch
 
 
-def serve(options: argparse.Namespace, wanted: str | None) -> list[str]:
-    """Start the server, and return lines on its address and its clients.
+def checked_access(options: argparse.Namespace) -> str | None:
+    """Return the token that clients need, None for none.
+
+    Raises SystemExit for options of ``add_access`` that do not fit, CommandError for a token that cannot be had.
+    """
+    if (options.tls_cert is None) != (options.tls_key is None):
+        options.refuse("--tls-cert and --tls-key belong together")
+    if options.no_token and options.token_file is not None:
+        options.refuse("--no-token and --token-file exclude each other")
+    if not options.no_token and options.token_file is None and environment.is_set_in_vain(TOKEN_VARIABLE):
+        raise CommandError(
+            f"{TOKEN_VARIABLE} is set but not followed, as Python runs with -E or -I or with others' rights: use "
+            "--token-file FILE, or --no-token to want none"
+        )
+    return token(options)
+
+
+def serve(options: argparse.Namespace, wanted: str | None) -> tuple[Server, list[str]]:
+    """Start the server, and return it with lines on its address and its clients.
 
     wanted: the token, unless ``--no-token`` is given.
 
@@ -125,16 +149,17 @@ def serve(options: argparse.Namespace, wanted: str | None) -> list[str]:
         wanted = None
         if not is_local(checked_address(options.address)):
             raise ValueError(f"--no-token needs unix:PATH or an address such as 127.0.0.1:0, not {options.address}")
-    address = server.serve(targets, address=options.address, tls=tls, token=wanted).address
+    started = server.serve(targets, address=options.address, tls=tls, token=wanted)
+    address = started.address
     if wanted is not None:
-        return [f"serving on {address}"]
+        return started, [f"serving on {address}"]
     who = "all who reach it"
     if socket_path(address) is not None:
         who = "this user's programs"
     elif is_local(address):
         who = "all users and programs of this machine"
     without = f"without a token: {who} can control it, clients of cuvis-ai-core among them"
-    return [f"serving on {address}", without]
+    return started, [f"serving on {address}", without]
 
 
 class PlacedPipeline:

@@ -11,7 +11,7 @@ import os
 import stat
 import weakref
 from _thread import RLock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -57,10 +57,10 @@ class LiveWriter:
         """Return whether a Profiler's statistics are kept here."""
         return self._core.holds(profiler)
 
-    def add(self, profiler: Profiler) -> None:
-        """Keep a Profiler's statistics from now on."""
+    def add(self, profiler: Profiler, label: str | None = None) -> None:
+        """Keep a Profiler's statistics from now on, by default under its own label."""
         self._prune()
-        label = "default" if profiler is default_profiler else profiler._label or "Profiler"
+        label = label or ("default" if profiler is default_profiler else profiler._label or "Profiler")
         label = label.rpartition("<locals>.")[2]
         taken = {label for _, label in self._profilers}
         numbered = (f"{label} {number}" for number in range(2, len(taken) + 3))
@@ -190,6 +190,48 @@ def start(value: str, variable: str, default: Profiler) -> None:
     _files.automatic = _files.open[file.path] = file
     process_exit.watch(_close_all)
     default.set_profiling(True)
+
+
+def keep_all(path: str, tell: Callable[[str], None], profilers: Iterable[Profiler]) -> tuple[LiveWriter, bool]:
+    """Keep statistics of all Profilers from now on, as the environment asks for at the start.
+
+    Returns the file and whether it is new: what the environment has asked for stays.
+
+    Args:
+        path: Where a new one is.
+        tell: Called with the new place of a killed process's file.
+        profilers: Which are on, and not in a file.
+
+    Raises as ``switch``.
+    """
+    with _files.lock:
+        file = _files.automatic
+        is_new = file is None
+        if file is None:
+            path = os.path.abspath(arguments.path("live", path))
+            if path in _files.open:
+                raise OSError(errno.EBUSY, "the program keeps statistics of some Profilers in it", path)
+            file = LiveWriter(path, _opened(path, tell), is_automatic=True)
+            _files.automatic = _files.open[path] = file
+        for profiler in profilers:
+            if profiler.profiling_enabled and _files.of(profiler) is None:
+                file.add(profiler)
+        return file, is_new
+
+
+def file_of(profiler: Profiler) -> LiveWriter | None:
+    """Return the file that a Profiler's statistics are kept in, None without one."""
+    with _files.lock:
+        return _files.of(profiler)
+
+
+def end(file: LiveWriter) -> None:
+    """Write a file for the last time, and keep nothing in it any more."""
+    with _files.lock:
+        if _files.automatic is file:
+            _files.automatic = None
+        if _files.open.pop(file.path, None) is not None:
+            file.close()
 
 
 def commit() -> None:

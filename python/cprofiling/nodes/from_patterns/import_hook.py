@@ -162,7 +162,7 @@ def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
             node = node_source.as_node(member, qualname)
             try:
                 setattr(owner, name, node)
-            except (AttributeError, TypeError):  # of a class that is not made in Python
+            except Exception:  # noqa: BLE001, S112 of a class that is not made in Python, or takes nothing
                 continue
             if node is not member:
                 replaced.append((owner, name, member, node))
