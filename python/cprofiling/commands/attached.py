@@ -150,7 +150,8 @@ class Attachment:
             for _, _, original, _ in self._replaced
             if id(original) in names_of
         }
-        frames: list[FrameType | None] = list(sys._current_frames().values())  # noqa: SLF001 there is no other way
+        has_gil: bool = getattr(sys, "_is_gil_enabled", lambda: True)()  # without it, the frames change meanwhile
+        frames: list[FrameType | None] = list(sys._current_frames().values()) if has_gil else []  # noqa: SLF001
         while frames:
             frame = frames.pop()
             if frame is not None:

@@ -85,7 +85,7 @@ def of_process(pid: int) -> Iterator[str]:
         if not found:
             raise NoLiveFileError(
                 f"process {pid} writes no live file: it does when it is started with CPROFILING_LIVE=PATH, or calls "
-                "set_profiling(True, live=PATH)"
+                f"set_profiling(True, live=PATH), or after 'cprofiling attach {pid}'"
             )
         if len(found) > 1:
             listed = ", ".join(f"{name!a}" for name, _ in sorted(found.values()))
