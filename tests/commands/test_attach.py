@@ -296,7 +296,7 @@ def test_it_waits_for_the_main_thread(begun: Any, folder: Path) -> None:
     program = begun(WAITS)
     late = given("attach", program.pid, "--timeout", "0.2", folder=folder, status=1)
     assert re.fullmatch(
-        rf"cprofiling: process {program.pid} runs no Python code in its main thread, which is in a call of C"
+        rf"cprofiling: process {program.pid} runs no Python code in its main thread, which waits in a call of C"
         r"( at <string>:4 \(<module>\))?, for 0.2 s: nothing was changed, and nothing will be; --timeout waits longer",
         late[0],
     )

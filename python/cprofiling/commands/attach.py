@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.commands.parsing import CommandError, not_empty, number, whole_number
 from cprofiling.commands.run import add_nodes
 from cprofiling.commands.serve import add_access, add_sessions, checked_access
+from cprofiling.recording.output_names import has_lock
 
 INT32_MAX = 2**31 - 1
 OLDEST = 14  # minor version of CPython 3 from which on others may have a program run a script
@@ -47,6 +47,7 @@ def attach():
                 pass
         return
     try:
+        os.set_blocking(pipe, True)
         os.write(pipe, b"begun\\n")
         import json, sys
         knew = "cprofiling" in sys.modules
@@ -148,7 +149,6 @@ def _served(options: argparse.Namespace) -> dict[str, Any]:
     paths = [path if path is None else os.path.abspath(path) for path in (options.tls_cert, options.tls_key)]
     return {
         "address": address,
-        "node": options.node,
         "session": options.session,
         "no_token": options.no_token,
         "tls_cert": paths[0],
@@ -223,10 +223,9 @@ def _alone(pid: int) -> Iterator[None]:
     except OSError:
         raise CommandError(f"there is no process {pid}") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not has_lock(descriptor):
+            raise CommandError(f"another 'cprofiling attach {pid}' is at work: wait for its end")
         yield
-    except BlockingIOError:
-        raise CommandError(f"another 'cprofiling attach {pid}' is at work: wait for its end") from None
     finally:
         os.close(descriptor)
 
@@ -251,10 +250,12 @@ def _folder(pid: int) -> Iterator[tuple[str, int]]:
             raise CommandError(_not_permitted(pid)) from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    inside = _status(pid).get("NSpid", "").split()[-1:]
+    inside = _status(pid).get("NSpid", "").split()
+    if started_ticks(pid) is None:
+        raise CommandError(f"process {pid} has ended meanwhile")
+    number_there = f", where the process is {inside[-1]}" if inside else ""
     raise CommandError(
-        f"process {pid} sees other files than this command, as in a container: give the command there, where the "
-        f"process has the number {inside[0] if inside else 'unknown'}"
+        f"process {pid} sees other files than this command, as in a container: give the command there{number_there}"
     )
 
 
@@ -285,25 +286,29 @@ def _answer(pid: int, folder: str, user: int, request: dict[str, Any], timeout: 
     os.mkfifo(pipe, 0o600)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as reader:
         if user != os.geteuid():
-            for path in (script, pipe, folder):  # the folder last: its owner can put other things in the place of these
-                os.chown(path, user, -1)
+            try:
+                for path in (script, pipe, folder):  # the folder last: its owner can replace these
+                    os.chown(path, user, -1)
+            except OSError:
+                raise CommandError(_not_permitted(pid)) from None
         answer = _Answer(pid, reader.fileno())
-        _send(pid, script)
-        why, advice = "interrupted", ""
         try:
+            _send(pid, script)
             if not answer.wait(min(_SPEAKS_AFTER_S, timeout)) and timeout > _SPEAKS_AFTER_S:
                 say(f"process {pid} {_amid(pid, answer)}: waiting for {timeout:g} s")
                 answer.wait(timeout - _SPEAKS_AFTER_S)
-            why, advice = f"process {pid} {_amid(pid, answer)}, for {timeout:g} s", "; --timeout waits longer"
+            late = "" if answer.told else f"process {pid} {_amid(pid, answer)}, for {timeout:g} s"
         except KeyboardInterrupt:
-            pass
+            late = ""
         if answer.told is None:
             _withdraw(pid, answer)
-    if answer.told is None and answer.has_begun:
+    if answer.told is not None:
+        return answer.told
+    why = late or "interrupted"
+    if answer.has_begun:
         raise CommandError(f"{why}: it may be measured by now, and cprofiling attach {pid} --off undoes that")
-    if answer.told is None:
-        raise CommandError(f"{why}: nothing was changed, and nothing will be{advice}")
-    return answer.told
+    advice = "; --timeout waits longer" if late else ""
+    raise CommandError(f"{why}: nothing was changed, and nothing will be{advice}")
 
 
 class _Answer:
@@ -331,12 +336,14 @@ class _Answer:
         while self.told is None:
             left = until - time.monotonic()
             if select.select([self._reader], [], [], max(0.0, min(left, 0.1)))[0]:
-                self._data += os.read(self._reader, 65536)
+                piece = os.read(self._reader, 65536)
+                self._data += piece
                 _begun, _, line = self._data.partition(b"\n")
                 if line.endswith(b"\n"):
-                    self.told = json.loads(line)
-                    break
-                if len(self._data) > _MOST_BYTES:
+                    with suppress(ValueError):
+                        self.told = json.loads(line)
+                        break
+                if not piece or line.endswith(b"\n") or len(self._data) > _MOST_BYTES:
                     raise CommandError(f"process {self._pid} does not answer as cprofiling does")
             if started_ticks(self._pid) != self._ticks:
                 raise CommandError(f"process {self._pid} has ended meanwhile")
@@ -356,7 +363,7 @@ def _send(pid: int, script: str) -> None:
         text = "; ".join(str(each) for each in errors)
         if started_ticks(pid) is None:
             raise CommandError(f"process {pid} has ended meanwhile") from None
-        if any(isinstance(each, PermissionError) for each in errors):
+        if any(isinstance(each, PermissionError) for each in errors) or "not permitted" in text:
             raise CommandError(_not_permitted(pid)) from None
         if "not enabled" in text:
             raise CommandError(
@@ -381,13 +388,15 @@ def _withdraw(pid: int, answer: _Answer) -> None:
 
 
 def _amid(pid: int, answer: _Answer) -> str:
-    """Return what the main thread of a process does that runs no Python code."""
+    """Return why a process may not have answered yet."""
     if answer.has_begun:
         return "has begun, and has not come to its end"
-    place = _place(pid)
-    if _status(pid).get("State", "")[:1] in ("T", "t"):
+    state, place = _status(pid).get("State", "")[:1], _place(pid)
+    if state in ("T", "t"):
         return f"is stopped{place}"
-    return f"runs no Python code in its main thread, which is in a call of C{place}"
+    if state == "R":
+        return f"has not taken it up: its main thread is busy, maybe in a call of C{place}"
+    return f"runs no Python code in its main thread, which waits in a call of C{place}"
 
 
 def _place(pid: int) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from cprofiling import _core
+from cprofiling._internal.process import hold_at_fork
 from cprofiling._internal.text import shown_names
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes.from_patterns import source
@@ -174,6 +175,7 @@ class Attachment:
 
 
 _lock = RLock()
+hold_at_fork(_lock)
 _attached: Attachment | None = None
 
 
@@ -198,7 +200,9 @@ def _attach(request: dict[str, Any]) -> dict[str, Any]:
         if server is not None:
             from cprofiling.commands.serve import serve
 
-            attachment.server, told["served"] = serve(argparse.Namespace(**server), request["token"])
+            attachment.server, told["served"] = serve(
+                argparse.Namespace(**server, node=attachment.nodes), request["token"]
+            )
         for profiler in profilers:
             attachment.switch_on(profiler)
     except BaseException:
