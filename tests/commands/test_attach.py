@@ -64,8 +64,9 @@ def loop():
     print([thread.name for thread in threading.enumerate() if type(thread) is not threading.Thread])
     print(type(plain).__name__, type(stages.encode).__name__, type(decode).__name__, type(Pipeline.other).__name__)
     print(cp.profiling_enabled(), pipeline.profiling_enabled, len(sys.meta_path) - finders)
+    assert sys.getswitchinterval() == turn
 
-finders = len(sys.meta_path)
+finders, turn = len(sys.meta_path), sys.getswitchinterval()
 loop()
 """
 STAGES = """
