@@ -47,26 +47,27 @@ def attach():
             except OSError:
                 pass
         return
-    turn = sys.getswitchinterval()
-    sys.setswitchinterval(0.0001)
-    short = sys.getswitchinterval()
     try:
         os.set_blocking(pipe, True)
         os.write(pipe, b"begun\\n")
-        import json
         knew = "cprofiling" in sys.modules
+        turn = sys.getswitchinterval()
+        sys.setswitchinterval(0.0001)
+        short = sys.getswitchinterval()
         try:
+            import json
             from cprofiling.commands.attached import answer
             told = answer(json.loads(request))
         except BaseException as error:
             told = {{"error": type(error).__name__ + ": " + str(error), "missing": getattr(error, "name", None)}}
+        finally:
+            if sys.getswitchinterval() == short:
+                sys.setswitchinterval(turn)
         os.write(pipe, json.dumps({{"knew": knew, **told}}).encode() + b"\\n")
     except BaseException:
         pass
     finally:
         os.close(pipe)
-        if sys.getswitchinterval() == short:
-            sys.setswitchinterval(turn)
 try:
     import _thread
     _thread.start_new_thread(attach, ())
