@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import pty
@@ -437,7 +438,7 @@ def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
     screen = showing._Screen(Choice("name"), at(0.0, *many))
     lines = screen_text(screen, 120, 12).splitlines()
     assert len(lines) <= 12
-    assert "... 25 more" in "\n".join(lines)
+    assert "... 26 more" in "\n".join(lines)
     assert "Mean" in screen_text(screen, 60, 12)
     assert "p50" not in screen_text(screen, 60, 12)
     assert "No profiling data collected." in screen_text(showing._Screen(Choice(), at(0.0)), 120, 12)
@@ -463,7 +464,7 @@ def test_nodes_that_there_is_no_room_for_are_counted_and_scrolled_to(length: int
         assert "... " + ", ".join(filter(None, (above, below)))[: columns - 5] in "\n".join(lines)
         return screen.first, screen.shown, screen.below
 
-    _, count, below = look("?")
+    _, count, below = look("x")
     assert count + below == 40
     assert look("\x1b[B", "\x1bOB") == (2, count, 38 - count)
     assert look("\x1b[A") == (1, count, 39 - count)
@@ -579,3 +580,47 @@ def test_without_a_keyboard_no_key_is_pressed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stdin", None)
     with showing._keys() as pressed:
         assert pressed() == ""
+
+
+# ---- Windows
+
+
+def test_a_window_has_the_figures_of_its_calls_only(path: Path) -> None:
+    profiler = profiler_on(live=path)
+
+    def moment_after(time_ms: float, taken_s: float) -> Moment:
+        for _ in range(100):
+            profiler.record("train", "node", time_ms)
+        live_writer.commit()
+        return dataclasses.replace(from_live_file.moment_of(live.read(path)), taken_s=taken_s)
+
+    screen = showing._Screen(Choice(window="interval"))
+    for time_ms, taken_s in ((1.0, 0.0), (2.0, 1.0), (50.0, 2.0)):
+        screen.take(moment_after(time_ms, taken_s))
+    assert (screen.now.uptime_s or -1.0) > 0
+    for window, calls, p50, p99, rate in (("interval", 100, 50, 50, 100.0), ("minute", 200, 2, 50, 100.0)):
+        screen.choice = Choice(window=window)
+        (row,) = screen.choice.rows(screen.now, screen.since())
+        assert (row.stats.count, row.rate) == (calls, rate)
+        assert row.stats.p50_ms == pytest.approx(p50, rel=0.01)
+        assert row.stats.p99_ms == pytest.approx(p99, rel=0.01)
+        assert row.stats.max_ms == pytest.approx(50, rel=0.01)
+    text = screen_text(screen, 130, 20)
+    assert "last minute" in text
+    assert "▁█" in text  # the slow interval stands out
+    screen.press("w")
+    assert "since the start" in screen_text(screen, 130, 20)
+    screen.press("?")
+    assert "back to the table" in screen_text(screen, 80, 24)
+    screen.press("?")
+    screen.press("O")
+    assert "it cannot be switched" in screen_text(screen, 80, 24)
+    profiler.set_profiling(False)
+
+
+def test_a_source_without_histograms_has_no_percentiles_of_a_window() -> None:
+    before, now = (at(float(n), stats("node", 10 * n, 100.0 * n, p99_ms=9.0, error_count=n)) for n in (1, 3))
+    (row,) = Choice(window="interval").rows(now, before)
+    assert (row.stats.count, row.stats.mean_ms, row.stats.error_count, row.stats.p99_ms) == (20, 10.0, 2, None)
+    assert row.cells()[6:9] == ("-", "-", "-")
+    assert Choice("max", window="interval").rows(now, before) == Choice("p99", window="interval").rows(now, before)

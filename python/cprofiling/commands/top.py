@@ -15,7 +15,7 @@ from cprofiling._internal.optional import imported
 from cprofiling._startup import LIVE_VARIABLE
 from cprofiling.commands.control import add_client, endpoint
 from cprofiling.commands.parsing import CommandError, add_number, is_terminal, not_empty, number, write_as_is
-from cprofiling.monitoring.top.samples import SORT_KEYS, Choice
+from cprofiling.monitoring.top.samples import SORT_KEYS, WINDOWS, Choice
 
 if TYPE_CHECKING:
     from cprofiling.monitoring.top.samples import Moment
@@ -43,6 +43,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     node_help = "only these; may be given again"
     add("-n", "--node", action="append", type=not_empty, default=[], metavar="GLOB", help=node_help)
     add("--stage", metavar="NAME", help="only the nodes of this stage")
+    window_help = "figures of the last interval, the last minute, or in total (default: interval; piped: total)"
+    add("--window", choices=WINDOWS, metavar="WINDOW", help=window_help)
     add(
         "--interval",
         type=number("a number of seconds", LEAST_INTERVAL_S, MOST_INTERVAL_S),
@@ -60,9 +62,10 @@ def run(options: argparse.Namespace) -> None:
     if not target:
         options.refuse("what to show is required: TARGET")
     source, errors = live_source(target, options) if not is_address(target) else server_source(target, options)
-    choice = Choice(options.sort_by, options.reverse, tuple(options.node), options.stage)
+    window = options.window or (WINDOWS[0] if is_terminal() else "total")
+    choice = Choice(options.sort_by, options.reverse, tuple(options.node), options.stage, window)
     try:
-        show(source, choice)
+        show(source, choice, options.interval)
     except errors as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -109,7 +112,7 @@ def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tup
     return moments, (client.TopError, ValueError)
 
 
-def show(source: Source, choice: Choice) -> None:
+def show(source: Source, choice: Choice, interval_s: float) -> None:
     """Show the samples, with rich on a terminal, else as plain lines."""
     from cprofiling.monitoring.top import screen
 
@@ -118,7 +121,7 @@ def show(source: Source, choice: Choice) -> None:
             imported("rich.live", install="cprofiling[rich]")
         except ImportError as error:
             raise CommandError(str(error)) from None
-        screen.show_rich(source, choice)
+        screen.show_rich(source, choice, interval_s)
         return
     with closing(source(_slept)) as moments:
         screen.show_plain(moments, choice, write_as_is)

@@ -43,17 +43,23 @@ def moment_of(statistics: LiveStatistics) -> Moment:
         summary = part.summary
         notes += notes_of(summary)
         label = ("before" if part.is_gone else part.label) if several else ""
-        parts.append(Part(label, summary))
+        parts.append(Part(label, summary, part.snapshot._find_histograms))  # noqa: SLF001 the package's own
+    written = time.localtime(statistics.written_ns / 1e9)
     silent_s = time.time() - statistics.written_ns / 1e9
     if statistics.state == RUNNING and silent_s > _STALE_S:
         notes.append(f"nothing was written for {silent_s:.0f} s: the process may be stopped")
+    uptime_s = None
+    if statistics.state == RUNNING and process.started_ticks:
+        uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started_ticks / os.sysconf("SC_CLK_TCK")
+    last = "" if statistics.state == RUNNING else f", last figures of {time.strftime('%H:%M:%S', written)}"
     return Moment(
-        title=f"process {process.pid}, {statistics.state}: {shown_text('command', process.command)}",
+        title=f"process {process.pid}, {statistics.state}: {shown_text('command', process.command)}{last}",
         origin=(process.pid, process.started_ticks, process.made_ns),
         taken_s=statistics.taken_ns / 1e9,
         parts=tuple(parts),
         notes=tuple(dict.fromkeys(notes)),
         is_over=statistics.state != RUNNING,
+        uptime_s=uptime_s,
     )
 
 

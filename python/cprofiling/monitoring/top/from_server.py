@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -108,7 +109,15 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
             taken_s=time.monotonic(),
             parts=(Part("", summary),),
             notes=tuple(notes_of(summary)),
+            switch=partial(_switched, server, request.session_id, "off" if answer.profiling_enabled else "on"),
         )
+
+
+def _switched(server: Endpoint, session: str, action: str) -> str:
+    try:
+        return control(server, session, action)
+    except TopError as error:
+        return str(error)
 
 
 def control(server: Endpoint, session: str | None, action: str, **options: Any) -> str:

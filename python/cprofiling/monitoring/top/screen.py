@@ -9,19 +9,41 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cprofiling._internal.text import shown_text
-from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, plain_text
+from cprofiling.monitoring.top.samples import HEADINGS, MINUTE_S, SORT_KEYS, TEXTS, WINDOWS, Choice, Moment, plain_text
 
 if TYPE_CHECKING:
     # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
     Wait: TypeAlias = Callable[[float], bool]
     Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]
 
-_KEYS = "q quit   s sort by the next   r reverse   p pause"
+_KEYS = "? help   q quit   w window   s sort   r reverse   p pause"
+_HELP = """
+q, Escape       quit
+w               figures of the last interval, the last minute, or since the start
+s, r            sort by the next column, reverse the order
+p, Space        pause
+O               switch profiling on or off (servers; other options then have their defaults)
+Up, Down, PageUp, PageDown   scroll
+?               back to the table
+
+Calls, Calls/s, Load, Mean, Total, Errors   of the window, exact
+p50, p99, Max   of the window within 1 %; - where the source sends no histogram
+Trend           mean of each of the last intervals, scaled to the largest
+yellow name     last interval's mean is half as much again as the last minute's
+red             errors in the window
+"""
+_TREND = 12  # intervals
+_BARS = "▁▂▃▄▅▆▇█"
+_SORTED = {
+    "total": "Total", "load": "Load", "rate": "Calls/s", "count": "Calls", "mean": "Mean", "p99": "p99", "max": "Max",
+    "errors": "Errors", "name": "Node",
+}  # fmt: skip
+_SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
 _DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
@@ -30,18 +52,18 @@ _KEY_S = 0.05  # between two looks for a key
 _ONE_KEY = re.compile("\x1b+(?:\\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b])?|[^\x1b]", re.DOTALL)
 _BEGUN = re.compile("\x1b(?:\\[[0-?]*[ -/]*|O)?\\Z")
 _ALL = 1_000_000  # lines
-_AROUND = 7  # lines of the screen that are no rows: title, frame and heading, how many more there are, keys
+_AROUND = 8  # lines of the screen that are no rows: title, facts, frame and heading, how many more there are, keys
 _SIDES = 2  # columns of characters beside the table
 
 
 def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None]) -> None:
     """Write each moment below the one before it."""
-    before = last = None
+    screen = _Screen(choice)
     for now in moments:
-        before = _earlier(now, last, before)
-        text = plain_text(now, before, choice)
-        write(f"\n{text}" if last is not None else text)
-        last = now
+        is_first = screen.now is _NO_MOMENT
+        screen.take(now)
+        text = plain_text(now, screen.since(), choice)
+        write(text if is_first else f"\n{text}")
 
 
 def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
@@ -67,6 +89,11 @@ class _Screen:
         first: The number of rows above the shown ones.
         shown: The number of those.
         below: The number of rows below them.
+        interval_s: Seconds between two moments; None: not known.
+        has_bars: Whether the terminal can show the bars of trends.
+        is_help: Whether the help is shown in place of the table.
+        message: What the last key led to.
+        history: The moments of the last minute, oldest first.
     """
 
     choice: Choice
@@ -78,6 +105,11 @@ class _Screen:
     first: int = 0
     shown: int = 0
     below: int = 0
+    interval_s: float | None = None
+    has_bars: bool = True
+    is_help: bool = False
+    message: str = ""
+    history: list[Moment] = field(default_factory=list)
 
     def take(self, moment: Moment) -> None:
         """Show the next moment, unless the user looks at this one."""
@@ -86,6 +118,12 @@ class _Screen:
         else:
             self.before, self.now = _earlier(moment, self.now, self.before), moment
             self.waiting = None
+            if self.history and self.history[-1].origin != moment.origin:
+                self.history.clear()
+            if not self.history or moment.taken_s > self.history[-1].taken_s:
+                self.history.append(moment)
+            while len(self.history) > 2 and self.history[1].taken_s <= moment.taken_s - MINUTE_S:
+                del self.history[0]
 
     def end(self) -> None:
         """Show the last moment, also where the user still looks at an earlier one."""
@@ -100,6 +138,13 @@ class _Screen:
         elif key == "s":
             following = SORT_KEYS[(SORT_KEYS.index(self.choice.sort_by) + 1) % len(SORT_KEYS)]
             self.choice, self.first = replace(self.choice, sort_by=following), 0
+        elif key == "w":
+            following = WINDOWS[(WINDOWS.index(self.choice.window) + 1) % len(WINDOWS)]
+            self.choice, self.first = replace(self.choice, window=following), 0
+        elif key == "?":
+            self.is_help = not self.is_help
+        elif key == "O":
+            self.message = self.now.switch() if self.now.switch else "a live file is only read: it cannot be switched"
         elif key == "r":
             self.choice, self.first = replace(self.choice, reverse=not self.choice.reverse), 0
         elif key in {"p", " "}:
@@ -114,7 +159,12 @@ class _Screen:
         from rich.console import Group
         from rich.text import Text
 
-        notes = [Text(f"note: {shown_text('note', note)}", style="yellow") for note in self.now.notes]
+        if self.is_help:
+            return Group(*(_line(text, "") for text in _HELP.strip("\n").splitlines()[: max(1, lines - 1)]))
+        notes = [
+            Text(f"note: {shown_text('note', note)}", style="yellow")
+            for note in (*self.now.notes, *filter(None, [self.message]))
+        ]
         room = max(1, lines - _AROUND - sum(len(_folded(note, columns)) for note in notes))
         table = self._table(columns, room)
         beyond = ", ".join(f"{count}{side}" for count, side in ((self.first, _UP), (self.below, _DOWN)) if count)
@@ -122,11 +172,45 @@ class _Screen:
         keys = f"{order}{', paused' if self.is_paused else ''}   {_KEYS}"
         return Group(
             _line(self.now.title, "bold"),
+            _line(self._facts(), "dim"),
             table,
             *([_line(f"... {beyond}", "dim")] if beyond else []),
             *notes,
             _line(keys, "dim"),
         )
+
+    def _facts(self) -> str:
+        """Return the line below the title."""
+        spans = {"interval": "last interval", "minute": "last minute", "total": "since the start"}
+        facts = [spans["total" if self.since() is None else self.choice.window], time.strftime("%H:%M:%S")]
+        if self.now.uptime_s is not None:
+            minutes, seconds = divmod(int(self.now.uptime_s), 60)
+            facts.append(f"up {minutes // 60}:{minutes % 60:02}:{seconds:02}")
+        if self.interval_s is not None:
+            facts.append(f"every {self.interval_s:g} s")
+        facts += [] if self.choice.stage is None else [f"stage {shown_text('stage', self.choice.stage)}"]
+        return ", ".join(facts)
+
+    def since(self) -> Moment | None:
+        """Return the moment that the figures are compared with."""
+        if self.choice.window == "minute" and len(self.history) > 1:
+            return self.history[0]
+        return None if self.before is _NO_MOMENT else self.before
+
+    def _trends(self) -> dict[tuple[str, str, str], list[float]]:
+        """Return the mean of each of the last intervals, and of the minute, 0 without calls."""
+        recent = self.history[-_TREND - 1 :]
+        known: dict[tuple[str, str, str], list[float]] = {}
+        for earlier, later in [*pairwise(recent), (self.history[0], self.history[-1])] if len(recent) > 1 else []:
+            old = {(part.label, each.node_name, each.stage): each for part in earlier.parts for each in part.stats}
+            for part in later.parts:
+                for each in part.stats:
+                    key = (part.label, each.node_name, each.stage)
+                    count, total_ms = each.count, each.total_ms
+                    if key in old and old[key].count <= count:
+                        count, total_ms = count - old[key].count, total_ms - old[key].total_ms
+                    known.setdefault(key, []).append(total_ms / count if count else 0.0)
+        return known
 
     def _table(self, columns: int, room: int) -> Any:
         """Return the rows that fit, at least one, and count those above and below."""
@@ -135,7 +219,7 @@ class _Screen:
         from rich.table import Table
         from rich.text import Text
 
-        rows = self.choice.rows(self.now, self.before)
+        rows = self.choice.rows(self.now, self.since())
         self.first = max(0, min(self.first, len(rows) - 1))
         for first in (0, self.first):  # from the first one if all of them fit
             cells = [row.cells() for row in rows[first : first + room]]
@@ -160,19 +244,29 @@ class _Screen:
             cells[0] = ("\n".join(_folded(Text(name), name_width)[:room]), *figures)
             self.shown = 1
         self.below = len(rows) - self.first - self.shown
+        trends = self._trends()
+        has_trend = bool(trends) and self.has_bars and sum(widths[place] for place in places) + _TREND + _GAP <= columns
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for place in places:
             # Figures keep their width on a narrow screen; names are folded.
             table.add_column(
-                HEADINGS[place],
+                Text(HEADINGS[place], style="bold reverse" if HEADINGS[place] == _SORTED[self.choice.sort_by] else ""),
                 justify="left" if place < TEXTS else "right",
                 no_wrap=place > 0,
                 overflow="fold",
                 width=None if place else name_width,
             )
+        if has_trend:
+            table.add_column("Trend", no_wrap=True, width=_TREND)
         for row, texts in zip(rows[self.first :], cells[: self.shown], strict=False):
             failed = "red" if row.stats.error_count else ""
             styled = [Text(texts[place], style=failed if HEADINGS[place] == "Errors" else "") for place in places]
+            *means, minute = trends.get((row.label, row.stats.node_name, row.stats.stage), [0.0])
+            if means and minute and means[-1] > _SLOWER * minute:
+                styled[0].stylize("bold yellow")
+            if has_trend:
+                most = max(means, default=0.0)
+                styled.append(Text("".join(_BARS[int(7 * mean / most)] if mean else " " for mean in means)))
             table.add_row(*styled, style="dim" if row.rate == 0 else "")
         return table
 
@@ -192,7 +286,7 @@ def _folded(text: Any, width: int) -> list[str]:
     return [line.plain for line in text.wrap(Console(), width, overflow="fold")]
 
 
-def show_rich(source: Source, choice: Choice) -> None:
+def show_rich(source: Source, choice: Choice, interval_s: float | None = None) -> None:
     """Show samples on the whole screen until the last one or a key.
 
     The last sample stays to be read.
@@ -201,7 +295,7 @@ def show_rich(source: Source, choice: Choice) -> None:
     from rich.live import Live
 
     console = Console()
-    screen = _Screen(choice)
+    screen = _Screen(choice, interval_s=interval_s, has_bars=console.encoding.startswith("utf"))
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
 
         def refresh() -> None:
@@ -229,6 +323,7 @@ def show_rich(source: Source, choice: Choice) -> None:
                     break
             else:
                 screen.end()
+    screen.is_help = False
     if screen.now is not _NO_MOMENT:
         console.print(screen.render(console.size.width, _ALL))
 
