@@ -99,6 +99,22 @@ def test_top_shows_the_table(server: Any, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+def test_top_switches_the_profiling_of_a_server(server: Any) -> None:
+    endpoint = from_server.Endpoint(server.address)
+
+    def now() -> Any:
+        (moment,) = from_server.moments(endpoint, "p", None, lambda _: True, interval_ms=100, updates=1)
+        return moment
+
+    for before, after in (("on", "off"), ("off", "on")):
+        moment = now()
+        assert moment.title.endswith(f"profiling {before}")
+        assert moment.switch() == f"session p at {server.address}: profiling {after}"
+    assert now().title.endswith("profiling on")
+    server.stop()
+    assert "UNAVAILABLE" in moment.switch()
+
+
 def test_top_shows_one_table_after_the_other(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
     out = shown([server.address, "--updates", "2", "--interval", "0.1", "--stage", "val"], capsys)
     tables = out.split("\n\n")

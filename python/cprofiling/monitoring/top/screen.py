@@ -37,7 +37,7 @@ Trend           mean of each of the last intervals, scaled to the largest
 yellow name     last interval's mean is half as much again as the last minute's
 red             errors in the window
 """
-_TREND = 12  # intervals
+_TREND = 8, 60  # intervals, at least and at most
 _BARS = "▁▂▃▄▅▆▇█"
 _SORTED = {
     "total": "Total", "load": "Load", "rate": "Calls/s", "count": "Calls", "mean": "Mean", "p99": "p99", "max": "Max",
@@ -45,7 +45,7 @@ _SORTED = {
 }  # fmt: skip
 _SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
-_DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
+_DISPENSABLE = ("p50", "Max", "Total", "Load", "Stage", "Errors", "Calls/s", "Calls")
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
 # Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
@@ -118,6 +118,8 @@ class _Screen:
         else:
             self.before, self.now = _earlier(moment, self.now, self.before), moment
             self.waiting = None
+            if moment.is_over:  # what is left to be read is the whole
+                self.choice = replace(self.choice, window="total")
             if self.history and self.history[-1].origin != moment.origin:
                 self.history.clear()
             if not self.history or moment.taken_s > self.history[-1].taken_s:
@@ -133,6 +135,7 @@ class _Screen:
 
     def press(self, key: str) -> None:
         """Handle a key."""
+        self.message = ""
         if key in {"q", "Q", "\x1b"}:
             self.is_over = True
         elif key == "s":
@@ -197,9 +200,9 @@ class _Screen:
             return self.history[0]
         return None if self.before is _NO_MOMENT else self.before
 
-    def _trends(self) -> dict[tuple[str, str, str], list[float]]:
+    def _trends(self, intervals: int) -> dict[tuple[str, str, str], list[float]]:
         """Return the mean of each of the last intervals, and of the minute, 0 without calls."""
-        recent = self.history[-_TREND - 1 :]
+        recent = self.history[-intervals - 1 :]
         known: dict[tuple[str, str, str], list[float]] = {}
         for earlier, later in [*pairwise(recent), (self.history[0], self.history[-1])] if len(recent) > 1 else []:
             old = {(part.label, each.node_name, each.stage): each for part in earlier.parts for each in part.stats}
@@ -221,16 +224,18 @@ class _Screen:
 
         rows = self.choice.rows(self.now, self.since())
         self.first = max(0, min(self.first, len(rows) - 1))
+        reserve = _TREND[0] + _GAP if self.has_bars and len(self.history) > 1 and columns >= 80 else 0
         for first in (0, self.first):  # from the first one if all of them fit
             cells = [row.cells() for row in rows[first : first + room]]
             widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *cells, strict=True)]
             least = [min(widths[0], _LEAST_NAME), *widths[1:]]
             places = list(range(len(HEADINGS)))
             for heading in _DISPENSABLE:  # the least needed first
-                if sum(least[place] for place in places) <= columns:
+                if sum(least[place] for place in places) + reserve <= columns:
                     break
                 places.remove(HEADINGS.index(heading))
-            name_width = max(1, min(widths[0] - _GAP, columns - _SIDES - sum(widths[place] for place in places[1:])))
+            others = sum(widths[place] for place in places[1:])
+            name_width = max(1, min(widths[0] - _GAP, columns - _SIDES - others - reserve))
             heights = accumulate(len(_folded(Text(each[0]), name_width)) for each in cells)
             self.shown = sum(height <= room for height in heights)
             if first == self.first or self.shown == len(rows):
@@ -244,8 +249,8 @@ class _Screen:
             cells[0] = ("\n".join(_folded(Text(name), name_width)[:room]), *figures)
             self.shown = 1
         self.below = len(rows) - self.first - self.shown
-        trends = self._trends()
-        has_trend = bool(trends) and self.has_bars and sum(widths[place] for place in places) + _TREND + _GAP <= columns
+        trend_width = min(_TREND[1], columns - _SIDES - name_width - _GAP - others) if reserve else 0
+        trends = self._trends(trend_width or _TREND[0])
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for place in places:
             # Figures keep their width on a narrow screen; names are folded.
@@ -256,15 +261,15 @@ class _Screen:
                 overflow="fold",
                 width=None if place else name_width,
             )
-        if has_trend:
-            table.add_column("Trend", no_wrap=True, width=_TREND)
+        if trend_width:
+            table.add_column("Trend", no_wrap=True, width=trend_width)
         for row, texts in zip(rows[self.first :], cells[: self.shown], strict=False):
             failed = "red" if row.stats.error_count else ""
             styled = [Text(texts[place], style=failed if HEADINGS[place] == "Errors" else "") for place in places]
             *means, minute = trends.get((row.label, row.stats.node_name, row.stats.stage), [0.0])
             if means and minute and means[-1] > _SLOWER * minute:
                 styled[0].stylize("bold yellow")
-            if has_trend:
+            if trend_width:
                 most = max(means, default=0.0)
                 styled.append(Text("".join(_BARS[int(7 * mean / most)] if mean else " " for mean in means)))
             table.add_row(*styled, style="dim" if row.rate == 0 else "")
