@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -399,6 +400,20 @@ def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: 
     left = terminal.end()
     assert left.splitlines()[0].startswith(f"process {busy.pid}, running")
     assert "model" in left
+
+
+def test_an_interrupt_leaves_the_last_table(path: Path) -> None:
+    pytest.importorskip("rich")
+    profiler_on(live=path).record("train", "node", 1.5)
+    live_writer.commit()
+    terminal = Terminal(str(path), "--interval", "3600")
+    terminal.wait_for("by total")
+    terminal.press("?")
+    terminal.wait_for("back to the table")
+    terminal.child.send_signal(signal.SIGINT)
+    left = terminal.end()
+    assert f"process {os.getpid()}, running" in left
+    assert "node" in left
 
 
 def test_keys_are_answered_while_the_next_moment_is_waited_for(path: Path) -> None:

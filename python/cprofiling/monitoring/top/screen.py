@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -45,7 +45,7 @@ _SORTED = {
 }  # fmt: skip
 _SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
-_DISPENSABLE = ("p50", "Max", "Total", "Load", "Stage", "Errors", "Calls/s", "Calls")
+_DISPENSABLE = ("p50", "Max", "Total", "Load", "Calls", "Stage", "Errors", "Calls/s")
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
 # Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
@@ -230,7 +230,7 @@ class _Screen:
             widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *cells, strict=True)]
             least = [min(widths[0], _LEAST_NAME), *widths[1:]]
             places = list(range(len(HEADINGS)))
-            for heading in _DISPENSABLE:  # the least needed first
+            for heading in sorted(_DISPENSABLE, key=_SORTED[self.choice.sort_by].__eq__):  # the least needed first
                 if sum(least[place] for place in places) + reserve <= columns:
                     break
                 places.remove(HEADINGS.index(heading))
@@ -294,14 +294,25 @@ def _folded(text: Any, width: int) -> list[str]:
 def show_rich(source: Source, choice: Choice, interval_s: float | None = None) -> None:
     """Show samples on the whole screen until the last one or a key.
 
-    The last sample stays to be read.
+    The last sample stays to be read, also after an interrupt or error.
     """
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     screen = _Screen(choice, interval_s=interval_s, has_bars=console.encoding.startswith("utf"))
-    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+
+    def leave() -> None:
+        screen.is_help = False
+        if screen.now is not _NO_MOMENT:
+            console.print(screen.render(console.size.width, _ALL))
+
+    with (
+        ExitStack() as afterwards,
+        _keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+    ):
+        afterwards.callback(leave)
 
         def refresh() -> None:
             if screen.now is not _NO_MOMENT:
@@ -328,9 +339,6 @@ def show_rich(source: Source, choice: Choice, interval_s: float | None = None) -
                     break
             else:
                 screen.end()
-    screen.is_help = False
-    if screen.now is not _NO_MOMENT:
-        console.print(screen.render(console.size.width, _ALL))
 
 
 @contextmanager
