@@ -365,6 +365,13 @@ BUDGETS = (
         lambda f: 1,
     ),
     Budget(
+        "run --all, added per call of a script, by VizTracer",
+        "x",
+        lambda f: f.extra(t.ALL_NS) / f.extra(t.VIZTRACER_ALL_NS),
+        "<=",
+        lambda f: 1,
+    ),
+    Budget(
         "Chrome trace of 500,000 events written, by VizTracer's parse and save",
         "x",
         lambda f: f.extra(x.EXPORTED) / f.extra(x.VIZTRACER_EXPORTED),

@@ -1,7 +1,8 @@
-"""How long the command takes to start, and a report of many spans to be made."""
+"""How long the command takes to start, a report of many spans to be made, and a program that the command records."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -18,6 +19,9 @@ HELP_MS = "cprofiling --help (ms)"
 REPORT_MS = "cprofiling report of a small file (ms)"
 PAGE_S = "HTML report of 100,000 spans on 8 threads (s)"
 FRAMES_S = "HTML report of 100,000 spans in frames of ten nodes (s)"
+
+ALL_NS = "run --all, added per call of a script (ns)"
+VIZTRACER_ALL_NS = "viztracer, added per call of the same script (ns)"
 
 SPANS, NODES = 100_000, 10
 PAGES = 3
@@ -47,6 +51,52 @@ def start_cost(rounds: int) -> dict[str, float]:
     return {name: statistics.median(values[1:]) for name, values in samples.items()}
 
 
+SCRIPT = """
+import time
+
+class Shape:
+    def __init__(self, size): self.size = size
+    def area(self): return self.size * self.size
+    @classmethod
+    def make(cls, size): return cls(size)
+    @staticmethod
+    def sides(): return 4
+
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+start = time.perf_counter_ns()
+fib(22)
+for size in range(20_000):
+    Shape.make(size).area()
+    Shape.sides()
+print(time.perf_counter_ns() - start)
+"""
+CALLS = 57_313 + 4 * 20_000
+
+
+def script_cost(rounds: int) -> dict[str, float]:
+    """Time calls of a script by itself, alone and with all of its functions traced, in interleaved rounds."""
+    samples: dict[str, list[float]] = {}
+    with TemporaryDirectory() as folder:
+        script = Path(folder) / "script.py"
+        script.write_text(SCRIPT)
+        output = ("-o", str(Path(folder) / "trace.json"))
+        ways: dict[str, tuple[str, ...]] = {
+            "alone": (),
+            ALL_NS: ("-m", "cprofiling", "run", "--all", *output),
+            VIZTRACER_ALL_NS: ("-m", "viztracer", "--quiet", *output),
+        }
+        if importlib.util.find_spec("viztracer") is None:
+            del ways[VIZTRACER_ALL_NS]
+        for _ in range(rounds):
+            for name, words in ways.items():
+                command = [sys.executable, *words, str(script)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                samples.setdefault(name, []).append(int(done.stdout.split()[0]))
+    alone, *traced = map(statistics.median, samples.values())
+    return {name: (ns - alone) / CALLS for name, ns in zip([*samples][1:], traced, strict=True)}
+
+
 def page_cost(_rounds: int) -> dict[str, float]:
     """Time the pages of two recordings: blocks on many threads, and frames of nodes on one."""
     from .pages import recorded
@@ -72,4 +122,5 @@ def page_cost(_rounds: int) -> dict[str, float]:
 MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     start_cost: (BARE_MS, HELP_MS, REPORT_MS),
     page_cost: (PAGE_S, FRAMES_S),
+    script_cost: (ALL_NS, VIZTRACER_ALL_NS),
 }

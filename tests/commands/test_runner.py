@@ -254,6 +254,7 @@ SCRIPTS = {
 SPOILING = ("replaced",)  # what a tool needs that counts lines
 WITHOUT_PATTERNS = ("names", "stack", "exception", "hooks", "nodes of its own")  # what is run so, too
 ARGUMENTS = ("app.py", "one", "-n")
+STDIN = "first line\nsecond line\n"
 
 
 def dedented(text: str) -> str:
@@ -282,7 +283,11 @@ def check_equal(folder: Path, *program: str, bare: bool = True, watched: bool = 
 def test_a_script_sees_and_does_the_same(name: str, tmp_path: Path) -> None:
     write(tmp_path, {"app.py": dedented(SCRIPTS[name])})
     bare, watched = name in WITHOUT_PATTERNS, name not in SPOILING
-    check_equal(tmp_path, *ARGUMENTS, stdin="first line\nsecond line\n", bare=bare, watched=watched)
+    check_equal(tmp_path, *ARGUMENTS, stdin=STDIN, bare=bare, watched=watched)
+    if name == "recursion" and sys.version_info[:2] == (3, 12):
+        return  # which allows 750 calls of nodes inside one another
+    plain = compared(python([*ARGUMENTS], tmp_path, watched=False, stdin=STDIN))
+    assert compared(run("--all", *ARGUMENTS, folder=tmp_path, watched=False, stdin=STDIN)) == plain
 
 
 SHOW = """

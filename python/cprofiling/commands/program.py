@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cprofiling import _core
 from cprofiling._internal.messages import say
+from cprofiling._internal.row_kinds import NODE
+from cprofiling._internal.text import counted, format_time
 from cprofiling.commands.interpreters import keep_plain
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.import_hook import NodeFinder, wrap_members
-from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
+from cprofiling.nodes.from_patterns.patterns import MAIN, MOST_FUNCTIONS, Patterns, UsersFunctions
+from cprofiling.nodes.own_cost import recorded_call_ns
 from cprofiling.recording.output_names import UnusablePathError, checked_path, shown_path
 from cprofiling.recording.traces import chrome_writer
 from cprofiling.recording.whole_process import Automatic
@@ -67,13 +70,22 @@ class CannotRunError(Exception):
         self.status = status
 
 
-def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str]) -> Launch:
+def prepare(
+    output: str | None,
+    patterns: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    takes_users: bool = False,
+    operators: bool = False,
+) -> Launch:
     """Prepare to run and record a program, and return the Launch to raise.
 
     Args:
         output: Where the trace goes; None: as the environment says, or else ``trace.json``.
         patterns: Which functions are nodes; see ``node_patterns``.
         arguments: The program and its arguments, as ``split`` gives them; at least one.
+        takes_users: Whether all functions of the user's files are nodes, too.
+        operators: Whether PyTorch's operators are recorded, too.
 
     Raises CannotRunError or ValueError for wrong arguments.
     """
@@ -91,7 +103,7 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
         if is_file and not path.endswith(chrome_writer.ENDINGS) and os.path.splitext(path)[1]:
             endings = ", ".join(chrome_writer.ENDINGS)
             raise CannotRunError(f"cannot write the trace to {shown}: its name must end in {endings}", 2)
-    recording = RunRecording(path, patterns, is_first=is_first)
+    recording = RunRecording(path, patterns, is_first=is_first, takes_users=takes_users, operators=operators)
     sys.excepthook = Program(arguments, recording).launcher
     return Launch()
 
@@ -110,14 +122,26 @@ class Recorder(Protocol):
 class RunRecording(Automatic, Recorder):
     """Recording of the command ``run``, with messages."""
 
-    def __init__(self, path: str, patterns: Iterable[str], *, is_first: bool, speaks: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        patterns: Iterable[str],
+        *,
+        is_first: bool,
+        takes_users: bool,
+        operators: bool,
+        speaks: bool = True,
+    ) -> None:
         """Prepare it.
 
         patterns: Which functions are nodes; where there are none, those of a program without nodes of its own.
+        takes_users: Whether all functions of the user's files are nodes, too.
+        operators: Whether PyTorch's operators are recorded, too.
         speaks: Whether this process is the one that the user has started.
         """
         super().__init__(path, is_first=is_first)
-        self.patterns = Patterns(patterns, default=(f"{MAIN}:*",))
+        self.patterns = Patterns(patterns, default=(f"{MAIN}:*",), takes_users=takes_users)
+        self.takes_operators = operators
         self._speaker = os.getpid() if speaks else 0
 
     def begin(self) -> None:
@@ -125,6 +149,17 @@ class RunRecording(Automatic, Recorder):
         if Automatic.current is not None:
             Automatic.current.cancel()
         super().begin()
+        if self.takes_operators and "torch" in sys.modules:
+            self.record_operators()
+
+    def record_operators(self, _torch: object = None) -> None:
+        """Record PyTorch's operators from now on, as it has been imported."""
+        with self._lock:
+            if self._running and not self._sources:
+                self._wants_operators = True
+                self._sources = self._begin_sources()
+                for source in self._sources:
+                    source.start()
 
     def _finish(self) -> bool:
         """Finish, but keep an old trace if the program does not exist."""
@@ -150,8 +185,22 @@ class RunRecording(Automatic, Recorder):
     def _conclude(self) -> None:
         if os.getpid() == self._speaker:
             say_unmatched(self.patterns, "no trace is written: " if self._is_in_vain() else "")
-            if not len(self.recording) and not self.patterns.texts:
+            if self.takes_operators and "torch" not in sys.modules:
+                say("--operators recorded nothing: the program does not import torch")
+            if self.patterns.users is not None:
+                self._say_cost(self.patterns.users)
+            elif not len(self.recording) and not self.patterns.texts:
                 say("the program has no nodes of its own: name functions that are to be nodes by -n")
+
+    def _say_cost(self, users: UsersFunctions) -> None:
+        calls = bytes(self.recording.column("kind") or b"").count(NODE) + self.recording.dropped
+        cost_ns = recorded_call_ns()
+        say(
+            f"--all made nodes of {counted(users.made, 'function')}: to record {counted(calls, 'call')} took about "
+            f"{format_time(calls * cost_ns * 1e-6)}, {cost_ns:.0f} ns each"
+        )
+        if users.left_out:
+            say(f"--all left out {counted(users.left_out, 'function')}, as it takes {MOST_FUNCTIONS:,} at most")
 
 
 def say_unmatched(patterns: Patterns, beginning: str = "") -> None:
@@ -256,7 +305,7 @@ class Program:
 
     def _script(self) -> Runnable:
         """Return the script's code if it has matching functions, else its path."""
-        selection = self._recording.patterns.selection(MAIN)
+        selection = self._recording.patterns.selection(MAIN, path=self._path)
         if selection is not None:
             selection.note_module()
         code = None if selection is None else source.compiled_script(self._path, selection)
@@ -324,6 +373,8 @@ def _make_nodes(recording: Recorder, module: str | None, beginning: str = "") ->
     finder.call_after("concurrent.interpreters", functools.partial(keep_plain, beginning))
     if not isinstance(recording, RunRecording):
         return
+    if recording.takes_operators:
+        finder.call_after("torch", recording.record_operators)
 
     def record_spawned(spawn: ModuleType) -> None:
         plain = spawn.get_preparation_data
@@ -332,7 +383,9 @@ def _make_nodes(recording: Recorder, module: str | None, beginning: str = "") ->
         def get_preparation_data(name: str) -> dict[str, Any]:
             data: dict[str, Any] = plain(name)
             main = (data.get("init_main_from_name"), data.get("init_main_from_path"))
-            data[_SPAWN_KEY] = _Beginning(recording.output.path, recording.patterns.texts, *main)
+            patterns = recording.patterns
+            wanted = (patterns.texts, patterns.users is not None, recording.takes_operators)
+            data[_SPAWN_KEY] = _Beginning(recording.output.path, *wanted, *main)
             return data
 
         spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
@@ -351,15 +404,18 @@ class _Beginning:
         return exec, (_BEGINNING.format(folder=folder, arguments=self._arguments), {})
 
 
-def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str | None) -> None:
+def begin(
+    path: str, patterns: tuple[str, ...], takes_users: bool, operators: bool, module: str | None, script: str | None
+) -> None:
     """Record this spawned process.
 
     module or script: its future main module.
     """
-    recording = RunRecording(path, patterns, is_first=False, speaks=False)
+    recording = RunRecording(path, patterns, is_first=False, takes_users=takes_users, operators=operators, speaks=False)
     _make_nodes(recording, module)
     main = sys.modules.get("__mp_main__")  # loaded, where a fork server has done that for its children
-    selection = None if main is None else recording.patterns.selection(MAIN)
+    path_of_main = getattr(main, "__file__", None)
+    selection = None if main is None else recording.patterns.selection(MAIN, path=path_of_main)
     if main is not None and selection is not None:
         wrap_members(main, selection)
     if script is not None:
@@ -371,7 +427,7 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
         def get_code(*arguments: str) -> Any:
             found = plain(*arguments)  # the code, or a pair of it and the path
             is_script = script in map(os.path.abspath, arguments)  # one of which is the path, others are names
-            selection = recording.patterns.selection(MAIN) if is_script else None
+            selection = recording.patterns.selection(MAIN, path=script) if is_script else None
             code = None if selection is None else source.compiled_script(script, selection)
             if code is None:
                 return found

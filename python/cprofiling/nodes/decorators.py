@@ -25,6 +25,10 @@ F = TypeVar("F")
 NodeName: TypeAlias = str | Callable[[Any], str] | None
 StageName: TypeAlias = str | Enum | None
 
+# Where the functions of nodes are defined, as "file:line", by the node's name; for recordings to tell it.
+SOURCES: dict[str, list[str]] = {}
+_MOST_SOURCES, _MOST_PLACES = 20_000, 4  # of names, and of one name
+
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/function.h
 _MOST_SOURCES = 10_000
 _SOURCES: dict[str, str | None] = {}  # file and line of the function of each name, None of several functions
@@ -121,7 +125,18 @@ def _make_node(
     kind: int | None = None,
 ) -> Any:
     chosen = default if name is None else name
+    _note_source(chosen, function)
     return make_function(_core.Function, function, chosen, stage, profiler, kind, inner=find_wrapped(function))
+
+
+def _note_source(name: NodeName, function: Any) -> None:
+    if type(function) is not FunctionType or callable(name) or len(SOURCES) >= _MOST_SOURCES:
+        return
+    code = getattr(getattr(function, "__wrapped__", None), "__code__", function.__code__)
+    places = SOURCES.setdefault(default_name(function) if name is None else name, [])
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    if place not in places and len(places) < _MOST_PLACES:
+        places.append(place)
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:

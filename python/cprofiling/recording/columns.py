@@ -86,6 +86,20 @@ def known_args(recording: Recording, row: int) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
+def sources_of(recording: Recording) -> dict[str, str]:
+    """Return by a node's name where its function is, as file and line.
+
+    Where functions share a name, there are several, with a comma between.
+    """
+    try:
+        told = json.loads(recording.facts.get("cprofiling", "null"))
+    except ValueError:  # what a file of somebody else's says of itself
+        told = None
+    found = told.get("sources") if isinstance(told, dict) else None
+    places = found.items() if isinstance(found, dict) else ()
+    return {name: ", ".join(map(str, place)) for name, place in places if isinstance(place, list)}
+
+
 def device_name(recording: Recording) -> str | None:
     """Return torch's name of a recording's devices (cuda, xpu, ...), or None.
 

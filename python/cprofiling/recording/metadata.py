@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cprofiling import _core
 from cprofiling._internal import process
 from cprofiling._internal.text import shown_value
+from cprofiling.nodes.decorators import SOURCES
 
 if TYPE_CHECKING:
     from cprofiling.recording.result import Recording
@@ -43,6 +44,8 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
         own["clock_reason"] = refusal
     if note is not None:
         own["note"] = note
+    if SOURCES:
+        own["sources"] = dict(SOURCES)
     found = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",

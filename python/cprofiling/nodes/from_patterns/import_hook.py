@@ -65,7 +65,9 @@ class NodeFinder:
         """Find a module with matching functions."""
         may_be_main = self._main is not None and fullname in (self._main, f"{self._main}.{MAIN}")
         names = (fullname, MAIN) if may_be_main else (fullname,)
-        is_meant = not _is_own(fullname) and self._patterns.selection(*names) is not None
+        is_meant = not _is_own(fullname) and (
+            self._patterns.users is not None or self._patterns.selection(*names) is not None
+        )
         action = self._actions.pop(fullname, None)
         if not is_meant and action is None:
             return None
@@ -73,7 +75,8 @@ class NodeFinder:
         if spec is None or spec.loader is None:
             return spec
         is_package = spec.submodule_search_locations is not None  # with -m its __main__ runs
-        selection = self._patterns.selection(*(names[:1] if is_package else names)) if is_meant else None
+        path = spec.origin if spec.has_location else None
+        selection = self._patterns.selection(*(names[:1] if is_package else names), path=path) if is_meant else None
         if selection is not None:
             spec.loader = self._prepared(spec, spec.loader, selection)
         if action is not None:
@@ -159,7 +162,8 @@ def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
     replaced = []
     for owner, name, member, qualname in list(_members(module, module, "")):
         if selection(qualname):
-            node = node_source.as_node(member, qualname)
+            full = qualname if selection.users is None else node_source.full_name(module.__name__, qualname)
+            node = node_source.as_node(member, full)
             try:
                 setattr(owner, name, node)
             except Exception:  # noqa: BLE001, S112 of a class that is not made in Python, or takes nothing

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 MAIN = "__main__"
+MOST_FUNCTIONS = 10_000  # that become nodes without being named
 _PACKAGE = __name__.partition(".")[0]
 _SHOWN_NAMES = 3
+_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Pattern:
@@ -48,14 +52,36 @@ class Pattern:
         return False
 
 
+class UsersFunctions:
+    """Count of the functions that are nodes as their files are the user's."""
+
+    __slots__ = ("left_out", "made")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.made = 0
+        self.left_out = 0
+
+    def takes_one_more(self) -> bool:
+        """Return whether one more function becomes a node, and count it."""
+        if self.made < MOST_FUNCTIONS:
+            self.made += 1
+            return True
+        self.left_out += 1
+        return False
+
+
 class Selection:
     """Patterns that apply to one module."""
 
-    __slots__ = ("_is_default", "_patterns")
+    __slots__ = ("_is_default", "_patterns", "users")
 
-    def __init__(self, patterns: list[Pattern], *, is_default: bool = False) -> None:
+    def __init__(
+        self, patterns: list[Pattern], *, is_default: bool = False, users: UsersFunctions | None = None
+    ) -> None:
         self._patterns = patterns
         self._is_default = is_default
+        self.users = users
 
     def spares(self, source: bytes | str) -> bool:
         """Return whether to skip a module that uses this package and is not named."""
@@ -68,30 +94,38 @@ class Selection:
 
     def __call__(self, qualname: str) -> bool:
         """Return whether the function of this name becomes a node."""
-        return True in [pattern.takes(qualname) for pattern in self._patterns]  # each of them notes it
+        is_named = True in [pattern.takes(qualname) for pattern in self._patterns]  # each of them notes it
+        return is_named or (self.users is not None and self.users.takes_one_more())
 
 
 class Patterns:
     """All patterns of a run."""
 
-    __slots__ = ("_patterns", "texts")
+    __slots__ = ("_patterns", "texts", "users")
 
-    def __init__(self, texts: Iterable[str], *, default: Iterable[str] = ()) -> None:
+    def __init__(self, texts: Iterable[str], *, default: Iterable[str] = (), takes_users: bool = False) -> None:
         """Parse all patterns.
 
         default: used if there are none, in modules that do not use this package.
+        takes_users: whether the functions of the user's files are taken as well, without being named.
         """
         self.texts = tuple(texts)
-        self._patterns = [Pattern(text) for text in self.texts or default]
+        self.users = UsersFunctions() if takes_users else None
+        self._patterns = [Pattern(text) for text in self.texts or (() if takes_users else default)]
 
     @property
     def has_met(self) -> bool:
         """Return whether any pattern has matched a function."""
         return any(pattern.is_met for pattern in self._patterns)
 
-    def selection(self, *names: str) -> Selection | None:
-        """Return the patterns for a module with these names, or None."""
-        return self._selection([pattern for pattern in self._patterns if any(map(pattern.takes_module, names))])
+    def selection(self, *names: str, path: str | None = None) -> Selection | None:
+        """Return the patterns for a module with these names, or None.
+
+        path: its file, where that is known.
+        """
+        found = [pattern for pattern in self._patterns if any(map(pattern.takes_module, names))]
+        users = self.users if self.users is not None and path is not None and is_users_file(path) else None
+        return self._selection(found, users)
 
     def selection_of_loaded(self, name: str) -> Selection | None:
         """Return the patterns for a module loaded before the program, or None.
@@ -105,8 +139,9 @@ class Patterns:
                 pattern.passed.append(name)
         return self._selection([pattern for pattern in found if pattern.is_exact])
 
-    def _selection(self, found: list[Pattern]) -> Selection | None:
-        return Selection(found, is_default=not self.texts) if found else None
+    def _selection(self, found: list[Pattern], users: UsersFunctions | None = None) -> Selection | None:
+        is_default = not self.texts and self.users is None
+        return Selection(found, is_default=is_default, users=users) if found or users else None
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
         """Yield a hint for each pattern without a match."""
@@ -114,6 +149,12 @@ class Patterns:
         for pattern in self._patterns if self.texts else ():
             if not pattern.is_met:
                 yield f"-n {pattern.text!r} matched nothing: {'; '.join(_hints(pattern, there))}"
+
+
+def is_users_file(path: str) -> bool:
+    """Return whether a Python file is neither of Python's library nor installed."""
+    places = (path, os.path.realpath(path))
+    return not any(place.startswith(_LIBRARY) or not _INSTALLED.isdisjoint(place.split(os.sep)) for place in places)
 
 
 def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:

@@ -29,8 +29,8 @@ _IMPLICIT: dict[str, Callable[..., Any]] = {
     "__class_getitem__": classmethod,
 }
 
-# Decorators that need the function itself, as their functions call compiled others: hands off.
-_COMPILERS = {"cfunc", "guvectorize", "jit", "njit", "script", "vectorize"}
+# Decorators that need the function itself, as their functions call compiled others, or make a node of it: hands off.
+_LEFT_ALONE = {"cfunc", "guvectorize", "jit", "njit", "profile_node", "script", "vectorize"}
 _MARKING = "coroutine"  # types.coroutine marks the function itself; the node goes on top of it
 
 
@@ -43,10 +43,20 @@ def as_node(function: Any, name: str | None = None) -> Any:
     return node.__func__ if isinstance(node, classmethod) and not isinstance(function, classmethod) else node
 
 
+def as_full_node(function: Any) -> Any:
+    """Make a node of a function, as ``as_node``, with its module's name."""
+    return as_node(function, full_name(function.__module__, function.__qualname__))
+
+
+def full_name(module: str, qualname: str) -> str:
+    """Return a function's name with its module's, if that is not the program."""
+    return qualname if module in ("__main__", "__mp_main__") else f"{module}.{qualname}"
+
+
 # Decorators have no names in the compiled program, so that none can clash: they are constants, put where marks are.
 _TOKEN = os.urandom(16).hex()
 MARKED: dict[str, Callable[..., Any]] = {
-    f"{_TOKEN} {decorator.__name__}": decorator for decorator in (as_node, staticmethod, classmethod)
+    f"{_TOKEN} {decorator.__name__}": decorator for decorator in (as_node, as_full_node, staticmethod, classmethod)
 }
 _MARKS = {decorator: text for text, decorator in MARKED.items()}
 
@@ -67,9 +77,9 @@ def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
     for definition, in_class in wanted:
         called = [each.func if isinstance(each, ast.Call) else each for each in definition.decorator_list]
         names = [getattr(each, "attr", getattr(each, "id", "")) for each in called]  # "jit" of @numba.jit(cache=True)
-        if not _COMPILERS.isdisjoint(names):
+        if not _LEFT_ALONE.isdisjoint(names):
             continue
-        decorators: list[Callable[..., Any]] = [as_node]
+        decorators: list[Callable[..., Any]] = [as_node if getattr(is_wanted, "users", None) is None else as_full_node]
         if in_class and not names and definition.name in _IMPLICIT:
             decorators.insert(0, _IMPLICIT[definition.name])
         place = names.index(_MARKING) if _MARKING in names else len(names)

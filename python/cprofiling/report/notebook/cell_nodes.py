@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import ModuleType
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.import_hook import LoaderThen, NodeFinder, wrap_members
-from cprofiling.nodes.from_patterns.patterns import MAIN, Pattern, Patterns, Selection
+from cprofiling.nodes.from_patterns.patterns import MAIN, Pattern, Patterns, Selection, is_users_file
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from cprofiling.nodes.from_patterns.import_hook import Replaced
 
 _WILD = "*?["
-_INSTALLED = {"site-packages", "dist-packages"}
 _active: list[CellNodes] = []
 _numbers = itertools.count()
 
@@ -65,11 +62,8 @@ def _may_take(pattern: Pattern, name: str) -> bool:
     is_open = any(sign in pattern.module.partition(".")[0] for sign in _WILD)
     if not is_open or name == MAIN:
         return True
-    path = getattr(sys.modules.get(name), "__file__", None)  # only the user's own files may be taken
-    if not isinstance(path, str) or not _INSTALLED.isdisjoint(path.split(os.sep)):
-        return False
-    paths = sysconfig.get_paths()
-    return not path.startswith((paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep))
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return isinstance(path, str) and is_users_file(path)
 
 
 class CellNodes:
