@@ -51,6 +51,12 @@ X = torch.ones(3, 4)
 neg = cp.profile_node("neg")(torch.neg)
 
 
+@cp.profile_node("multiply")
+def multiply() -> None:
+    torch.nn.functional.conv2d(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3))
+    torch.relu(torch.ones(16, 32) @ torch.ones(32, 8))
+
+
 def is_profiling() -> bool:
     return bool(torch.autograd.profiler._is_profiler_enabled)
 
@@ -669,3 +675,28 @@ def test_other_profilers_of_pytorch_and_forks() -> None:
         ["of_another_thread", None, [neg], []],
         ["never_ended", None, [], []],
     ]
+
+
+def test_floating_point_operations_are_those_that_torch_counts(tmp_path: Path) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True) as theirs:
+        multiply()
+    wanted = {each.key: each.flops for each in theirs.key_averages() if each.flops}
+    assert wanted["aten::mm"] == 2 * 16 * 32 * 8
+    with cp.profile(with_flops=True) as prof:
+        multiply()
+        multiply()
+    averages = prof.key_averages()
+    assert {each.key: each.flops for each in averages if each.flops} == {key: 2 * n for key, n in wanted.items()}
+    assert averages.total_average().flops == 2 * sum(wanted.values())
+    table = averages.table("flops")
+    heading, _, first, *_ = table.splitlines()[1:]
+    assert heading.split()[-2:] == ["Total", "FLOPs"]
+    assert first.split()[0] == max(wanted, key=wanted.__getitem__)
+    assert [line.split()[-1] for line in table.splitlines() if line.split()[:1] == ["aten::relu"]] == ["--"]
+    assert averages.to_pandas().set_index("Name")["Total FLOPs"]["aten::mm"] == 2 * wanted["aten::mm"]
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    loaded = cp.load_trace(tmp_path / "trace.json").key_averages(group_by_node=True)
+    assert {each.key: each.node for each in loaded if each.flops} == dict.fromkeys(wanted, "multiply")
+    with cp.profile() as prof:
+        multiply()
+    assert "FLOPs" not in prof.key_averages().table()

@@ -608,9 +608,7 @@ def test_wrong_metadata_is_refused_at_once(key: Any, value: Any, error: type[Exc
         prof.add_metadata_json(key, value)
 
 
-@pytest.mark.parametrize(
-    "option", [{"with_flops": True}, {"with_modules": True}, {"acc_events": True}, {"experimental_config": object()}]
-)
+@pytest.mark.parametrize("option", [{"with_modules": True}, {"acc_events": True}, {"experimental_config": object()}])
 def test_options_of_torch_that_do_nothing_say_so(option: dict[str, Any]) -> None:
     with pytest.warns(RuntimeWarning, match=f"{next(iter(option))} does nothing here"), cp.profile(**option) as prof:
         inner()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DEVICE_WORDS = ("cuda", "xpu", "privateuse1")  # for device figures, in torch's words and older ones
 _FIGURES = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "device_time", "device_time_total", "self_device_time_total",
-    "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage", "count",
+    "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage", "count", "flops",
 )  # fmt: skip
 _SUMMED = tuple(name for name in _FIGURES if name not in ("cpu_time", "device_time"))
 SORT_KEYS = (
@@ -52,12 +52,14 @@ _DEVICE_TIMES = (
 _MEMORY = (("CPU Mem", "bytes", "cpu_memory_usage"), ("Self CPU Mem", "bytes", "self_cpu_memory_usage"))
 _DEVICE_MEMORY = (("{} Mem", "bytes", "device_memory_usage"), ("Self {} Mem", "bytes", "self_device_memory_usage"))
 _COUNT = (("# of Calls", "calls", "count"),)
+_FLOPS = (("Total FLOPs", "flops", "flops"),)
 _NODE, _SHAPES, _STACK = ("Node", "", "node"), ("Input Shapes", "", "input_shapes"), ("Source Location", "", "stack")
 _WORD = re.compile(r" [A-Z](?=[a-z])")  # not the first of a heading, and no abbreviation
 _WIDTH = 12  # of a column of figures
 _GAP = "  "
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
 _SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+_THOUSANDS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1.0, ""))
 _NOTHING = "No events were recorded."
 _TOP_LEVEL = "Only rows at the top level are shown."
 _NO_WORK = "No row is work of the device: waits, annotations and ranges of profilers are no part of its total."
@@ -92,6 +94,7 @@ class KeyAverage:
         is_device_work: Whether they are work of a device: no waits for it, nor annotations mirrored on it.
         use_device: What the recording's devices are called in torch's words; None where it has none.
         is_top_level: Whether the first of them was inside no other row.
+        flops: Their floating-point operations, as PyTorch counts them; 0 where they are not known.
     """
 
     key: str
@@ -112,6 +115,7 @@ class KeyAverage:
     is_device_work: bool = False
     use_device: str | None = None
     is_top_level: bool = True
+    flops: int = 0
 
     @property
     def cpu_time(self) -> float:
@@ -266,6 +270,7 @@ class _Table:
             *(_MEMORY if of.has_memory else ()),
             *(_DEVICE_MEMORY if has_device_memory else ()),
             *_COUNT,
+            *(_FLOPS if any(row.flops for row in rows) else ()),
             *(text for text in (_NODE, _SHAPES, _STACK) if any(getattr(row, text[2]) for row in rows)),
         ]
         self.columns = [(heading.format(self._device), unit, figure) for heading, unit, figure in columns]
@@ -287,6 +292,8 @@ class _Table:
             return self._time(value)
         if unit == "bytes":
             return next((f"{value / size:.2f} {name}" for size, name in _SIZES if abs(value) >= size), f"{value} B")
+        if unit == "flops":  # those of most operators are not known
+            return next((f"{value / size:.3f} {name}".rstrip() for size, name in _THOUSANDS if value >= size), "--")
         return "\n".join(value) if figure == "stack" else str(value) if figure == "input_shapes" else value
 
     def html_rows(self) -> list[list[object]]:

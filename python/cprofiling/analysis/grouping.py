@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -18,6 +19,7 @@ from cprofiling._internal.text import shown_text
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
+    FLOPS,
     MEMORY,
     NO_WORK,
     STEP_PREFIX,
@@ -40,6 +42,7 @@ _TWO_KINDS = (
     "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes of "
     "the framework's allocator."
 )
+_FLOPS = re.compile(rf'"{FLOPS}":\s*(\d+)')
 _STEPS = STEP_PREFIX[:-1] + "*"
 _MEASURED = ("memory_change", "device_memory_change")
 _HOST_METRIC = "self_cpu_time_total"
@@ -130,6 +133,9 @@ def _figures(
             own[owner] += times[row]
         yield "self_device_time_total", own
         yield "device_time_total", sum_up(own, tree.parents)
+    if '"flops": true' in recording.facts.get("operators", ""):
+        found = (_FLOPS.search(recording.args(row) or "") for row in range(len(recording)))
+        yield "flops", [int(match[1]) if match else 0 for match in found]
     if memory.is_known:
         for side, sums, own in zip(("cpu", "device"), memory.sums, memory.own, strict=True):
             yield f"{side}_memory_usage", sums

@@ -34,6 +34,7 @@ RUNTIME = frozenset(("Runtime", *(f"{family}_{side}" for family in _FAMILIES for
 ANNOTATIONS = frozenset(("user_annotation", "gpu_user_annotation"))
 INFERENCE = "Inference"  # the name of a call of a model as a whole
 MEMORY = "[memory]"
+FLOPS = "flops"  # the argument of operators that have them
 STEP_PREFIX = "ProfilerStep#"
 
 

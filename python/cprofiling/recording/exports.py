@@ -96,6 +96,26 @@ class RecordingExports(Viewable):
 
         grouping.export_stacks(self._finished(), path, metric)
 
+    def export_memory_timeline(self, path: StrOrBytesPath, device: str | None = None) -> None:
+        """Write the bytes that PyTorch's allocators had given out, over time.
+
+        Needs operators recorded with ``profile_memory=True``; traces of torch.profiler will do. What was given out
+        before the recording counts if it was given back in it. The formats are torch.profiler's, which tell bytes by
+        category; recordings know no categories, so that all bytes are of the last one, the unknown.
+
+        Args:
+            path: A file whose name ends in ``.json`` or ``.json.gz`` (``[times, sizes]``, times in µs since 1970, sizes
+                a list of a 0 and eight numbers each), in ``.raw.json.gz`` (``[ns, action, bytes, category]`` of each
+                allocation) or in ``.html`` (a picture, made by matplotlib).
+            device: Such as ``"cpu"`` or ``"cuda:0"``; None: the first device with allocations, else the host.
+
+        Raises RuntimeError where no allocations were recorded, TypeError or ValueError for a wrong argument, OSError if
+        the file cannot be written, and ImportError without matplotlib for a picture.
+        """
+        from cprofiling.analysis import memory_timeline
+
+        memory_timeline.export(self._finished(), path, device)
+
     def export_chrome_trace(
         self,
         path: StrOrBytesPath | None = None,

@@ -130,8 +130,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             stacks are kept beside them, once each, also those of dropped events: at most 1,048,576, of 256 MiB in all.
             Further names become ``__overflow__``; further shapes and stacks are left out.
         when_full: "drop_oldest" or "drop_newest": which events go when there are more. ``dropped`` counts them.
-        with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler without effect here, with a
-            warning.
+        with_flops: Also record floating-point operations of matrix products, convolutions and the other PyTorch
+            operators for which PyTorch has a formula; ``key_averages()`` sums them up.
+        with_modules, experimental_config, acc_events: Options of torch.profiler without effect here, with a warning.
 
     A block that is open when the recording, or a cycle of it, ends is recorded up to there and marked ``unfinished``. A
     recording still running when the program ends is stopped then; if its object is gone, it is ended with a
@@ -173,6 +174,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._shapes = bool(record_shapes)
         self._memory = bool(profile_memory)
         self._stack = bool(with_stack)
+        self._flops = bool(with_flops)
         wanted: Any = operators
         if not isinstance(wanted, bool) and wanted != "auto":
             raise (ValueError if isinstance(wanted, str) else TypeError)(
@@ -184,8 +186,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._capacity = checks.index_between("capacity", capacity, 1, _MOST_CAPACITY, "events")
         self._when_full = checks.choice("when_full", when_full, _WHEN_FULL)
         others = {
-            "with_flops": with_flops, "with_modules": with_modules, "experimental_config": experimental_config,
-            "acc_events": acc_events,
+            "with_modules": with_modules, "experimental_config": experimental_config, "acc_events": acc_events,
         }  # fmt: skip
         for name, value in others.items():
             if value:
@@ -522,6 +523,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 record_shapes=self._shapes,
                 profile_memory=self._memory,
                 with_stack=self._stack,
+                with_flops=self._flops,
                 is_wanted=self._wants_operators is True,
             )
             sources += [] if operators is None else [operators]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
-from cprofiling.recording.torch_operators.trace import MARK, RunTrace, may_be_damaged, mended, true_names
+from cprofiling.recording.torch_operators.trace import MARK, RunTrace, known_flops, may_be_damaged, mended, true_names
 from cprofiling.recording.traces.reader import loaded
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def begin(
     profile_memory: bool,
     with_stack: bool,
     is_wanted: bool,
+    with_flops: bool = False,
 ) -> Operators | None:
     """Return a recorder of operators for a starting recording, or None.
 
@@ -81,6 +82,7 @@ def begin(
             thread has the operators of no other then.
         with_stack: With the Python frames around them.
         is_wanted: Warn if there can be none.
+        with_flops: With floating-point operations, where PyTorch has a formula, and with shapes, which that needs.
     """
     activities, reason = _activities(sys.modules.get("torch"), host, devices)
     if not activities:
@@ -88,6 +90,8 @@ def begin(
             warn(f"operators are not recorded: {reason}")
         return None
     settings = {"record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack}
+    if with_flops:
+        settings |= {"record_shapes": True, "with_flops": True}
     return Operators(sys.modules["torch"], {"activities": activities, **settings})
 
 
@@ -270,6 +274,7 @@ class _Run:
     def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
         self._torch = torch
         self._pid = os.getpid()
+        self._has_flops = "with_flops" in settings
         self._offset_ns = 0  # what the time of day is ahead of the monotonic clock: recordings take it at their start
         self._begin_ns = self._end_ns = 0
         self._marks: list[tuple[int, int]] = []  # the moments before and after each
@@ -338,13 +343,16 @@ class _Run:
     def add_to(self, recording: _core.Recording) -> None:
         """Add the operators to an unfinished recording."""
         found = self._found()
-        # The names that the trace does not have as they are.
-        names = true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
-        trace = RunTrace(found, self._marks, self._begin_ns, self._end_ns, names)
+        events = self._profile.profiler.kineto_results.events
+        # What the trace does not have, or not as it is.
+        names = true_names(events()) if may_be_damaged(found) else {}
+        flops = known_flops(events()) if self._has_flops else {}
+        trace = RunTrace(found, self._marks, self._begin_ns, self._end_ns, names, flops)
         if not trace.add_to(recording):
             return
         threads = "all" if self._has_all_threads else "the main thread"
-        recording._set_fact("operators", json.dumps({"torch": self._torch.__version__, "threads": threads}))
+        fact = {"torch": self._torch.__version__, "threads": threads} | ({"flops": True} if self._has_flops else {})
+        recording._set_fact("operators", json.dumps(fact))
         if trace.lacks_work():
             mention(_NO_WORK)
 

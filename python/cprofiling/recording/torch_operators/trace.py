@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
-from cprofiling.recording.columns import ANNOTATIONS, column, has, texts_of
+from cprofiling.recording.columns import ANNOTATIONS, FLOPS, column, has, texts_of
 
 if TYPE_CHECKING:
     from cprofiling import _core
@@ -93,7 +93,13 @@ class RunTrace:
     """The trace of a run in our times, without marks and profilers' rows."""
 
     def __init__(
-        self, found: Recording, marks: Marks, begin_ns: int, end_ns: int, names: dict[tuple[int, int], str]
+        self,
+        found: Recording,
+        marks: Marks,
+        begin_ns: int,
+        end_ns: int,
+        names: dict[tuple[int, int], str],
+        flops: dict[tuple[int, int, str], int] | None = None,
     ) -> None:
         """Look through the trace.
 
@@ -103,10 +109,12 @@ class RunTrace:
             begin_ns: Where the run began, in our time: what began before on the host is left out.
             end_ns: Where it ended: what began later on the host is left out, and what ended later ends here.
             names: Names that are to replace those found, by thread and torch.profiler's time of their start.
+            flops: Floating-point operations that are to be added, by thread, start and name.
         """
         self._found = found
         self._begin_ns, self._end_ns = begin_ns, end_ns
         self._names = names
+        self._flops = flops or {}
         self._marks = texts_of(found, MARK)
         columns = (column(found, name) for name in ("name", "start_ns", "end_ns"))
         seen = [(start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks]
@@ -153,7 +161,7 @@ class RunTrace:
         return DEVICE not in column(found, "kind") and not launches.isdisjoint(column(found, "name"))
 
     def _events(self) -> Iterator[str]:
-        found, at, names, frames = self._found, self._clock, self._names, _Frames(self._found)
+        found, at, names, flops, frames = self._found, self._clock, self._names, self._flops, _Frames(self._found)
         threads = [track[1] for track in found.tracks]
         heads: dict[tuple[int, int, int, int, str | None], str] = {}
         columns = (column(found, name) for name in ("start_ns", "end_ns", "name", "cat", "kind", "track"))
@@ -168,7 +176,11 @@ class RunTrace:
             if head is None:
                 head = heads[key] = self._head(*key)
             if head and frames.has(row):
-                yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{frames.args(row)}}}'
+                args = frames.args(row)
+                count = flops.get((threads[track], found_start, found.strings[name])) if flops else None
+                if count is not None:
+                    args = f'{{"{FLOPS}":{count}{"," if args != "{}" else ""}{args[1:]}'
+                yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{args}}}'
 
     def _head(self, name: int, cat: int, kind: int, track: int, true_name: str | None) -> str:
         """Return the JSON of such events up to their time, empty to skip them."""
@@ -324,11 +336,22 @@ def true_names(events: Iterable[Any]) -> dict[tuple[int, int], str]:
             continue
         if name not in sound:
             if _DAMAGED.search(name):
-                start = event.start_ns() if hasattr(event, "start_ns") else event.start_us() * 1000
-                names[event.device_resource_id(), start] = name
+                names[event.device_resource_id(), _start_ns(event)] = name
             else:
                 sound.add(name)
     return names
+
+
+def known_flops(events: Iterable[Any]) -> dict[tuple[int, int, str], int]:
+    """Return floating-point operations, where known, by thread, start and name."""
+    return {
+        (event.device_resource_id(), _start_ns(event), event.name()): event.flops() for event in events if event.flops()
+    }
+
+
+def _start_ns(event: Any) -> int:
+    start: int = event.start_ns() if hasattr(event, "start_ns") else event.start_us() * 1000
+    return start
 
 
 def mended(trace: bytes) -> bytes:
