@@ -514,6 +514,7 @@ def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
     assert "worker" in tip.inner_text()
     page.mouse.click(*place)
     assert chosen.inner_text().startswith("frame: ")
+    assert re.search(rf", {re.escape(__file__)}:\d+$", chosen.inner_text()), "where its function is"
     page.mouse.move(0, 0)
     assert not tip.is_visible()
 

@@ -158,6 +158,7 @@ class RunRecording(Automatic, Recorder):
             if self._running and not self._sources:
                 self._wants_operators = True
                 self._sources = self._begin_sources()
+                self._wants_operators = False  # of forked children, in which PyTorch cannot record them
                 for source in self._sources:
                     source.start()
 
