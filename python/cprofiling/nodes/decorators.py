@@ -125,12 +125,14 @@ def _make_node(
     kind: int | None = None,
 ) -> Any:
     chosen = default if name is None else name
-    _note_source(chosen, function)
-    return make_function(_core.Function, function, chosen, stage, profiler, kind, inner=find_wrapped(function))
+    node = make_function(_core.Function, function, chosen, stage, profiler, kind, inner=find_wrapped(function))
+    if chosen is None or isinstance(chosen, str):
+        _note_source(chosen, function)
+    return node
 
 
-def _note_source(name: NodeName, function: Any) -> None:
-    if type(function) is not FunctionType or callable(name) or len(SOURCES) >= _MOST_SOURCES:
+def _note_source(name: str | None, function: Any) -> None:
+    if type(function) is not FunctionType or len(SOURCES) >= _MOST_SOURCES:
         return
     code = getattr(getattr(function, "__wrapped__", None), "__code__", function.__code__)
     places = SOURCES.setdefault(default_name(function) if name is None else name, [])
