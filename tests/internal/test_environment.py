@@ -15,7 +15,7 @@ import cprofiling
 from cprofiling._internal import environment
 from foreign import skip_without_others
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.forks]
 
 PACKAGE = Path(cprofiling.__file__).parent
 NOBODY = 65534

@@ -142,7 +142,8 @@ def test_summaries_and_recordings_know_file_and_line_of_functions(tmp_path: Path
         document = View(of).document
         assert {node.node_name: node.source for node in document.nodes} == known
         valid(document)
-    for copied in (p.snapshot(), pickle.loads(pickle.dumps(summary)), cp.load_trace(trace_file)):
+    assert {node.node_name: node.source for node in View(cp.load_trace(trace_file)).document.nodes} == known
+    for copied in (p.snapshot(), pickle.loads(pickle.dumps(summary))):
         assert {node.source for node in View(copied).document.nodes} == {None}, "it may be of another program"
 
 

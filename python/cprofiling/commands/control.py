@@ -68,7 +68,7 @@ def add_token(parser: argparse.ArgumentParser, which: str) -> None:
         "--token-file",
         type=not_empty,
         metavar="FILE",
-        help=f"has the token {which} in its first line (default: the environment's {TOKEN_VARIABLE})",
+        help=f"its first line is the token {which} (default: ${TOKEN_VARIABLE})",
     )
 
 

@@ -29,10 +29,7 @@ _MOST_PORT_DIGITS = 5
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     """Describe the command and add its options."""
-    parser.description = (
-        "Show what the nodes of another process do, and refresh it until it ends or is interrupted: from its live "
-        "file, or from its server."
-    )
+    parser.description = "Show what the nodes of another process do, until it ends or is interrupted."
     parser.epilog = "example: cprofiling top live.cprof --sort-by p99 --node 'model*'"
     add = parser.add_argument
     target_help = f"a live file, the number of a process that has one, or a server (default: ${LIVE_VARIABLE})"
@@ -43,7 +40,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     node_help = "only these; may be given again"
     add("-n", "--node", action="append", type=not_empty, default=[], metavar="GLOB", help=node_help)
     add("--stage", metavar="NAME", help="only the nodes of this stage")
-    window_help = "figures of the last interval, the last minute, or in total (default: interval; piped: total)"
+    window_help = f"{', '.join(WINDOWS)} (piped: total)"
     add("--window", choices=WINDOWS, metavar="WINDOW", help=window_help)
     add(
         "--interval",

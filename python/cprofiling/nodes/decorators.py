@@ -25,13 +25,9 @@ F = TypeVar("F")
 NodeName: TypeAlias = str | Callable[[Any], str] | None
 StageName: TypeAlias = str | Enum | None
 
-# Where the functions of nodes are defined, as "file:line", by the node's name; for recordings to tell it.
-SOURCES: dict[str, list[str]] = {}
-_MOST_SOURCES, _MOST_PLACES = 20_000, 4  # of names, and of one name
-
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/function.h
-_MOST_SOURCES = 10_000
-_SOURCES: dict[str, str | None] = {}  # file and line of the function of each name, None of several functions
+SOURCES: dict[str, str | None] = {}  # "file:line" of the function of each node's name, None of several functions
+_MOST_SOURCES = 20_000
 
 
 class NodeSite(_core.Block):
@@ -125,20 +121,7 @@ def _make_node(
     kind: int | None = None,
 ) -> Any:
     chosen = default if name is None else name
-    node = make_function(_core.Function, function, chosen, stage, profiler, kind, inner=find_wrapped(function))
-    if chosen is None or isinstance(chosen, str):
-        _note_source(chosen, function)
-    return node
-
-
-def _note_source(name: str | None, function: Any) -> None:
-    if type(function) is not FunctionType or len(SOURCES) >= _MOST_SOURCES:
-        return
-    code = getattr(getattr(function, "__wrapped__", None), "__code__", function.__code__)
-    places = SOURCES.setdefault(default_name(function) if name is None else name, [])
-    place = f"{code.co_filename}:{code.co_firstlineno}"
-    if place not in places and len(places) < _MOST_PLACES:
-        places.append(place)
+    return make_function(_core.Function, function, chosen, stage, profiler, kind, inner=find_wrapped(function))
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
@@ -191,24 +174,16 @@ def make_function(
     return made
 
 
-def source_of(name: str) -> str | None:
-    """Return ``file:line`` of the function that was made the node of a name.
-
-    None: there is none in this process, it is no Python function, or several have the name.
-    """
-    return _SOURCES.get(name)
-
-
 def _keep_source(name: str, function: Any) -> None:
     code = getattr(_innermost(function), "__code__", None)
-    if not isinstance(code, CodeType) or (name not in _SOURCES and len(_SOURCES) >= _MOST_SOURCES):
+    if not isinstance(code, CodeType) or (name not in SOURCES and len(SOURCES) >= _MOST_SOURCES):
         return
     file = code.co_filename
     if not file.startswith(("<", os.sep)):
         file = os.path.abspath(file)
     source = f"{file}:{code.co_firstlineno}"
-    if _SOURCES.setdefault(name, source) != source:
-        _SOURCES[name] = None
+    if SOURCES.setdefault(name, source) != source:
+        SOURCES[name] = None
 
 
 def _innermost(function: Any) -> Any:

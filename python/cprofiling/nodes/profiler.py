@@ -16,6 +16,7 @@ from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes.buckets import Bucket
 from cprofiling.nodes.decorators import (
+    SOURCES,
     F,
     NodeName,
     NodeSite,
@@ -25,7 +26,6 @@ from cprofiling.nodes.decorators import (
     first_parameter,
     kind_of,
     marks_of,
-    source_of,
     stand_in,
     wrap_as_record,
 )
@@ -104,7 +104,7 @@ class Profiler(_core.Profiler, _NodeMaker):
             cost_ns=_core.cost_ns(self),
         )
         summary._find_histograms = self._histograms  # noqa: SLF001 the package's own
-        summary._find_source = source_of  # noqa: SLF001 as above
+        summary._find_source = SOURCES.get  # noqa: SLF001 as above
         if edges := self.graph:
             summary.edges = edges
         if shapes:

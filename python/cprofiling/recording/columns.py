@@ -88,17 +88,14 @@ def known_args(recording: Recording, row: int) -> dict[str, Any]:
 
 
 def sources_of(recording: Recording) -> dict[str, str]:
-    """Return by a node's name where its function is, as file and line.
-
-    Where functions share a name, there are several, with a comma between.
-    """
+    """Return file and line of the functions of nodes, by the node's name."""
     try:
         told = json.loads(recording.facts.get("cprofiling", "null"))
     except ValueError:  # what a file of somebody else's says of itself
         told = None
     found = told.get("sources") if isinstance(told, dict) else None
     places = found.items() if isinstance(found, dict) else ()
-    return {name: ", ".join(map(str, place)) for name, place in places if isinstance(place, list)}
+    return {name: place for name, place in places if isinstance(place, str)}
 
 
 def device_name(recording: Recording) -> str | None:

@@ -44,8 +44,8 @@ def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | N
         own["clock_reason"] = refusal
     if note is not None:
         own["note"] = note
-    if SOURCES:
-        own["sources"] = dict(SOURCES)
+    if sources := {name: place for name, place in SOURCES.items() if place is not None}:
+        own["sources"] = sources
     found = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",

@@ -16,7 +16,6 @@ from cprofiling._internal import arguments as checks
 from cprofiling._internal.messages import mention, warn
 from cprofiling._internal.row_kinds import KINDS
 from cprofiling._internal.text import shown_value
-from cprofiling.nodes.decorators import source_of
 from cprofiling.recording.activities import (
     ON_DEVICES,
     ProfilerActivity,
@@ -582,7 +581,6 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             recording._set_fact(key, value)
         metadata.name_process(recording, {tid: thread.name for tid, thread in self._threads.items()})
         recording._finish()
-        recording._find_source = source_of
         self._recording = recording
 
     def _note_threads(self) -> None:

@@ -168,10 +168,7 @@ class Recording(_core.Recording, Reports):
     ``len()`` is the number of rows for ``event(row)``, the events and each counter reading.
     """
 
-    __slots__ = ("__weakref__", "_find_source")
-
-    # Gives file and line of a node's function; not there in what was loaded.
-    _find_source: Callable[[str], str | None]
+    __slots__ = ("__weakref__",)
 
     def _finished(self) -> Recording:
         return self

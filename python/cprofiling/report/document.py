@@ -125,7 +125,6 @@ class Timeline(NamedTuple):
     spans: tuple[Span, ...]
     total_spans: int  # of the recording, each counted
     aggregated_below_ns: int = 0  # shorter spans may be one with their neighbours
-    sources: tuple[tuple[str, str], ...] = ()  # names of nodes, with file and line of their functions
 
 
 class IcicleNode(NamedTuple):

@@ -18,7 +18,7 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.grouping import key_averages
 from cprofiling.nodes.buckets import histogram_of
-from cprofiling.recording.columns import column, grouped
+from cprofiling.recording.columns import column, grouped, sources_of
 from cprofiling.recording.tree import host_tree, self_times, sum_up
 from cprofiling.report.document import Document, Finding, IcicleNode, Measurement, Node
 from cprofiling.report.from_statistics import sections_of
@@ -44,8 +44,8 @@ def of_recording(recording: Recording, *, title: str | None = None, source: str 
     """
     evidence = Evidence(recording)
     nodes, open_spans = nodes_of(evidence)
-    find_source: Any = getattr(recording, "_find_source", {}.get)
-    nodes = tuple(replace(node, source=find_source(node.node_name)) for node in nodes)
+    sources = sources_of(recording)
+    nodes = tuple(replace(node, source=sources.get(node.node_name)) for node in nodes)
     known: dict[str, Any] = {}
     for key, text in recording.facts.items():
         with suppress(ValueError):  # what a file of somebody else's says of itself

@@ -129,6 +129,8 @@ def _part(number: int, run: Document) -> dict[str, Any]:
     data: dict[str, Any] = {}
     if run.timeline is not None and run.timeline.spans:
         data["timeline"], table, notes = _timeline(run.timeline, f"tracks-{number}", names)
+        sources = {node.node_name: node.source for node in run.nodes if node.source is not None}
+        data["sources"] = {names[name]: shown_text("source", sources[name]) for name in names.keys() & sources.keys()}
         part["timeline"] = {"table": table, "notes": notes}
         part["tables"].append(table)
     if run.icicle:

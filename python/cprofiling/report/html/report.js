@@ -41,7 +41,7 @@
   }
 
   const time = ns => ns ? timeParts(ns / 1e6).join(' ') : '0 s';
-  const number = (value, digits = 3) => value.toLocaleString('en-US', {maximumFractionDigits: digits});
+  const number = value => value.toLocaleString('en-US');
   const percent = share => (100 * share).toFixed(1) + ' %';
   const grouped = text => text.replace(/\B(?=(\d{3})+(?=\.))/g, ',');
   const counted = (count, one, many = one + 's') => number(count) + ' ' + (count === 1 ? one : many);
@@ -806,7 +806,7 @@
         ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
         ['Stage', stage], ['Start', exactTime(this.starts[span], Math.max(niceStep(Math.max(long, 1), 1000), 1), this.starts[span])],
         ['Thread', track.thread], ['Process', track.process], ['Kind', KINDS[this.kinds[span]]],
-        ['Error', OUTCOMES[this.outcomes[span]] || (mayRaise ? 'none' : '')], ['Trace id', trace],
+        ['Source', this.kinds[span] === 0 && count < 2 ? this.run.sources[this.names[span]] : ''], ['Error', OUTCOMES[this.outcomes[span]] || (mayRaise ? 'none' : '')], ['Trace id', trace],
       ], args ? argumentsOf(args) : []);
     }
 
@@ -1075,7 +1075,8 @@
   // A moment with as many digits as the step between moments needs, in the unit of a moment.
   function exactTime(ns, step, of = step * 5) {
     const [unit, per] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]].find(([, size]) => of >= size) || ['ns', 1];
-    return `${number(ns / per, Math.max(0, -Math.floor(Math.log10(step / per) + 1e-9)))} ${unit}`;
+    const digits = Math.max(0, -Math.floor(Math.log10(step / per) + 1e-9));
+    return (ns / per).toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits}) + ' ' + unit;
   }
 
   // ---- the tree
