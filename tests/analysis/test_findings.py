@@ -379,7 +379,7 @@ def test_copies_that_take_much_of_the_device_s_time() -> None:
     assert finding.figures["time_ns"] == 4_445_000
     assert finding.figures["host_ns"] == 100_000
     assert "1 of 1 was started by 'aten::copy_'" in finding.text
-    assert "the host spent 0.10 ms in the calls that started it" in finding.text
+    assert "the host spent 0.10 ms in the calls that made it" in finding.text
     assert "not pinned" not in finding.text
     assert "pin_memory=True" in finding.advice
     assert "non_blocking=True" in finding.advice
@@ -407,7 +407,7 @@ def test_copies_that_are_many_are_found_earlier() -> None:
 def test_copies_that_the_host_waits_for() -> None:
     rows = [call("cudaMemcpyAsync", 55_000, 62_000, 9), *copying(100, "Memcpy PtoP (Device -> Device)")]
     finding = the(copies, rows)
-    assert finding.title == "Calls that make PtoP copies take 11 % of the host's time"
+    assert finding.title == "The host is held up by PtoP copies for 11 % of its time"
     assert finding.share == 7 / 62
     assert "group_by_node" in finding.advice
 

@@ -243,12 +243,12 @@ def test_what_one_must_know_stands_below_the_table() -> None:
     html = summary_html([node()], skip_first_n=3, reasons=["no CUDA", "<b>"], internal_errors=2, cost_ns=48.25)
     assert parsed(html).items[1:] == [
         "First calls of each node left out (skip_first_n): 3",
-        "Own cost of one profiled call, measured and not subtracted: 48.25 ns",
+        "Cost of profiling, not subtracted from the times: 48.25 ns a call",
         "Internal errors of the profiler: 2",
         "no CUDA",
         "<b>",
     ]
-    assert parsed(summary_html([node()], cost_ns=0.0)).items[1].endswith(" not subtracted: 0.00 ns")
+    assert parsed(summary_html([node()], cost_ns=0.0)).items[1].endswith(" the times: 0.00 ns a call")
     assert len(parsed(summary_html([node()])).items) == 1
 
 

@@ -47,7 +47,10 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         line = text.ljust(len(line))
         draw(line)
 
-    if not _is_watched(stream):
+    is_watched = type(stream).__module__.partition(".")[0] == "ipykernel"
+    with suppress(AttributeError, ValueError):  # there is none, a program's own, or one that is closed
+        is_watched = is_watched or stream.isatty()
+    if not is_watched:
         yield lambda _count: None
         return
     try:
@@ -57,12 +60,3 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
             draw(" " * len(line))
             draw("")
             _drawing.release()
-
-
-def _is_watched(stream: object) -> bool:
-    if type(stream).__module__.partition(".")[0] == "ipykernel":
-        return True
-    try:
-        return bool(stream.isatty())  # type: ignore[attr-defined]
-    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
-        return False

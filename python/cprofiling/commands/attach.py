@@ -125,16 +125,17 @@ def run(options: argparse.Namespace) -> str:
         }
         told = _answer(pid, folder, user, request, options.timeout)
     if "error" in told:
-        raise CommandError(_failure(pid, told))
+        missing, error = told.get("missing"), shown_text("error", str(told["error"]))
+        if missing == "cprofiling":
+            remedy = f"install it there, {_python_of(pid)} -m pip install cprofiling"
+            raise CommandError(f"process {pid} cannot import cprofiling: {remedy}")
+        if isinstance(missing, str) and missing.startswith("cprofiling."):
+            raise CommandError(f"process {pid} has a cprofiling without attach ({error}): install the same as here")
+        raise CommandError(f"process {pid}: {error}")
     for remark in told.get("remarks", ()):
         say(remark)
     if options.off:
         return "\n".join([f"process {pid} is as it was before", *(f"complete: {path}" for path in told["live"])])
-    return _shown(pid, told)
-
-
-def _shown(pid: int, told: dict[str, Any]) -> str:
-    """Return what is on, and the commands to go on."""
     if not told["knew"] and not told["nodes"]:
         say("the program has not imported cprofiling, so that it has no nodes of its own: name functions by -n")
     profilers, nodes = _count(told["profilers"], "Profiler"), _count(told["nodes"], "function")
@@ -308,7 +309,12 @@ def _answer(pid: int, folder: str, user: int, request: dict[str, Any], timeout: 
         except KeyboardInterrupt:
             late = ""
         if answer.told is None:
-            _withdraw(pid, answer)
+            with suppress(OSError, RuntimeError):  # an empty script in the place of the one that waits never runs
+                sys.remote_exec(pid, os.devnull)  # type: ignore[attr-defined,unused-ignore]
+            with suppress(CommandError, KeyboardInterrupt):
+                answer.wait(0.0)
+                if answer.has_begun:
+                    answer.wait(_LAST_LOOK_S)
     if answer.told is not None:
         return answer.told
     why = late or "interrupted"
@@ -384,45 +390,20 @@ def _send(pid: int, script: str) -> None:
         raise CommandError(f"cannot attach to process {pid}: {text}") from None
 
 
-def _withdraw(pid: int, answer: _Answer) -> None:
-    """Put an empty script in the place of the one that waits, so that it never runs."""
-    with suppress(OSError, RuntimeError):
-        sys.remote_exec(pid, os.devnull)  # type: ignore[attr-defined,unused-ignore]
-    with suppress(CommandError, KeyboardInterrupt):
-        answer.wait(0.0)
-        if answer.has_begun:
-            answer.wait(_LAST_LOOK_S)
-
-
 def _amid(pid: int, answer: _Answer) -> str:
     """Return why a process may not have answered yet."""
     if answer.has_begun:
         return "has begun, and has not come to its end"
-    state, place = _status(pid).get("State", "")[:1], _place(pid)
-    if state in ("T", "t"):
-        return f"is stopped{place}"
-    if state == "R":
-        return f"has not taken it up: its main thread is busy, maybe in a call of C{place}"
-    return f"runs no Python code in its main thread, which waits in a call of C{place}"
-
-
-def _place(pid: int) -> str:
-    """Return where the main thread's Python code is, "" if that is unknown."""
+    state, place = _status(pid).get("State", "")[:1], ""
     with suppress(Exception):  # a private module, which differs from version to version
         from _remote_debugging import RemoteUnwinder  # type: ignore[import-not-found,unused-ignore]
 
         [found] = RemoteUnwinder(pid).get_stack_trace()
         frame = getattr(found, "threads", [found])[0].frame_info[0]
         line = getattr(frame, "location", frame).lineno
-        return shown_text("place", f" at {frame.filename}:{line} ({frame.funcname})")
-    return ""
-
-
-def _failure(pid: int, told: dict[str, Any]) -> str:
-    """Return an answer's error for people."""
-    missing, error = told.get("missing"), shown_text("error", str(told["error"]))
-    if missing == "cprofiling":
-        return f"process {pid} cannot import cprofiling: install it there, {_python_of(pid)} -m pip install cprofiling"
-    if isinstance(missing, str) and missing.startswith("cprofiling."):
-        return f"process {pid} has a cprofiling that knows no attach ({error}): install the same as here"
-    return f"process {pid}: {error}"
+        place = shown_text("place", f" at {frame.filename}:{line} ({frame.funcname})")
+    if state in ("T", "t"):
+        return f"is stopped{place}"
+    if state == "R":
+        return f"has not taken it up: its main thread is busy, maybe in a call of C{place}"
+    return f"runs no Python code in its main thread, which waits in a call of C{place}"

@@ -36,9 +36,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     Of a failure that is ``error``, a line. Where nothing was attached before, nothing is then.
     """
+    global _attached
     with _lock:
         try:
-            return _switch_off() if request["off"] else _attach(request)
+            if not request["off"]:
+                return _attach(request)
+            attachment, _attached = _attached, None
+            if attachment is None:
+                return {"error": "nothing was attached"}
+            paths = [] if attachment.file is None else [attachment.file.path]
+            attachment.undo()
+            return {"live": paths}
         except OSError as error:
             place = "" if error.filename is None else f" {error.filename!a}:"
             return {"error": f"OSError:{place} {error.strerror or error}"}
@@ -213,17 +221,6 @@ def _attach(request: dict[str, Any]) -> dict[str, Any]:
     files = map(live_writer.file_of, profilers)  # the program itself may have asked for another one
     told["live"] = list(dict.fromkeys(file.path for file in files if file is not None))
     return {**told, "nodes": attachment.nodes, "profilers": len(profilers)}
-
-
-def _switch_off() -> dict[str, Any]:
-    """Undo all."""
-    global _attached
-    attachment, _attached = _attached, None
-    if attachment is None:
-        return {"error": "nothing was attached"}
-    paths = [] if attachment.file is None else [attachment.file.path]
-    attachment.undo()
-    return {"live": paths}
 
 
 def _profilers() -> Iterator[Profiler]:

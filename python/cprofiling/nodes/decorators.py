@@ -169,21 +169,14 @@ def make_function(
     kind = kind_of(function) if kind is None else kind
     default = default_name(function)
     made = type_(function, kind, name, default, stage, profiler, **more)
-    if not {"records", "binds"} & more.keys() and (name is None or isinstance(name, str)):
-        _keep_source(default if name is None else name, function)
-    return made
-
-
-def _keep_source(name: str, function: Any) -> None:
     code = getattr(_innermost(function), "__code__", None)
-    if not isinstance(code, CodeType) or (name not in SOURCES and len(SOURCES) >= _MOST_SOURCES):
-        return
-    file = code.co_filename
-    if not file.startswith(("<", os.sep)):
-        file = os.path.abspath(file)
-    source = f"{file}:{code.co_firstlineno}"
-    if SOURCES.setdefault(name, source) != source:
-        SOURCES[name] = None
+    is_node = not {"records", "binds"} & more.keys() and (name is None or isinstance(name, str))
+    if is_node and isinstance(code, CodeType):
+        file = code.co_filename if code.co_filename.startswith(("<", os.sep)) else os.path.abspath(code.co_filename)
+        source, key = f"{file}:{code.co_firstlineno}", default if name is None else name
+        if len(SOURCES) < _MOST_SOURCES or key in SOURCES:
+            SOURCES[key] = source if SOURCES.get(key, source) == source else None
+    return made
 
 
 def _innermost(function: Any) -> Any:

@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal.tables import Column, Section
-from cprofiling._internal.text import format_time, shown_text
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.nodes.resource_columns import shown_bytes
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Unit
-    from cprofiling.report.document import Document, Measurement, Node
+    from cprofiling.report.document import Document, Node
 
 UNKNOWN = "-"
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
@@ -133,14 +133,22 @@ def facts(document: Document) -> dict[str, str]:
     }
 
 
-def measurement_facts(known: Measurement) -> dict[str, str | None]:
+def measurement_facts(document: Document) -> dict[str, str | None]:
     """Return how a run was measured, by labels; None where unknown, empty if it does not apply."""
+    known = document.measurement
     skipped, waited = known.skip_first_n, known.synchronized
+    cost = None
+    if known.cost_ns is not None:
+        calls = sum(node.count for node in document.nodes)
+        cost_ms, self_ms = known.cost_ns / _NS_PER_MS, sum(node.self_total_ms or 0.0 for node in document.nodes)
+        cost = f"{format_time(cost_ms)} a call on this machine"
+        if calls and self_ms:
+            part = f"{100 * calls * cost_ms / self_ms:.2g} % of the time in nodes"
+            cost += f"; {format_time(calls * cost_ms)} in {counted(calls, 'call')}, {part}"
+        cost += "; not subtracted from the times"
     return {
         "Clock": None if known.clock is None else shown_text("clock", known.clock),
-        "Own cost of one profiled call": (
-            None if known.cost_ns is None else f"{format_time(known.cost_ns / _NS_PER_MS)}, measured and not subtracted"
-        ),
+        "Cost of profiling": cost,
         "First calls of each node left out": "" if skipped is None else f"{skipped:,}",
         "Medians": "P² estimates" if known.median == "p2" else "",
         "Nodes waited for their devices": "" if waited is None else "yes" if waited else "no",
@@ -151,7 +159,7 @@ def measurement_facts(known: Measurement) -> dict[str, str | None]:
 
 def measured(document: Document) -> list[str]:
     """Return a line for each fact of the run and of its measurement."""
-    known = measurement_facts(document.measurement).items()
+    known = measurement_facts(document).items()
     told = {label.lower(): text for label, text in known if text and text not in ("0", "no")}
     lines = [f"{name}: {text}" for name, text in {**facts(document), **told}.items()]
     return [*lines, *(shown_text("reason", reason) for reason in document.measurement.reasons)]

@@ -56,14 +56,14 @@ def copies(evidence: Evidence) -> Iterator[Finding]:
         pinned = f", {milliseconds(pageable)} of it from or to memory that is not pinned" if pageable else ""
         title = f"{kind} copies take {percent(share)} of the device's time"
         if host_ns >= max(time, COPY_SHARE * evidence.wall):
-            title = f"Calls that make {kind} copies take {percent(host_ns / max(evidence.wall, 1))} of the host's time"
+            title = f"The host is held up by {kind} copies for {percent(host_ns / max(evidence.wall, 1))} of its time"
         times = {"time_ns": time, "pageable_ns": pageable, "host_ns": host_ns}
         yield Finding(
             "copies",
             title,
             f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
             f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} "
-            f"in the calls that started {'it' if len(rows) == 1 else 'them'}, or waited there."
+            f"in the calls that made {'it' if len(rows) == 1 else 'them'}, waiting there included."
             f"{started_by(evidence, rows)}",
             _ADVICE.get(kind, _OTHER_ADVICE),
             {"count": len(rows), "bytes": size, **times, "share": share},

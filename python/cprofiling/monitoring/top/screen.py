@@ -66,12 +66,6 @@ def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str],
         write(text if is_first else f"\n{text}")
 
 
-def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
-    """Return the sample to compare with, older if nothing was written since."""
-    is_same = last is not None and (now.origin, now.taken_s) == (last.origin, last.taken_s)
-    return before if is_same else last
-
-
 _NO_MOMENT = Moment("", None, 0.0, ())
 
 
@@ -116,7 +110,10 @@ class _Screen:
         if self.is_paused:
             self.waiting = moment
         else:
-            self.before, self.now = _earlier(moment, self.now, self.before), moment
+            last = self.now
+            if last is None or (moment.origin, moment.taken_s) != (last.origin, last.taken_s):
+                self.before = last  # else nothing was written since
+            self.now = moment
             self.waiting = None
             if moment.is_over:  # what is left to be read is the whole
                 self.choice = replace(self.choice, window="total")

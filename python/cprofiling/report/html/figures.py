@@ -325,8 +325,9 @@ def comparison_table(document: Document, against: Document) -> Table:
         told = [verdicts[key], f"{calls[key]:.1f}x the calls" if key in calls else ""]
         row: dict[str, Any] = {"stage": key[0], "node": key[1], "verdict": ", ".join(filter(None, told))}
         for name in _COMPARED:
-            values = [None if node is None else figure(node, name) for node in (before, now)]
-            row |= zip([f"{name} {side}" for side in _SIDES], [*values, _growth(*values)], strict=True)
+            was, is_now = (None if node is None else figure(node, name) for node in (before, now))
+            growth = None if was is None or is_now is None else is_now / was - 1 if was else None if is_now else 0.0
+            row |= zip([f"{name} {side}" for side in _SIDES], [was, is_now, growth], strict=True)
         bounds = {name: judged.get(key, {}).get(name) for name in _BOUNDS}
         rows[key] = {**row, **bounds, "chart": _moved_ms((now, before))}
     named = [name for name in headings if name == "node" or any(row[name] not in (None, "") for row in rows.values())]
@@ -395,12 +396,6 @@ def _sides(pairs: Mapping[Any, Pair]) -> dict[str, Heading]:
         if name == "mean_ms":
             headings |= _BOUNDS
     return headings
-
-
-def _growth(before: float | None, now: float | None) -> float | None:
-    if now is None or before is None:
-        return None
-    return now / before - 1 if before else 0.0 if not now else None
 
 
 def _moved_ms(pair: Pair) -> float:

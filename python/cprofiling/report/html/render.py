@@ -177,7 +177,7 @@ def _measured(runs: Sequence[Document]) -> list[tuple[str, list[str]]]:
     """Return how the runs were measured, a label with the text of each run."""
     measured = []
     for run in runs:
-        known = measurement_facts(run.measurement).items()
+        known = measurement_facts(run).items()
         told = {label: _NOT_TOLD if text is None else text for label, text in known if text != ""}
         measured.append({**told, **facts(run)})
     labels = dict.fromkeys(label for each in measured for label in each)

@@ -803,11 +803,31 @@
       const around = this.around(span), own = this.self(span, this.starts[span], this.ends[span]), long = this.ends[span] - this.starts[span];
       const mayRaise = this.kinds[span] < 2 && count < 2;
       this.tell(this.lead(span), [
-        ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
+        ['Usual', count > 1 ? '' : this.usual(span)], ['Inside', count > 1 ? '' : this.inside(span)], ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
         ['Stage', stage], ['Start', exactTime(this.starts[span], Math.max(niceStep(Math.max(long, 1), 1000), 1), this.starts[span])],
         ['Thread', track.thread], ['Process', track.process], ['Kind', KINDS[this.kinds[span]]],
         ['Source', this.kinds[span] === 0 && count < 2 ? this.run.sources[this.names[span]] : ''], ['Error', OUTCOMES[this.outcomes[span]] || (mayRaise ? 'none' : '')], ['Trace id', trace],
       ], args ? argumentsOf(args) : []);
+    }
+
+    // The median of the spans of its name, "" for a single one.
+    usual(span) {
+      const times = [];
+      for (let other = 0; other < this.names.length; other++) {
+        if (this.names[other] === this.names[span] && this.counts[other] === 1) times.push(this.ends[other] - this.starts[other]);
+      }
+      times.sort((a, b) => a - b);
+      return times.length < 2 ? '' : `${time(times[times.length >> 1])}, median of ${number(times.length)}`;
+    }
+
+    // The longest of what is directly inside it, by name.
+    inside(span) {
+      const lane = this.beside(this.laneOf[span], 1)?.all, sums = new Map();
+      for (let at = lane ? after(lane.ends, this.starts[span]) : 0; lane && at < lane.spans.length && this.ends[lane.spans[at]] <= this.ends[span]; at++) {
+        const child = lane.spans[at];
+        sums.set(this.names[child], (sums.get(this.names[child]) ?? 0) + this.ends[child] - this.starts[child]);
+      }
+      return [...sums].sort(([, a], [, b]) => b - a).slice(0, 3).map(([name, ns]) => `${this.run.names[name] || '(no name)'} ${time(ns)}`).join(', ');
     }
 
     name(span) { return this.run.names[this.names[span]]; }

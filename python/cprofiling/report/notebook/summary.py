@@ -71,7 +71,7 @@ def summary_html(
     if skip_first_n:
         notes.append(f"First calls of each node left out (skip_first_n): {skip_first_n}")
     if cost_ns is not None:
-        notes.append(f"Own cost of one profiled call, measured and not subtracted: {format_time(cost_ns * 1e-6)}")
+        notes.append(f"Cost of profiling, not subtracted from the times: {format_time(cost_ns * 1e-6)} a call")
     if internal_errors:
         notes.append(f"Internal errors of the profiler: {internal_errors}")
     notes += [shown_text("reasons", reason) for reason in reasons]
