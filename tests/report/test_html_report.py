@@ -606,8 +606,9 @@ def test_a_panel_tells_what_is_known_of_the_selected_span(show: Show) -> None:
     page.keyboard.press("n")
     panel.locator("dt", has_text="none").wait_for()
     assert facts(page, "span") == {
-        "Inside": "read 10.00 µs", "Self": "22.00 µs, 68.8 %", "Parent": "none", "Stage": r"train \u202e", "Start": "3.16800 ms", "Thread": "1",
-        "Process": "1", "Kind": "node", "Error": "failed", "Trace id": f"{1:016x}{0xAB:016x}",
+        "Inside": "read 10.00 µs", "Self": "22.00 µs, 68.8 %", "Parent": "none", "Stage": r"train \u202e",
+        "Start": "3.16800 ms", "Thread": "1", "Process": "1", "Kind": "node", "Error": "failed",
+        "Trace id": f"{1:016x}{0xAB:016x}",
         "path": "<img src=x onerror=alert(1)>", r"turned \u202e": r'[1,"\u202e"]', "n": "3", "none": "{}",
     }  # fmt: skip
     assert panel.get_by_role("status").inner_text().startswith("load: 32.00 µs")

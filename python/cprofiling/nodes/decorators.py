@@ -170,10 +170,10 @@ def make_function(
     default = default_name(function)
     made = type_(function, kind, name, default, stage, profiler, **more)
     code = getattr(_innermost(function), "__code__", None)
-    is_node = not {"records", "binds"} & more.keys() and (name is None or isinstance(name, str))
-    if is_node and isinstance(code, CodeType):
+    key = default if name is None else name
+    if not {"records", "binds"} & more.keys() and isinstance(key, str) and isinstance(code, CodeType):
         file = code.co_filename if code.co_filename.startswith(("<", os.sep)) else os.path.abspath(code.co_filename)
-        source, key = f"{file}:{code.co_firstlineno}", default if name is None else name
+        source = f"{file}:{code.co_firstlineno}"
         if len(SOURCES) < _MOST_SOURCES or key in SOURCES:
             SOURCES[key] = source if SOURCES.get(key, source) == source else None
     return made

@@ -139,7 +139,7 @@ def measurement_facts(document: Document) -> dict[str, str | None]:
     skipped, waited = known.skip_first_n, known.synchronized
     cost = None
     if known.cost_ns is not None:
-        calls = sum(node.count for node in document.nodes)
+        calls = sum(node.count or 0 for node in document.nodes)
         cost_ms, self_ms = known.cost_ns / _NS_PER_MS, sum(node.self_total_ms or 0.0 for node in document.nodes)
         cost = f"{format_time(cost_ms)} a call on this machine"
         if calls and self_ms:

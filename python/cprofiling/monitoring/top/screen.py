@@ -110,9 +110,8 @@ class _Screen:
         if self.is_paused:
             self.waiting = moment
         else:
-            last = self.now
-            if last is None or (moment.origin, moment.taken_s) != (last.origin, last.taken_s):
-                self.before = last  # else nothing was written since
+            if (moment.origin, moment.taken_s) != (self.now.origin, self.now.taken_s):
+                self.before = self.now  # else nothing was written since
             self.now = moment
             self.waiting = None
             if moment.is_over:  # what is left to be read is the whole
