@@ -152,11 +152,9 @@ def _save(name: str, picture: bytes) -> None:
 
 def _part(page: Page, report: str, part: str, most: int) -> bytes:
     """Return a part of a report, as it opens, down to a height."""
+    page.set_viewport_size({"width": WIDTH, "height": 4000})  # so that nothing is scrolled
     page.goto(Path(report).absolute().as_uri())
-    page.wait_for_timeout(500)
-    page.locator(part).scroll_into_view_if_needed(timeout=5000)
-    page.set_viewport_size({"width": WIDTH, "height": 2000})  # so that nothing of it is scrolled
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(1500)
     box = page.locator(part).bounding_box(timeout=5000)
     if box is None:
         raise RuntimeError(f"{report} shows no {part}")

@@ -72,7 +72,7 @@ class Fragment(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self.open_tags:
             assert data.strip() == ""
-        elif self.open_tags[-1] in ("th", "td"):
+        elif not {"th", "td"}.isdisjoint(self.open_tags):
             self.rows[-1][-1].text += data
         elif "p" in self.open_tags:
             self.items[-1] += data

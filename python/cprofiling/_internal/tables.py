@@ -52,7 +52,8 @@ _STYLE = """<style>
 .cprofiling-table th { border-bottom: 1px solid currentColor; }
 .cprofiling-table .cprofiling-scroll .cprofiling-text { text-align: left; white-space: pre-wrap; }
 .cprofiling-table summary { cursor: pointer; width: fit-content; padding: 0.3em 0.7em; }
-.cprofiling-bar { float: left; width: 5em; height: 0.7em; margin: 0.3em 0.7em 0 0; }
+.cprofiling-share { display: flex; justify-content: space-between; align-items: center; gap: 0.7em; }
+.cprofiling-bar { flex: none; width: 5em; height: 0.7em; }
 .cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
 </style>"""
 
@@ -276,7 +277,7 @@ def _html_cell(value: object) -> str:
         return f"<td{_title(value.reason if value else '')}>\N{EN DASH}</td>"
     if isinstance(value, Bar):
         bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{100 * value:.1f}%"></span></span>'
-        return f"<td>{bar}{100 * value:.1f} %</td>"
+        return f'<td><span class="cprofiling-share">{bar}{100 * value:.1f} %</span></td>'
     if isinstance(value, str) and not isinstance(value, Shown):
         text = "\n".join(map(escaped, value.split("\n")))
         return f"<td{_TEXT}>{text}</td>"
