@@ -326,8 +326,8 @@ def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
     assert [row.verdict for row in found.stages] == ["unclear"] * 6 + ["slower"]
     assert found.total.verdict == "unclear"
     assert found.notes[-1] == (
-        "Most rows changed by up to 20 %, as they do on a busier or less busy machine, and only what changed by more "
-        "is judged. Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
+        "A busier or less busy machine may explain changes of up to 20 %, as of most rows, and only what changed by "
+        "more is judged. Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
     )
     many = compare_timing_reports(times(1.0), times(3.0))
     assert {row.verdict for row in (*many.stages, many.total)} == {"slower"}

@@ -261,9 +261,9 @@ def test_two_runs_stand_side_by_side() -> None:
 
 def test_the_other_run_is_named_once() -> None:
     this, other = (replace(document(node("a")), source=f"/runs/{name}") for name in ("new.cprof", "old.cprof"))
-    assert "beside <bdi>/runs/old.cprof</bdi></p>" in render(this, against=other)
+    assert "beside <bdi>/runs/old.cprof</bdi>, before</p>" in render(this, against=other)
     named = render(replace(this, title="After"), against=replace(other, title="Before"))
-    assert "beside <bdi>Before</bdi> (<bdi>/runs/old.cprof</bdi>)</p>" in named
+    assert "beside <bdi>Before</bdi> (<bdi>/runs/old.cprof</bdi>), before</p>" in named
 
 
 def test_a_share_stands_once_in_a_finding() -> None:

@@ -459,7 +459,7 @@ def _common_change(sides: Iterable[tuple[_Side, _Side]]) -> tuple[float, str]:
         return _RUNS_DIFFER, f"Two runs with so few rows may differ by {_RUNS_DIFFER * 100:.0f} % with the machine"
     middle = median(changes)
     common = min(middle + median(abs(change - middle) for change in changes), 1.0)
-    return common, f"Most rows changed by up to {common * 100:.0f} %, as they do on a busier or less busy machine"
+    return common, f"A busier or less busy machine may explain changes of up to {common * 100:.0f} %, as of most rows"
 
 
 def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[float, int]], str]:

@@ -351,8 +351,8 @@ def comparison_table(document: Document, against: Document) -> Table:
                 cells[at] = table.marked(cells[at], reason)
     counts = Counter(verdict for verdict in verdicts.values() if verdict)
     found = [f"{counts[verdict]:,} {verdict}" for verdict in dict.fromkeys((*_TONES, *counts)) if counts[verdict]]
-    found += [f"{len(calls):,} with another number of calls"] if calls else []
-    table.headline = f"{', '.join(found)}." if found else ""
+    told = [", ".join(found), f"{len(calls):,} with another number of calls" if calls else ""]
+    table.headline = f"{'; '.join(filter(None, told))}." if any(told) else ""
     if usual_calls:
         table.headline += f" Most nodes were called {usual_calls:.1f} times as often as before."
     if SECTION in document.sections:
