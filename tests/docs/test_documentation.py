@@ -386,7 +386,7 @@ def in_reference() -> list[str]:
 def imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         pytest.skip(f"{error.name or error} is not installed")
 
 

@@ -181,7 +181,11 @@ class _Screen:
     def _facts(self) -> str:
         """Return the line below the title."""
         spans = {"interval": "last interval", "minute": "last minute", "total": "since the start"}
-        facts = [spans["total" if self.since() is None else self.choice.window], time.strftime("%H:%M:%S")]
+        earlier = self.since()
+        facts = [spans["total" if earlier is None else self.choice.window], time.strftime("%H:%M:%S")]
+        if earlier is not None and self.choice.window == "minute":
+            seconds = self.now.taken_s - earlier.taken_s
+            facts[0] += f" ({seconds:.0f} s so far)" if seconds < MINUTE_S - 1 else ""
         if self.now.uptime_s is not None:
             minutes, seconds = divmod(int(self.now.uptime_s), 60)
             facts.append(f"up {minutes // 60}:{minutes % 60:02}:{seconds:02}")
