@@ -603,6 +603,20 @@ def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None
     assert said == []
 
 
+def test_each_failure_scenario_is_named_by_its_tests() -> None:
+    page = (documents.PAGES_FOLDER / "development/failures.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([A-Z]\d+) \| .* \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == len({scenario for scenario, _ in rows}) > 90
+    for scenario, told in rows:
+        files = re.findall(r"`([\w/]+\.(?:py|c))`", told)
+        assert files or told.startswith("none: "), scenario
+        for file in files if not told.startswith("none: ") else ():
+            text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+            ranges = re.findall(rf"\b{scenario[0]}(\d+) to {scenario[0]}(\d+)", text)
+            is_inside = any(int(first) <= int(scenario[1:]) <= int(last) for first, last in ranges)
+            assert is_inside or re.search(rf"\b{scenario}\b", text), (scenario, file)
+
+
 @pytest.mark.slow
 def test_pages_are_two_screens_long_and_nothing_in_them_is_cut(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")

@@ -1,4 +1,4 @@
-"""Threads that run at the same time, where CPython has no GIL: nothing is lost, nothing crashes.
+"""Threads that run at the same time, where CPython has no GIL: nothing is lost, nothing crashes (G2).
 
 With a GIL the same must hold, and is shown too. Sums must be right however the threads met; a test is named after what
 many threads use in it.

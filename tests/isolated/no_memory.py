@@ -1,4 +1,4 @@
-"""Runs one operation again and again, with the first, the second, the third ... allocation of Python failing (G7).
+"""Runs one operation again and again, with the first, the second, the third ... allocation of Python failing (A4, G7).
 
     python no_memory.py OPERATION...     (or `3/8`: the third of eight parts of all operations)
 
