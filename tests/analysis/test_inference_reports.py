@@ -309,7 +309,8 @@ def test_the_overview_sums_inferences_up_where_there_are_some() -> None:
     def has_summary(*rows: Row) -> bool:
         return "Inference Results Summary" in overview(made(rows))
 
-    assert has_summary(host("a", 0, 9, kind=NODE, span=1))
+    assert has_summary(host("a", 0, 9, kind=NODE, span=1), host("a", 10, 19, kind=NODE, span=2))
+    assert not has_summary(host("a", 0, 9, kind=NODE, span=1))
     assert has_summary(host("Inference", 0, 9, cat="user_annotation"))
     assert not has_summary(host("aten::mm", 0, 9), host("block", 10, 20, kind=RECORD, span=1))
     assert not has_summary(host("ProfilerStep#1", 0, 9, kind=STEP))

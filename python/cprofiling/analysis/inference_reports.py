@@ -215,7 +215,8 @@ def overview(
         f"Recording of {counted(sum(kind != COUNTER for kind in kinds), 'event')} on {places}",
         f"Averages, by {sort_by}\n{averages.table(sort_by=sort_by, row_limit=row_limit)}".rstrip("\n"),
     ]
-    if NODE in set(kinds) or not texts_of(recording, INFERENCE).isdisjoint(column(recording, "name")):
+    named = not texts_of(recording, INFERENCE).isdisjoint(column(recording, "name"))
+    if named or (NODE in set(kinds) and len(inferences(recording).rows) > 1):  # percentiles of one call tell nothing
         parts.append(str(summary(recording)))
     if has_device:
         parts += [
