@@ -194,6 +194,9 @@ class RunRecording(Automatic, Recorder):
                 say("the program has no nodes of its own: name functions that are to be nodes by -n")
 
     def _say_cost(self, users: UsersFunctions) -> None:
+        if not users.made:
+            say("--all found no functions: the program has none outside of installed packages; name those by -n")
+            return
         calls = bytes(self.recording.column("kind") or b"").count(NODE) + self.recording.dropped
         cost_ns = recorded_call_ns()
         say(
