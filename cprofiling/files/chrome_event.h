@@ -33,6 +33,7 @@ typedef enum {
     CPROF_CHROME_LABELS,
     CPROF_CHROME_SORT_INDEX,
     CPROF_CHROME_KIND, /* our own words, as all that follow: see chrome_write.h */
+    CPROF_CHROME_SOURCE,
     CPROF_CHROME_STAGE,
     CPROF_CHROME_TRACE_ID,
     CPROF_CHROME_SPAN_ID,

@@ -52,7 +52,11 @@ static cprof_status refuse(load *l, cprof_chrome_field field, const char *reason
 static cprof_status add_row(load *l, cprof_row *row)
 {
     cprof_status status = cprof_chrome_values_row_args(&l->values, &l->event, row);
-    if (status == CPROF_OK && row->args_length == 0 && !cprof_chrome_values_row_is_whole(&l->event, row)) {
+    bool is_whole = row->args_length > 0;
+    if (status == CPROF_OK && !is_whole) {
+        status = cprof_chrome_values_row_is_whole(&l->values, &l->event, row, &is_whole);
+    }
+    if (status == CPROF_OK && !is_whole) {
         status = cprof_chrome_values_row_keep(&l->values, &l->event, true, &row->args_at, &row->args_length);
     }
     return status == CPROF_OK ? cprof_table_add(l->values.table, row) : status;

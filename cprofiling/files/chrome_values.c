@@ -19,6 +19,7 @@ void cprof_chrome_values_dispose(cprof_chrome_values *values)
     cprof_alloc_release(values->changed.bytes);
     cprof_names_dispose(&values->lanes);
     cprof_alloc_release(values->of_lanes);
+    cprof_chrome_sources_close(&values->sources);
 }
 
 char *cprof_chrome_values_grow(cprof_chrome_values_room *room, size_t size)
@@ -585,10 +586,25 @@ cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cpr
     return status == CPROF_OK ? set_own(values, event, row) : status;
 }
 
-bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cprof_row *row)
+cprof_status cprof_chrome_values_row_is_whole(cprof_chrome_values *values, const cprof_chrome_event *event,
+                                              const cprof_row *row, bool *is_whole)
 {
     size_t own = find_own_kind(event);
-    return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
+    const cprof_json_value *source = VALUE(SOURCE);
+    *is_whole = row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
+    if (!*is_whole || source == NULL) {
+        return CPROF_OK;
+    }
+    if (values->sources.table == NULL) {
+        cprof_status status = cprof_chrome_sources_open(&values->sources, values->table);
+        if (status != CPROF_OK) {
+            return status;
+        }
+    }
+    cprof_name place = cprof_chrome_sources_of(&values->sources, row->name);
+    *is_whole = row->kind == CPROF_KIND_NODE && source->kind == CPROF_JSON_STRING && place.length > 0 &&
+                place.length == source->text.length && memcmp(place.bytes, source->text.bytes, place.length) == 0;
+    return CPROF_OK;
 }
 
 /* The args with moved ids; borrowed as by cprof_chrome_values_json(). CPROF_NO_MEMORY. */

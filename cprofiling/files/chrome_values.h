@@ -5,6 +5,7 @@
 #define CPROF_CHROME_VALUES_H
 
 #include "cprofiling/files/chrome_event.h"
+#include "cprofiling/files/chrome_sources.h"
 #include "cprofiling/files/json_read.h"
 #include "cprofiling/trace/table.h"
 
@@ -36,8 +37,9 @@ typedef struct {
     cprof_names_table lanes;          /* cprof_chrome_thread of lanes; the stage is empty */
     uint32_t *of_lanes;               /* the track of each of them */
     size_t lane_capacity;
-    cprof_chrome_thread last; /* that an event was of, */
-    uint32_t last_track;      /* and its track + 1; 0: none */
+    cprof_chrome_thread last;     /* that an event was of, */
+    uint32_t last_track;          /* and its track + 1; 0: none */
+    cprof_chrome_sources sources; /* of the facts so far, once events have some */
     struct {
         uint64_t hash;
         cprof_text text; /* 0: none */
@@ -81,8 +83,10 @@ cprof_kind cprof_chrome_values_row_kind(const cprof_table *table, const cprof_ch
 /* Completes a row by the event's args, after all else is set. CPROF_NO_MEMORY. */
 cprof_status cprof_chrome_values_row_args(cprof_chrome_values *values, const cprof_chrome_event *event, cprof_row *row);
 
-/* Whether the columns of a row hold all that the event's args say: it is ours. */
-bool cprof_chrome_values_row_is_whole(const cprof_chrome_event *event, const cprof_row *row);
+/* Whether the columns of a row hold all that the event's args say, and the facts where its function is: it is ours.
+ * CPROF_NO_MEMORY. */
+cprof_status cprof_chrome_values_row_is_whole(cprof_chrome_values *values, const cprof_chrome_event *event,
+                                              const cprof_row *row, bool *is_whole);
 
 /* Keeps the event's args in the table, with their ids moved if `moves_ids`; *length is 0 where there are none.
  * CPROF_NO_MEMORY. */

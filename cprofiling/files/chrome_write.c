@@ -1,6 +1,7 @@
 #include "cprofiling/files/chrome_write.h"
 
 #include "cprofiling/base/alloc.h"
+#include "cprofiling/files/chrome_sources.h"
 #include "cprofiling/files/json_read.h"
 #include "cprofiling/nodes/accum.h"
 
@@ -27,6 +28,7 @@ typedef struct {
     bool is_first; /* event */
     cached texts[CACHED_TEXTS];
     cached places[CACHED_PLACES];
+    cprof_chrome_sources sources;
     cprof_json_writer json;
 } trace;
 
@@ -284,6 +286,16 @@ static void put_stack(trace *t, cprof_name stack)
     PUT(t, "\",");
 }
 
+static void put_source(trace *t, cprof_text name)
+{
+    cprof_name place = cprof_chrome_sources_of(&t->sources, name);
+    if (place.length > 0) {
+        PUT(t, "\"source\":\"");
+        cprof_json_write_json(&t->json, place);
+        PUT(t, "\",");
+    }
+}
+
 static void put_made_args(trace *t, size_t row)
 {
     static const char begin[] = ",\"args\":{";
@@ -293,6 +305,9 @@ static void put_made_args(trace *t, size_t row)
         PUT(t, "\"stage\":\"");
         put_text(t, t->table->stage[row]);
         PUT(t, "\",");
+    }
+    if (t->table->kind[row] == CPROF_KIND_NODE) {
+        put_source(t, t->table->name[row]);
     }
     put_ids(t, row);
     put_end(t, row);
@@ -526,18 +541,22 @@ static cprof_status write_trace(const cprof_table *table, bool is_file, cprof_ns
     t->table = table;
     t->base_ns = base_ns;
     t->is_first = is_first || is_file;
-    cprof_json_write_begin(&t->json, write, context);
-    if (is_file) {
-        PUT(t, "{\n");
-        put_facts(t);
-        PUT(t, "\"traceEvents\":[");
+    cprof_status status = cprof_chrome_sources_open(&t->sources, table);
+    if (status == CPROF_OK) {
+        cprof_json_write_begin(&t->json, write, context);
+        if (is_file) {
+            PUT(t, "{\n");
+            put_facts(t);
+            PUT(t, "\"traceEvents\":[");
+        }
+        put_events(t);
+        if (is_file) {
+            PUT(t, "\n]}\n");
+        }
+        cprof_json_write_flush(&t->json);
+        status = t->json.status;
     }
-    put_events(t);
-    if (is_file) {
-        PUT(t, "\n]}\n");
-    }
-    cprof_json_write_flush(&t->json);
-    cprof_status status = t->json.status;
+    cprof_chrome_sources_close(&t->sources);
     cprof_alloc_release(t);
     return status;
 }

@@ -13,10 +13,10 @@
  * A lane of a track is a thread of its own, with the number of its thread plus the lane times 2^22: no thread of Linux has a
  * number so large.
  * Args are those that were loaded, as they were; otherwise the known ones of: kind ("node", "record", "step", "device"; of no
- * other row), stage, trace_id (32 hexadecimal digits), span_id and parent_span_id (16), outcome ("error", "cancelled"),
- * unfinished, cut and suspendable (true), suspended_ns, memory_change, memory_peak, device_memory_change, device_memory_peak;
- * and in Kineto's words External id, correlation, device, stream, bytes, Input Dims, Input type, Call stack (frames joined by
- * semicolons).
+ * other row), stage, source (of nodes: file and line of the function, see chrome_sources.h), trace_id (32 hexadecimal digits),
+ * span_id and parent_span_id (16), outcome ("error", "cancelled"), unfinished, cut and suspendable (true), suspended_ns,
+ * memory_change, memory_peak, device_memory_change, device_memory_peak; and in Kineto's words External id, correlation, device,
+ * stream, bytes, Input Dims, Input type, Call stack (frames joined by semicolons).
  */
 #ifndef CPROF_CHROME_WRITE_H
 #define CPROF_CHROME_WRITE_H
@@ -31,8 +31,8 @@
 /* 2^43 microseconds: 101 days. Kineto's base is 91 back at most. */
 #define CPROF_CHROME_WRITE_LONGEST_NS (UINT64_C(1000) << 43)
 
-/* Writes the whole table through `write`, in pieces of at most 256 KiB, with constant extra memory. CPROF_NO_MEMORY before
- * anything was written, or the status that `write` returned. */
+/* Writes the whole table through `write`, in pieces of at most 256 KiB, with constant extra memory beyond that of the sources.
+ * CPROF_NO_MEMORY before anything was written, or the status that `write` returned. */
 cprof_status cprof_chrome_write(const cprof_table *table, cprof_write write, void *context);
 
 /* Writes only the events, for a file of several tables: times are counted from `base_ns`, and a comma stands before each event

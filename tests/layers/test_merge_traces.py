@@ -31,12 +31,12 @@ def event(name: str, ts: float = 10, **more: Any) -> dict[str, Any]:
 
 
 def written(
-    folder: Path, rank: int | None, events: list[Any], own: Any = None, base: int = BASE, size: int = 4
+    folder: Path, rank: int | None, events: list[Any], own: Any = None, base: int = BASE, size: int = 4, **more: Any
 ) -> Path:
     """A trace as we write them, or nearly so."""
     content: dict[str, Any] = {"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events}
     if own is not None:
-        content["cprofiling"] = {"format_version": 1, "process": own}
+        content["cprofiling"] = {"format_version": 1, "process": own, **more}
     if rank is not None:
         content["distributedInfo"] = {"rank": rank, "world_size": size}
     path = folder / f"t{len(list(folder.iterdir()))}.json"
@@ -87,6 +87,23 @@ def test_recordings_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert content["distributedInfo"] == {"backend": "", "rank": 0, "world_size": 2}
     assert content["cprofiling"]["merged"]["clock"] == ON_SEVERAL
     assert [each["rank"] for each in content["cprofiling"]["merged"]["ranks"]] == ["0", "1"]
+
+
+def test_where_functions_are_is_known_of_merged_traces(tmp_path: Path) -> None:
+    """Where ranks have one function at several places, it stays with the calls."""
+    texts = []
+    for rank, places in enumerate(({"a": "f.py:1", "b": "f.py:2"}, {"a": "f.py:1", "b": "g.py:2"})):
+        events = [
+            event(name, args={"kind": "node", "source": place, "span_id": f"{rank + 1:016x}"})
+            for name, place in places.items()
+        ]
+        texts.append(written(tmp_path, rank, events, process(pid=rank), sources=places))
+    content, recording = merged(texts, tmp_path / "out.json")
+    assert content["cprofiling"]["sources"] == {"a": "f.py:1"}
+    told = sorted((each["name"], each["args"]["source"]) for each in content["traceEvents"] if each["ph"] == "X")
+    assert told == [("a", "f.py:1"), ("a", "f.py:1"), ("b", "f.py:2"), ("b", "g.py:2")]
+    kept = {(each.name, recording.args(each.row) is None) for each in recording.events()}
+    assert kept == {("a", True), ("b", False)}
 
 
 def test_what_a_recording_says_of_its_process() -> None:

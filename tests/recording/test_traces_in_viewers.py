@@ -6,6 +6,7 @@ With CPROFILING_PICTURES=folder, what the pages show is left there as pictures, 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 import json
 import math
@@ -105,6 +106,7 @@ def work_in_threads() -> None:
         worker.join()
 
 
+@cp.profile_node("only here")
 def work_by_turns() -> None:
     for _ in zip(generator(), generator(), strict=True):
         leaf()
@@ -242,6 +244,10 @@ def test_perfetto_shows_a_chrome_trace(viewers: browser.Viewers, recording: cp.R
     base = int(json.loads(text)["baseTimeNanoseconds"])
     check_shown(spans_in_perfetto(viewers), recording, shown_by_perfetto, base)
     check_counters(viewers, recording, "resident memory bytes")
+    sources = viewers.query("""select distinct name, extract_arg(arg_set_id, 'args.source') from slice
+                               where name in ('only here', 'label')""")
+    line = inspect.unwrap(work_by_turns).__code__.co_firstlineno
+    assert sorted(sources) == [["label", None], ["only here", f"{__file__}:{line}"]]
     (process,) = viewers.query("select name from process where pid != 0")
     assert process == [recording.tracks[0][4]]
 

@@ -607,6 +607,9 @@ static cprof_table *random_table(uint64_t seed)
     CHECK(cprof_table_set_fact(table, cprof_name_of("schemaVersion"), cprof_name_of("1")) == CPROF_OK);
     CHECK(cprof_table_set_fact(table, cprof_name_of("deviceProperties"), cprof_name_of("[{\"id\": 0}]")) == CPROF_OK);
     CHECK(cprof_table_set_fact(table, cprof_name_of("text"), cprof_name_of("\"\\u00e9\"")) == CPROF_OK);
+    CHECK(cprof_table_set_fact(
+              table, cprof_name_of("cprofiling"),
+              cprof_name_of("{\"sources\": {\"a\": \"f.py:1\", \"b\\\"\\\\\\n\\u0001\": \"\\u00e9.py:2\"}}")) == CPROF_OK);
     table->dropped = 3;
     uint64_t last_span = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -708,6 +711,34 @@ TEST(dropped_events_of_two_files)
     CHECK_EQUAL(loaded->dropped, 12);
     CHECK(is_fact(loaded, "droppedEvents", "12"));
     free(out.bytes);
+}
+
+/* Events whose source is not what the facts say keep their args. */
+TEST(sources_beside_facts)
+{
+#define NODE(name, source)                                                                        \
+    "{\"ph\":\"X\",\"ts\":1,\"name\":\"" name "\",\"args\":{\"kind\":\"node\",\"source\":" source \
+    ",\"span_id\":\"00000000000000ff\"}}"
+    static const char begin[] = "{\"cprofiling\":{\"sources\":{\"a\":\"f.py:1\",\"b\":\"f.py:2\"}},\"traceEvents\":[";
+    static const struct {
+        const char *text;
+        bool is_kept;
+    } events[] = {
+        {NODE("a", "\"f.py:1\""), false}, {NODE("b", "\"f.py:2\""), false}, {NODE("a", "\"f.py:2\""), true},
+        {NODE("c", "\"f.py:1\""), true},  {NODE("a", "1"), true},           {NODE("a", "null"), true},
+    };
+    for (size_t i = 0; i < COUNT_OF(events); i++) {
+        char text[400];
+        cprof_chrome_read_report report;
+        sink out = {.bytes = NULL};
+        (void)snprintf(text, sizeof text, "%s%s]}", begin, events[i].text);
+        cprof_table *table = load(cprof_name_of(text), &report);
+        CHECK(cprof_table_finish(table) == CPROF_OK);
+        CHECK((table->args_length != NULL) == events[i].is_kept);
+        CHECK(cprof_chrome_write(table, sink_write, &out) == CPROF_OK);
+        CHECK(strstr(out.bytes, strstr(events[i].text, "\"args\"")) != NULL);
+        free(out.bytes);
+    }
 }
 
 /* What was written and loaded is what it was, and written again, it is the same file. */

@@ -214,6 +214,50 @@ TEST(facts)
                   "\n{'ph':'X','cat':'c','name':'n','pid':1,'tid':2,'ts':0.500,'dur':1.500}" TAIL);
 }
 
+/* Of a node, as the facts have it by its name; each JSON of the fact is one that they may have. */
+TEST(sources)
+{
+    static const char *const facts[] = {
+        "{\"a\": [{\"sources\": 1}], \"sources\": {\"n\": \"g.py:1\", \"\": \"e.py:2\", \"m\": 5, \"\\u00e9\\\"\": "
+        "\"\\\"\u00e9.py:3\","
+        " \"n\":\"f.py:1\"}}",
+        "{\"sources\":{\"n\":\"f.py:1\",\"\":\"e.py:2\",\"\xc3\xa9\\\"\":\"\\\"\u00e9.py:3\",\"m\":",
+        "{\"sources\":[\"n\"]}",
+        "[\"sources\"]",
+        "{\"sources\"",
+        "{",
+        "",
+    };
+    static const char *const names[] = {"n", "m", "", "\xc3\xa9\"", "other"};
+    static const char *const places[] = {"f.py:1", "", "e.py:2", "\\\"\u00e9.py:3", ""};
+    for (size_t i = 0; i < COUNT_OF(facts); i++) {
+        sink to = {.bytes = NULL};
+        set_up();
+        for (size_t k = 0; k < COUNT_OF(names); k++) {
+            cprof_row row = row_of(CPROF_KIND_NODE, "c", names[k], (cprof_ns)k, (cprof_ns)k);
+            row.span = 1;
+            add(&row);
+            row.kind = CPROF_KIND_RECORD;
+            add(&row);
+        }
+        finish();
+        set_fact("cprofiling", facts[i]);
+        CHECK(cprof_chrome_write_events(table, 0, true, sink_write, &to) == CPROF_OK);
+        const char *at = to.bytes;
+        for (size_t k = 0; k < COUNT_OF(names); k++) {
+            char expected[100];
+            bool has_place = places[k][0] != '\0' && i < 2;
+            (void)snprintf(expected, sizeof expected, "{\"kind\":\"node\",%s%s%s\"span_id\"", has_place ? "\"source\":\"" : "",
+                           has_place ? places[k] : "", has_place ? "\"," : "");
+            at = strstr(at, expected);
+            CHECK(at != NULL);
+            at = strstr(at, "{\"kind\":\"record\",\"span_id\"");
+            CHECK(at != NULL);
+        }
+        free(to.bytes);
+    }
+}
+
 /* `fact` may be NULL: the base is not set. */
 static void check_base(cprof_ns start_ns, const char *fact, const char *base, const char *ts)
 {
@@ -584,6 +628,13 @@ TEST(without_memory)
     uint64_t made = fake_alloc_made();
     CHECK(cprof_chrome_write(table, sink_write, &to) == CPROF_OK);
     CHECK_EQUAL(fake_alloc_made(), made + 1);
+    set_fact("cprofiling", "{\"sources\":{\"n\":\"f.py:1\"}}");
+    size_t length = to.length;
+    for (uint64_t nth = 0; fake_alloc_fail_next(&nth);) {
+        cprof_status status = cprof_chrome_write(table, sink_write, &to);
+        CHECK(status == (fake_alloc_has_failed() ? CPROF_NO_MEMORY : CPROF_OK));
+        CHECK((to.length > length) == (status == CPROF_OK));
+    }
     free(to.bytes);
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from cprofiling._internal.text import shown_value
 from cprofiling.layers.ranks.merge_statistics import CHANGED, Merged, choose, merged_of, reason_of
 from cprofiling.layers.ranks.skew import SkewBuilder, label_order
 from cprofiling.nodes.rank_snapshot import rank_of_name
+from cprofiling.recording.columns import sources_of
 from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load_moved
 
@@ -57,6 +59,7 @@ class Trace(NamedTuple):
     where: str  # host and process, as far as they are known
     totals: tuple[tuple[str, str, float], ...]  # of each node: stage, name, ms
     tracks: tuple[Track, ...]
+    sources: dict[str, str]  # file and line by node
 
 
 def read_trace(path: str) -> Trace:
@@ -115,6 +118,7 @@ def read_trace(path: str) -> Trace:
             Track(pid if text is None else text, name, sort or 0)
             for pid, _, text, _, name, _, _, sort, *_ in recording.tracks
         ),
+        sources_of(recording),
     )
 
 
@@ -209,6 +213,9 @@ def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns:
         for trace in traces
     ]
     sizes = [trace.world_size for trace in traces if trace.world_size]
+    told = {place for trace in traces for place in trace.sources.items()}
+    several = {name for name, count in Counter(name for name, _ in told).items() if count > 1}
+    sources = dict(sorted((name, place) for name, place in told if name not in several))
     dropped = sum(trace.dropped for trace in traces)
     return {
         "schemaVersion": 1,
@@ -217,5 +224,9 @@ def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns:
         "deviceProperties": [],
         "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},
         **({"droppedEvents": dropped} if dropped else {}),
-        "cprofiling": {"format_version": FORMAT_VERSION, "merged": {"clock": clock, "ranks": ranks}},
+        "cprofiling": {
+            "format_version": FORMAT_VERSION,
+            "merged": {"clock": clock, "ranks": ranks},
+            **({"sources": sources} if sources else {}),
+        },
     }
