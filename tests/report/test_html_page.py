@@ -61,6 +61,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         known = dict(attributes)
+        self._end_cells(tag)
         assert tag in ALLOWED
         assert not [name for name in known if name.startswith("on") or name in ("src", "style", "srcset", "action")]
         href = known.get("href") or "#"
@@ -85,7 +86,15 @@ class Page(HTMLParser):
 
     handle_startendtag = handle_starttag  # type: ignore[assignment] # in drawings
 
+    def _end_cells(self, tag: str) -> None:
+        """A cell ends where the next one begins, a row where the next one or the end of the table comes."""
+        if tag in ("td", "th", "tr", "/tbody") and self.open[-1] in ("td", "th"):
+            self.open.pop()
+        if tag in ("tr", "/tbody") and self.open[-1] == "tr":
+            self.open.pop()
+
     def handle_endtag(self, tag: str) -> None:
+        self._end_cells("/" + tag)
         if tag not in DRAWN:
             assert self.open.pop() == tag
 
@@ -102,12 +111,23 @@ class Page(HTMLParser):
     @property
     def data(self) -> Any:
         (text,) = [text for attributes, text in self.scripts if attributes.get("type") == "application/json"]
-        return {**json.loads(text), "runs": list(map(unpacked, json.loads(text)["runs"]))}
+        told = json.loads(text)
+        return {**told, "figures": unpacked(told["figures"]), "runs": list(map(unpacked, told["runs"]))}
 
 
 def unpacked(text: str) -> Any:
     """What is compressed in the page."""
     return json.loads(zlib.decompress(base64.b64decode(text)))
+
+
+def numbers(digits: list[str]) -> list[int]:
+    """What is written in digits to base 64, the lowest of all numbers first."""
+    return [sum((ord(text[at]) - 48) << 6 * power for power, text in enumerate(digits)) for at in range(len(digits[0]))]
+
+
+def profiled(name: str) -> Any:
+    """A node that takes some time for a number."""
+    return cp.profile_node(name)(lambda number: sum(range(number)))
 
 
 def node(name: str = "a", stage: str = "train", **known: Any) -> Node:
@@ -231,7 +251,7 @@ def test_hostile_names_are_shown_as_themselves_everywhere() -> None:
     assert page.texts["title"] == ["</title><script>alert(1)</script>"]
     assert page.tables["section-0"][0] == ["</th>", "&amp;"]
     assert set(page.data["runs"][0]["names"]) == set(shown)
-    assert [row[0] for row in page.data["tables"]["nodes"]["rows"]] == [row[0] for row in page.tables["nodes"][1:]]
+    assert [row[0] for row in page.data["figures"]["nodes"]["rows"]] == [row[0] for row in page.tables["nodes"][1:]]
     assert len(page.scripts) == 2
 
 
@@ -239,7 +259,8 @@ def test_names_outside_the_page_do_not_end_its_data() -> None:
     text = render(document(node("</script><!--\u2028\u2029]]>")))
     raw = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
     assert not set(raw) & set("<>&\u2028\u2029")
-    assert json.loads(raw)["tables"]["nodes"]["rows"][0][0] == r"</script><!--\u2028\u2029]]>"
+    figures = unpacked(json.loads(raw)["figures"])
+    assert figures["nodes"]["rows"][0][0] == r"</script><!--\u2028\u2029]]>"
 
 
 def test_two_runs_stand_side_by_side() -> None:
@@ -256,7 +277,7 @@ def test_two_runs_stand_side_by_side() -> None:
     assert rows["gone"][2:7] == ["gone", "", "2.00ms", DASH, DASH]
     assert rows["new"][2:7] == ["new", "", DASH, "1.00ms", DASH]
     assert page.tables["measured"][0] == ["What", "Another", "A run"]
-    assert [len(each) for each in page.data["tables"]["comparison"]["bins"]] == [2] * 4
+    assert [len(each) for each in page.data["figures"]["comparison"]["bins"]] == [2] * 4
 
 
 def test_the_other_run_is_named_once() -> None:
@@ -358,7 +379,7 @@ def test_sections_are_tables_with_units() -> None:
     assert row == ["-1.50s", "a", "1.50µs", "2.50µs", "2.0KiB", "25.0%", "12.3%", "30.0/s", "1234.57", "12,345", "yes"]
     assert unknown == [DASH] * 11
     assert "A note." in page.texts["p"]
-    assert page.data["tables"]["section-0"]["rows"][0][:4] == [-1500.0, "a", 0.0015, 0.0025]
+    assert page.data["figures"]["section-0"]["rows"][0][:4] == [-1500.0, "a", 0.0015, 0.0025]
     assert "Warm-up" in page.texts["h2"]
 
 
@@ -384,8 +405,8 @@ def test_what_was_drawn_together_and_left_out_is_said() -> None:
     assert notes[1].startswith("Not drawn: 9 spans")
     assert page.tables["tracks-0"][1][:3] == ["rank 3: p (pid 1)", "t", "41"]
     (track,) = page.data["runs"][0]["timeline"]["tracks"]
-    assert track["start"] == [0, 9000]
-    assert (track["time"], track["count"], track["depth"]) == ([5000, 1_000_000], [40, 1], 0)
+    assert (numbers(track["gap"]), numbers(track["time"])) == ([0, 8000], [5000, 1_000_000])
+    assert (track["count"], track["depth"]) == ([40, 1], 0)
 
 
 def test_arguments_of_very_many_spans_have_room_or_are_left_out_and_counted() -> None:
@@ -396,7 +417,9 @@ def test_arguments_of_very_many_spans_have_room_or_are_left_out_and_counted() ->
     )
     page = Page(render(document(timeline=Timeline(0, 10**6, (Track("p", "t", 1, 2),), spans, 1000))))
     details = list(map(unpacked, page.data["runs"][0]["timeline"]["details"]))
-    assert details == [[""] * 1000, [span.trace_id for span in spans], [span.arguments for span in spans]]
+    traces = [str(span.trace_id) for span in spans]
+    assert details[1] == [*(trace[:16] for trace in traces), "".join(trace[16:] for trace in traces)]
+    assert (details[0], details[2]) == ([""] * 1000, [span.arguments for span in spans])
     long = tuple(span._replace(arguments=f"{digits.getrandbits(20_000):x}") for span in spans)
     text = render(document(timeline=Timeline(0, 10**6, (Track("p", "t", 1, 2),), long, 1000)))
     assert 1_800_000 < len(text) < 2_200_000
@@ -405,6 +428,30 @@ def test_arguments_of_very_many_spans_have_room_or_are_left_out_and_counted() ->
     left_out = [span.duration_ns for span, known in zip(spans, kept, strict=True) if known is None]
     assert f"Without arguments: {len(left_out)} short spans, as a page has no room for more." in page.texts["p"]
     assert max(left_out) <= min(span.duration_ns for span, known in zip(spans, kept, strict=True) if known)
+
+
+@pytest.mark.slow
+def test_a_page_of_very_many_spans_is_small() -> None:
+    """Names of 300 nodes in two stages; each call has a random trace id of its own, and then arguments, too."""
+    nodes = [profiled(f"node {number}") for number in range(300)]
+    digits = random.Random(7)
+    with profile() as prof:
+        for call in range(100_000):
+            with cp.stage("train" if call % 2 else "test"):
+                nodes[digits.randrange(300)](digits.randrange(300))
+    shown = View(prof.recording).document
+    assert shown.timeline is not None
+    assert len(shown.nodes) == 600
+    assert len(render(shown).encode()) < 2_000_000
+    spans = tuple(
+        span._replace(
+            trace_id=f"{digits.getrandbits(128):032x}",
+            arguments=json.dumps({"x": digits.random(), "of": f"{digits.getrandbits(256):x}"}),
+        )
+        for span in shown.timeline.spans
+    )
+    assert len(spans) == 100_000
+    assert len(render(replace(shown, timeline=shown.timeline._replace(spans=spans))).encode()) < 4_000_000
 
 
 def test_what_else_is_known_stands_above_and_below() -> None:
@@ -446,7 +493,7 @@ def test_findings_stand_below_the_nodes_each_in_a_line() -> None:
 def test_nothing_at_all_is_a_page_as_well() -> None:
     page = Page(render(document()))
     assert "No profiling data collected." in page.texts["p"]
-    assert page.data["tables"]["nodes"]["rows"] == []
+    assert page.data["figures"]["nodes"]["rows"] == []
     with profile() as prof:
         pass
     assert "timeline" not in Page(prof.to_html()).data["runs"][0]

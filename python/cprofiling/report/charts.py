@@ -90,14 +90,20 @@ def bars(filled: Bins, axis: Axis) -> str:
         low = min(low, most_columns - 1)
         columns.update(dict.fromkeys(range(low, max(high, low + 1)), count))
     most = max(columns.values(), default=1)
+    tops = {
+        column: f"{HEIGHT - max((HEIGHT - 1) * math.sqrt(count / most), 1.5):.0f}" for column, count in columns.items()
+    }
     drawn: list[str] = []
-    before = -2
-    for column, count in sorted(columns.items()):
-        if column != before + 1:
+    wide = 0  # what is of one height so far
+    for column, top in sorted(tops.items()):
+        if column - 1 not in tops:
             drawn.append(f"{f'V{HEIGHT}' if drawn else ''}M{column * _COLUMN} {HEIGHT}")
-        height = max((HEIGHT - 1) * math.sqrt(count / most), 1.5)
-        drawn.append(f"V{HEIGHT - height:.0f}h{_COLUMN}")
-        before = column
+        if tops.get(column - 1) != top:
+            drawn.append(f"V{top}")
+            wide = 0
+        wide += _COLUMN
+        if tops.get(column + 1) != top:
+            drawn.append(f"h{wide}")
     return "".join(drawn) + (f"V{HEIGHT}" if drawn else "")
 
 

@@ -116,11 +116,17 @@ class Table:
             self.reasons[reason] = len(self.reasons) + 1
         return cell._replace(reason=reason, note=self.reasons.get(reason, 0))
 
-    def for_script(self) -> dict[str, Any]:
-        """Return the sort keys and the bins, as the page's script reads them."""
+    def layout(self) -> dict[str, Any]:
+        """Return what the page's script needs to lay the table out."""
         return {
             "kinds": [heading.kind for heading in self.headings],
             "ranks": [heading.rank for heading in self.headings],
+            "opens": bool(self.distributions),
+        }
+
+    def figures(self) -> dict[str, Any]:
+        """Return the sort keys and the bins, as the page's script reads them."""
+        return {
             "rows": self.values,
             # the numbers and counts of bins by turns
             "bins": [[[value for pair in filled for value in pair] for filled in row] for row in self.distributions],

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
-from operator import add, attrgetter, sub
+from operator import add, attrgetter
 from typing import Any
 
 import cprofiling
@@ -35,7 +35,8 @@ _SPAN_OUTCOMES = (*OUTCOMES, "unfinished")
 _PROGRAM = {"started": "", "command": "", "process": "", "python": "Python ", "packages": ""}  # facts
 _LISTED = 60  # places of a tree that are listed as text
 _LEAST_SHARE = 0.005
-_MOST_TRACES, _MOST_ARGUMENTS = 1_000_000, 2_000_000  # characters: a page of 100,000 spans has 2 MB, or 4 with these
+_MOST_TRACES, _MOST_ARGUMENTS = 500_000, 2_000_000  # characters: a page of 100,000 spans has 2 MB, or 4 with these
+_DIGIT = "".join(map(chr, range(48, 48 + 64)))
 _NO_NODES = "No node and no labelled block was recorded."
 
 
@@ -111,7 +112,8 @@ def render(document: Document, against: Document | None = None) -> str:
         made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
         nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
         data={
-            "tables": {table.name: table.for_script() for table in all_tables},
+            "tables": {table.name: table.layout() for table in all_tables},
+            "figures": _compressed({table.name: table.figures() for table in all_tables}),
             "runs": [_compressed(part["data"]) for part in parts],
         },
         style=style,
@@ -228,10 +230,10 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
         tracks.append({
             "process": process,
             "thread": thread,
-            "start": list(map(sub, starts, (0, *starts))),
-            "time": times,
+            "gap": _digits(_gaps(starts, times, depths)),
+            "time": _digits(times),
             "depth": _short(depths),
-            "name": _short([names.setdefault(text, len(names)) for text in texts]),
+            "name": _digits([names.setdefault(text, len(names)) for text in texts]),
             "kind": _short(list(map(KINDS.index, kinds))),
             "outcome": _short(list(map(_SPAN_OUTCOMES.index, outcomes))),
             "count": _short(counts),
@@ -255,11 +257,11 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     stages = {stage: shown_text("stage", stage) for stage in {span.stage for span in timeline.spans}}
     longest = sorted(range(len(timeline.spans)), key=lambda place: -timeline.spans[place].duration_ns)
     details = [_packed([stages[span.stage] for span in timeline.spans], longest)[0]]
-    for what, of_each, most in (
-        ("trace", [span.trace_id for span in timeline.spans], _MOST_TRACES),
-        ("arguments", [span.arguments for span in timeline.spans], _MOST_ARGUMENTS),
+    for what, of_each, most, cut in (
+        ("trace", [span.trace_id for span in timeline.spans], _MOST_TRACES, 16),  # many traces have one first half
+        ("arguments", [span.arguments for span in timeline.spans], _MOST_ARGUMENTS, 0),
     ):
-        packed, left_out = _packed(of_each, longest, most)
+        packed, left_out = _packed(of_each, longest, most, cut)
         details.append(packed)
         if left_out:
             notes.append(f"Without {what}: {counted(left_out, 'short span')}, as a page has no room for more.")
@@ -267,15 +269,17 @@ def _timeline(timeline: Timeline, name: str, names: dict[str, int]) -> tuple[dic
     return data, table, notes
 
 
-def _packed(texts: list[str | None], longest: list[int], most: int = sys.maxsize) -> tuple[str, int]:
+def _packed(texts: list[str | None], longest: list[int], most: int = sys.maxsize, cut: int = 0) -> tuple[str, int]:
     """Return the texts of spans, compressed to so many characters, and how many have no room.
 
-    Those of the longest spans are kept; longest: places of all, longest first.
+    Those of the longest spans are kept; longest: places of all, longest first. cut: how much of each text is in
+    the list; its last one joins the rests.
     """
     kept = [place for place in longest if texts[place] is not None]
     left_out = 0
     while True:
-        packed = _compressed(texts)
+        rests = ["".join(text[cut:] for text in texts if text)] if cut else []
+        packed = _compressed([*(text and text[: cut or None] for text in texts), *rests])
         if len(packed) <= most or not kept:
             return packed, left_out
         room = len(kept) * most // len(packed)
@@ -289,6 +293,28 @@ def _compressed(value: Any) -> str:
     """Return a value as JSON, by zlib and base64."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def _gaps(starts: Sequence[int], times: Sequence[int], depths: Sequence[int]) -> list[int]:
+    """Return how long after the last span beside or around it each starts, twice; one less where it is before.
+
+    So the numbers are small, and none is negative.
+    """
+    gaps, begun, ended = [], [0] * (max(depths, default=0) + 2), [0] * (max(depths, default=0) + 2)
+    for start, time, depth in zip(starts, times, depths, strict=True):
+        gap = start - max(begun[depth], ended[depth])
+        gaps.append(2 * gap if gap >= 0 else -2 * gap - 1)
+        begun[depth + 1], ended[depth] = start, start + time
+    return gaps
+
+
+def _digits(values: Sequence[int]) -> list[str]:
+    """Return the digits of numbers to base 64, the lowest of all, then the next: they compress well so."""
+    digits: list[str] = []
+    while not digits or any(values):
+        digits.append("".join([_DIGIT[value & 63] for value in values]))
+        values = [value >> 6 for value in values]
+    return digits
 
 
 def _short(values: Sequence[int]) -> Sequence[int] | int:

@@ -112,12 +112,14 @@
       this.info = data.tables[table.id];
       this.body = table.tBodies[0];
       this.rows = [...this.body.rows];
+      this.rows.forEach((row, place) => { row.dataset.i = place; });
+      for (const source of this.body.querySelectorAll('td.source bdi')) source.title = source.textContent;
       this.heads = [...table.tHead.querySelectorAll('th[data-c]')];
       this.unit = '';
       for (const head of this.heads) this.addSort(head);
       if ('tools' in table.dataset) this.addTools();
-      if (this.info.bins.length) this.addDetails();
-      this.most = this.info.bins.length ? 50 : 15;
+      if (this.info.opens) this.addDetails();
+      this.most = this.info.opens ? 50 : 15;
       this.rest = make('button', {type: 'button', class: 'rest', hidden: true, onclick: () => {
         this.most = Infinity;
         this.update('');
@@ -166,7 +168,7 @@
       tools.append(make('label', {for: name + '-filter'}, 'Filter ', this.query));
       this.stages = this.heads.find(head => head.textContent.startsWith('Stage'));
       if (this.stages) {
-        const column = Number(this.stages.dataset.c), known = [...new Set(this.info.rows.map(row => row[column]))];
+        const column = Number(this.stages.dataset.c), known = [...new Set(this.rows.map(row => row.cells[column].textContent))];
         this.stage = make('select', {id: name + '-stage', onchange: () => this.filter()}, make('option', {value: ''}, 'all'),
           ...known.map((stage, place) => make('option', {value: place + 1}, stage || '(none)')));
         this.known = known;
@@ -456,7 +458,8 @@
     const times = new Float64Array(run.names.length);
     if (run.timeline) {
       for (const track of run.timeline.tracks) {
-        track.time.forEach((span, at) => { times[pick(track.name, at)] += span; });
+        const names = numbers(track.name);
+        numbers(track.time).forEach((span, at) => { times[names[at]] += span; });
       }
     } else if (run.icicle) {
       run.icicle.name.forEach((name, at) => { times[name] += run.icicle.total[at]; });
@@ -498,6 +501,15 @@
     const packed = atob(text), bytes = new Uint8Array(packed.length);
     for (let at = 0; at < bytes.length; at++) bytes[at] = packed.charCodeAt(at);
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'))).json();
+  }
+
+  // Numbers, of which there are the lowest digits to base 64, then the next ones.
+  function numbers(digits) {
+    const values = new Array(digits[0].length).fill(0);
+    digits.forEach((text, power) => {
+      for (let at = 0; at < text.length; at++) values[at] += (text.charCodeAt(at) - 48) * 64 ** power;
+    });
+    return values;
   }
 
   // Names are searched, and one of what is drawn is chosen and told of in a panel.
@@ -600,16 +612,17 @@
         }
         this.heads.push({y, text: track.thread, className: 'thread'});
         y += HEAD - 2;
-        const lanes = [];
-        let start = 0;
-        track.start.forEach((step, at) => {
-          start += step;
-          const depth = pick(track.depth, at);
+        const lanes = [], begun = [], ended = [], times = numbers(track.time), names = numbers(track.name);
+        numbers(track.gap).forEach((twice, at) => {
+          const depth = pick(track.depth, at), gap = twice % 2 ? -(twice + 1) / 2 : twice / 2;
+          const start = gap + Math.max(begun[depth - 1] ?? 0, ended[depth] ?? 0);
+          begun[depth] = start;
+          ended[depth] = start + times[at];
           while (lanes.length <= depth) lanes.push({track: number, depth: lanes.length, y: y + lanes.length * LANE, spans: []});
           lanes[depth].spans.push(this.starts.length);
           this.starts.push(start);
-          this.ends.push(start + track.time[at]);
-          this.names.push(pick(track.name, at));
+          this.ends.push(ended[depth]);
+          this.names.push(names[at]);
           this.counts.push(pick(track.count, at));
           this.outcomes.push(pick(track.outcome, at));
           this.kinds.push(pick(track.kind, at));
@@ -799,8 +812,9 @@
     tellChosen() {
       const span = this.chosen;
       if (span < 0) return this.tell('', []);
-      const [stage, trace, args] = this.details.map(list => list[span]), track = this.track(span), count = this.counts[span];
+      const [stage, half, args] = this.details.map(list => list[span]), track = this.track(span), count = this.counts[span];
       const around = this.around(span), own = this.self(span, this.starts[span], this.ends[span]), long = this.ends[span] - this.starts[span];
+      const trace = half && half + this.details[1].at(-1).substr(16 * this.details[1].slice(0, span).filter(Boolean).length, 16);
       const mayRaise = this.kinds[span] < 2 && count < 2;
       this.tell(this.lead(span), [
         ['Usual', count > 1 ? '' : this.usual(span)], ['Inside', count > 1 ? '' : this.inside(span)], ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
@@ -1321,7 +1335,8 @@
   async function start() {
     themes();
     for (const table of document.querySelectorAll('table.sheet')) new Sheet(table);
-    const drawn = [], runs = await Promise.all(data.runs.map(unpacked));
+    const drawn = [], [figures, ...runs] = await Promise.all([data.figures, ...data.runs].map(unpacked));
+    for (const [name, info] of Object.entries(data.tables)) Object.assign(info, figures[name]);
     for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
       for (const root of document.querySelectorAll('.' + kind)) {
         let heading = root;
