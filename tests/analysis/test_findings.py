@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cprofiling as cp
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import findings
 from cprofiling.analysis.findings.change import more_calls, more_copies, slower, slower_calls
 from cprofiling.analysis.findings.content import float64, gradients, memory_growth
-from cprofiling.analysis.findings.device import copies, launch_bound
+from cprofiling.analysis.findings.device import copies, device_waits, launch_bound
 from cprofiling.analysis.findings.finding import Finding, Findings
 from cprofiling.analysis.findings.host import (
     data_loading,
@@ -412,6 +414,39 @@ def test_copies_that_the_host_waits_for() -> None:
     assert "group_by_node" in finding.advice
 
 
+def test_where_the_host_waits_for_devices_is_summed_up_by_node() -> None:
+    rows = [
+        node("train", 0, 90_000, span=1), host("aten::item", 1000, 9000),
+        call("cudaStreamSynchronize", 2000, 8000, 1), call("cuStreamSynchronize", 2001, 7999, 1, cat="cuda_driver"),
+        node("show", 20_000, 30_000, span=2, parent_span=1), call("cudaDeviceSynchronize", 21_000, 23_000, 2),
+        call("cudaEventSynchronize", 50_000, 51_000, 3), call("cudaLaunchKernel", 60_000, 80_000, 4),
+        call("cudaDeviceSynchronize", 95_000, 96_000, 5), node("train", 96_000, 100_000, span=3),
+    ]  # fmt: skip
+    finding = the(device_waits, rows)
+    assert finding.title == "The host waits for devices in 10 % of the time"
+    assert finding.figures == {"time_ns": 10_000_000, "calls": 4, "share": 0.1}
+    assert finding.text == (
+        "4 calls that synchronized took 10.00 ms. By node: 'train' 7.00 ms (70 %) in 2 calls, 'show' 2.00 ms (20 %) in "
+        "1 call, outside nodes 1.00 ms (10 %) in 1 call."
+    )
+    assert "cudaLaunchKernel" not in cited(finding, rows)
+    many = [row for at in range(7) for row in (
+        node(f"n{at}", at * 1000, at * 1000 + 900), call("cudaStreamSynchronize", at * 1000, at * 1000 + 500 + at, at))
+    ]  # fmt: skip
+    assert "By node: 'n6' 0.51 ms (14 %)" in the(device_waits, many).text
+    assert the(device_waits, many).text.endswith(", and 2 more.")
+
+
+def test_copies_are_summed_up_by_node_with_the_line_of_its_function(tmp_path: Path) -> None:
+    copied = copying(100, "Memcpy DtoH (Device -> Pageable)")
+    recording = made([node("show", 54_000, 62_500), call("cudaMemcpyAsync", 55_000, 62_000, 9), *copied])
+    path = tmp_path / "trace.json"
+    recording.export_chrome_trace(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cprofiling": {"sources": {"show": "f.py:12"}}}))
+    (finding,) = [finding for finding in cp.load_trace(path).findings() if finding.kind == "copies"]
+    assert finding.text.endswith(" By node: 'show' (f.py:12) 7.00 ms (100 %) in 1 call.")
+
+
 # --- launches -------------------------------------------------------------------------------------------------------
 
 
@@ -622,6 +657,11 @@ NO_FINDING: dict[Rule, list[list[Row]]] = {
         copying(4444), copying(2105, "Memcpy DtoH (Device -> Pageable)"),
         [device("Memcpy HtoD", 0, 999, cat="gpu_memcpy")], [device("Memset", 0, 9999, cat="gpu_memset")],
         [host("mm", 0, 10)],
+    ],
+    device_waits: [
+        [call("cudaStreamSynchronize", 0, 999, 1), host("end", 0, 40_000)],
+        [call("cudaStreamSynchronize", 0, 4999, 1), host("end", 0, 50_000)],
+        [host("cudaStreamSynchronize", 0, 9000)], [call("cudaLaunchKernel", 0, 9000, 1)],
     ],
     launch_bound: [
         launched(19, 50, 103), launched(20, 54, 103), launched(20, 50, 103, delay=20), launched(20, 1, 40),

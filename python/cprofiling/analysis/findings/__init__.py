@@ -8,7 +8,7 @@ from __future__ import annotations
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.change import more_calls, more_copies, slower, slower_calls
 from cprofiling.analysis.findings.content import float64, gradients, memory_growth
-from cprofiling.analysis.findings.device import copies, launch_bound
+from cprofiling.analysis.findings.device import copies, device_waits, launch_bound
 from cprofiling.analysis.findings.finding import Findings
 from cprofiling.analysis.findings.host import (
     data_loading,
@@ -29,6 +29,7 @@ _RULES = (
     float64,
     gradients,
     copies,
+    device_waits,
     launch_bound,
 )
 _CHANGE_RULES = (more_copies, more_calls, slower_calls, slower)

@@ -1,16 +1,16 @@
-"""Rules on copies, and on devices that wait for the host."""
+"""Rules on copies, and on hosts and devices that wait for each other."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cprofiling._internal.text import counted
 from cprofiling.analysis.device_figures import copy_kind, launches
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings.finding import Finding
 from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.recording.columns import column, grouped
+from cprofiling.recording.columns import column, grouped, sources_of
 
 # A tenth of the device's work, or of the time of the host, which waits in calls that copy.
 COPY_SHARE = 0.1
@@ -18,6 +18,9 @@ COPY_SHARE = 0.1
 # avoided.
 PAGEABLE_SHARE = 0.05
 COPIES_PER_KERNEL = 0.25
+# A tenth of the time, as of copies.
+WAIT_SHARE = 0.1
+_MOST_PLACES = 5
 # Launches that a device begins within 20 µs had no other to wait for: launching itself takes 3 to 10 µs.
 PROMPT_NS = 20_000
 # One such launch says nothing; in twenty in a row the host does not keep up.
@@ -64,7 +67,7 @@ def copies(evidence: Evidence) -> Iterator[Finding]:
             f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
             f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} "
             f"in the calls that made {'it' if len(rows) == 1 else 'them'}, waiting there included."
-            f"{started_by(evidence, rows)}",
+            f"{started_by(evidence, rows)}{_by_node(evidence, calls)}",
             _ADVICE.get(kind, _OTHER_ADVICE),
             {"count": len(rows), "bytes": size, **times, "share": share},
             longest(evidence, rows),
@@ -79,6 +82,52 @@ def started_by(evidence: Evidence, rows: list[int]) -> str:
         return ""
     [(name, count)] = counts.most_common(1)
     return f" {count:,} of {len(rows):,} {'was' if count == 1 else 'were'} started by {name!r}."
+
+
+def _by_node(evidence: Evidence, waits: Mapping[int, int]) -> str:
+    """Return a sentence on the nodes around calls that wait, or nothing without nodes.
+
+    waits: How long each call took, in ns.
+    """
+    around = grouped(waits, evidence.nodes_around.__getitem__)
+    by_name = grouped(around, lambda node: evidence.texts[node] if node >= 0 else "")
+    if not any(by_name):
+        return ""
+    sources, whole = sources_of(evidence.recording), max(sum(waits.values()), 1)
+    found = []
+    for name, nodes in by_name.items():
+        calls = [call for node in nodes for call in around[node]]
+        place = f" ({sources[name]})" if name in sources else ""
+        found.append((sum(map(waits.__getitem__, calls)), len(calls), f"{name!r}{place}" if name else "outside nodes"))
+    found.sort(key=lambda each: -each[0])
+    told = [
+        f"{where} {milliseconds(time)} ({percent(time / whole)}) in {counted(count, 'call')}"
+        for time, count, where in found[:_MOST_PLACES]
+    ]
+    more = f", and {len(found) - _MOST_PLACES} more" if len(found) > _MOST_PLACES else ""
+    return f" By node: {', '.join(told)}{more}."
+
+
+def device_waits(evidence: Evidence) -> Iterator[Finding]:
+    """Find time that the host spends in calls that only wait for a device."""
+    names = {number for number, text in enumerate(evidence.strings) if "Synchronize" in text}
+    waiting = [row for row in evidence.host_rows if evidence.names[row] in names]
+    rows = evidence.tree.outermost([row for row in waiting if evidence.cats[row] in evidence.runtime])
+    waits = {row: evidence.duration(row) for row in rows}
+    time = sum(waits.values())
+    share = min(time / max(evidence.wall, 1), 1.0)
+    if time < LEAST_NS or share < WAIT_SHARE:
+        return
+    yield Finding(
+        "device_waits",
+        f"The host waits for devices in {percent(share)} of the time",
+        f"{counted(len(rows), 'call')} that synchronized took {milliseconds(time)}.{_by_node(evidence, waits)}",
+        "Wait once, where results are needed: .item(), .cpu(), print() of tensors and synchronize() each wait for all "
+        "that was started before. Where the device is busy meanwhile, its work is what takes long.",
+        {"time_ns": time, "calls": len(rows), "share": share},
+        longest(evidence, rows),
+        share,
+    )
 
 
 def launch_bound(evidence: Evidence) -> Iterator[Finding]:

@@ -22,8 +22,8 @@ class Finding:
 
     Attributes:
         kind: Which rule found it: ``outside_nodes``, ``data_loading``, ``copies``, ``dominant_operator``,
-            ``memory_growth``, ``python_overhead``, ``many_short_calls``, ``float64``, ``launch_bound``, ``gradients``;
-            against another recording ``more_copies``, ``more_calls``, ``slower_calls``, ``slower``.
+            ``memory_growth``, ``python_overhead``, ``many_short_calls``, ``float64``, ``gradients``, ``device_waits``,
+            ``launch_bound``; against another recording ``more_copies``, ``more_calls``, ``slower_calls``, ``slower``.
         title: What it is, in a line.
         text: What the recording shows, in figures.
         advice: What to change, naming the option.
