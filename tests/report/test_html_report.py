@@ -589,7 +589,10 @@ def test_keys_of_other_timelines_work(show: Show, recorded: Document) -> None:
 
 
 def test_a_panel_tells_what_is_known_of_the_selected_span(show: Show) -> None:
-    hostile = '{"path": "<img src=x onerror=alert(1)>", "turned \\u202e": [1, "\\u202e"], "n": 3, "none": {}}'
+    hostile = (
+        '{"path": "<img src=x onerror=alert(1)>", "turned \\u202e": [1, "\\u202e"], "n": 3, "none": {}, "kind": "node",'
+        f' "trace_id": "{1:016x}{0xAB:016x}", "stage": "another"}}'
+    )
     rows = [
         host(
             "load", 3168, 3200, kind=NODE, stage="train \u202e", outcome=1, trace_high=1, trace_low=0xAB, args=hostile
@@ -610,6 +613,7 @@ def test_a_panel_tells_what_is_known_of_the_selected_span(show: Show) -> None:
         "Start": "3.16800 ms", "Thread": "1", "Process": "1", "Kind": "node", "Error": "failed",
         "Trace id": f"{1:016x}{0xAB:016x}",
         "path": "<img src=x onerror=alert(1)>", r"turned \u202e": r'[1,"\u202e"]', "n": "3", "none": "{}",
+        "stage": "another",
     }  # fmt: skip
     assert panel.get_by_role("status").inner_text().startswith("load: 32.00 µs")
     assert panel.bounding_box() == height, "it stands still"
@@ -677,6 +681,13 @@ def test_marks_of_several_spans_are_hatched_and_count_them(show: Show) -> None:
     page.keyboard.press("f")
     view_of(page)
     assert hatched.count() == 0
+
+
+def test_neighbours_that_are_drawn_each_are_no_mark(show: Show) -> None:
+    page = show(Document("Two", "recording", timeline=timeline(made([host("a", 0, 600), host("b", 600, 1000)]))))
+    box = page.locator(".lanes svg").bounding_box()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50)
+    assert page.locator(".tip").inner_text().splitlines() == ["a", "600.0 µs", "1"]
 
 
 def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> None:
@@ -894,6 +905,12 @@ def test_it_prints_in_light_with_all_of_the_timeline(show: Show, recorded: Docum
     assert not page.get_by_role("button", name="Zoom in").is_visible()
     assert page.locator("#tracks-0").is_visible()
     assert page.locator(".lanes svg").get_attribute("viewBox").startswith("0 0 1000 ")
+    assert page.evaluate("""['overview', 'ruler', 'lanes'].map(name => {
+        const svg = document.querySelector(`.${name} svg, svg.${name}`), {a} = svg.getScreenCTM();
+        return Math.round(1000 * a - svg.clientWidth); })""") == [0, 0, 0], "as wide as the paper"
+    assert not page.locator(".timeline .panel").is_visible()
+    page.evaluate(WALK, 1)
+    assert "Parent" in page.locator(".timeline .panel").inner_text()
     picture(page, "print")
     assert len(page.pdf(format="A4")) > 10_000
     page.emulate_media(media="screen")

@@ -471,7 +471,7 @@
 
   const pick = (list, at) => typeof list === 'number' ? list : list[at];
   const fits = (text, width) => {
-    const room = Math.floor((width - 6) / 6.3);
+    const room = Math.floor((width - 6) / 6.7);
     if (room < 2) return '';
     return text.length <= room ? text : [...text].slice(0, room - 1).join('') + '…';
   };
@@ -816,12 +816,14 @@
       const around = this.around(span), own = this.self(span, this.starts[span], this.ends[span]), long = this.ends[span] - this.starts[span];
       const trace = half && half + this.details[1].at(-1).substr(16 * this.details[1].slice(0, span).filter(Boolean).length, 16);
       const mayRaise = this.kinds[span] < 2 && count < 2;
-      this.tell(this.lead(span), [
+      const facts = [
         ['Usual', count > 1 ? '' : this.usual(span)], ['Inside', count > 1 ? '' : this.inside(span)], ['Self', count > 1 ? '' : time(own) + (long ? `, ${percent(own / long)}` : '')], ['Parent', around < 0 ? 'none' : this.name(around) || '(no name)'],
         ['Stage', stage], ['Start', exactTime(this.starts[span], Math.max(niceStep(Math.max(long, 1), 1000), 1), this.starts[span])],
         ['Thread', track.thread], ['Process', track.process], ['Kind', KINDS[this.kinds[span]]],
         ['Source', this.kinds[span] === 0 && count < 2 ? this.run.sources[this.names[span]] : ''], ['Error', OUTCOMES[this.outcomes[span]] || (mayRaise ? 'none' : '')], ['Trace id', trace],
-      ], args ? argumentsOf(args) : []);
+      ];
+      const told = new Set(facts.map(([label, text]) => `${label.toLowerCase().replace(' ', '_')} ${text}`));  // as our traces name them
+      this.tell(this.lead(span), facts, args ? argumentsOf(args).filter(pair => !told.has(pair.join(' '))) : []);
     }
 
     // The median of the spans of its name, "" for a single one.
@@ -928,7 +930,8 @@
       const found = this.at(event);
       if (!found.length) return hideTip();
       const [span] = found, count = found.reduce((sum, each) => sum + this.counts[each], 0);
-      const more = found.length > 1 ? `${number(count)}${found.length < 1000 ? '' : ' or more'} spans within a pixel, drawn as one mark: zoom in to see each` : '';
+      const isFine = this.ends[span] - this.starts[span] < (this.to - this.from) / this.width;  // else it is drawn as itself
+      const more = found.length > 1 && isFine ? `${number(count)}${found.length < 1000 ? '' : ' or more'} spans within a pixel, drawn as one mark: zoom in to see each` : '';
       showTip(event, this.name(span) || '(no name)', [this.lead(span), OUTCOMES[this.outcomes[span]], this.track(span).thread, more]);
     }
 
