@@ -93,8 +93,7 @@ def render(document: Document, against: Document | None = None) -> str:
         findings=[
             {
                 **{name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")},
-                # A share in the title may be of a part only; a second one beside it would be a riddle.
-                "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}",
+                "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}",  # one is enough
             }
             for found in document.findings
         ],

@@ -471,7 +471,7 @@
 
   const pick = (list, at) => typeof list === 'number' ? list : list[at];
   const fits = (text, width) => {
-    const room = Math.floor((width - 6) / 6.7);
+    const room = Math.floor((width - 6) / 6.3);
     if (room < 2) return '';
     return text.length <= room ? text : [...text].slice(0, room - 1).join('') + '…';
   };
