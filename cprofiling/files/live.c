@@ -50,11 +50,13 @@ struct cprof_live_part {
 struct cprof_live {
     pid_t process;  /* that has opened the file, */
     uint32_t epoch; /* and after which fork */
+    cprof_live *next_open; /* guarded by `open_lock` */
     pthread_t thread;
     uint64_t interval_ns;
     const _Atomic uint64_t *errors; /* that belong to no registry; or NULL */
     pthread_mutex_t writing;        /* taken before `lock`; guards */
     cprof_live_file file;
+    bool keeps_ended;   /* parts with registries that nobody uses any more stay as they are */
     bool has_news;      /* the file does not have the newest statistics */
     int64_t written_ns; /* when the last commit was, on the monotonic clock */
     uint8_t *bytes;     /* of the statistics to be written */
@@ -79,6 +81,9 @@ struct cprof_live {
     cprof_live_part *last;
     cprof_live_part *ended; /* those with a registry that is the file's */
 };
+
+static cprof_lock open_lock;
+static cprof_live *open_files; /* that have not been stopped; in a forked child also the parent's */
 
 /* ---- Statistics as bytes */
 
@@ -291,7 +296,7 @@ static cprof_live_part *next_ended(cprof_live *live)
 
 static void take_out_ended(cprof_live *live)
 {
-    for (cprof_live_part *part = next_ended(live); part != NULL; part = next_ended(live)) {
+    for (cprof_live_part *part; !live->keeps_ended && (part = next_ended(live)) != NULL;) {
         cprof_registry *registry = part->registry;
         take_out(live, part);
         cprof_registry_destroy(registry);
@@ -531,6 +536,10 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **opened)
         release(live);
         return error;
     }
+    cprof_lock_acquire(&open_lock);
+    live->next_open = open_files;
+    open_files = live;
+    cprof_lock_release(&open_lock);
     *opened = live;
     return 0;
 }
@@ -632,10 +641,36 @@ void cprof_live_commit(cprof_live *live, cprof_live_state *state)
     }
 }
 
+void cprof_live_prepare_end(cprof_live *live, cprof_live_state *state)
+{
+    if (is_own(live)) {
+        (void)pthread_mutex_lock(&live->writing);
+        live->keeps_ended = true;
+        (void)pthread_mutex_unlock(&live->writing);
+    }
+    cprof_live_commit(live, state);
+}
+
+/* Whether a file was among the open ones, of which it is none any more. */
+static bool take_from_open(const cprof_live *live)
+{
+    cprof_lock_acquire(&open_lock);
+    cprof_live **place = &open_files;
+    while (*place != NULL && *place != live) {
+        place = &(*place)->next_open;
+    }
+    bool is_open = *place != NULL;
+    if (is_open) {
+        *place = live->next_open;
+    }
+    cprof_lock_release(&open_lock);
+    return is_open;
+}
+
 void cprof_live_stop(cprof_live *live, cprof_live_state *state)
 {
     *state = (cprof_live_state){.error = 0};
-    if (is_own(live)) {
+    if (take_from_open(live) && is_own(live)) {
         (void)pthread_mutex_lock(&live->lock);
         live->is_ending = true;
         (void)pthread_cond_signal(&live->wake);
@@ -643,6 +678,14 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
         (void)pthread_join(live->thread, NULL);
         (void)commit(live, CPROF_LIVE_LAST, true, state);
         forget_statistics(live);
+    }
+}
+
+void cprof_live_stop_all(void)
+{
+    cprof_live_state state;
+    for (cprof_live *live = open_files; live != NULL; live = open_files) {
+        cprof_live_stop(live, &state);
     }
 }
 

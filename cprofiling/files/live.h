@@ -73,8 +73,15 @@ bool cprof_live_take_over(cprof_registry *registry);
 /* Commits now, without waiting for the thread's time, also if there is nothing new. */
 void cprof_live_commit(cprof_live *live, cprof_live_state *state);
 
+/* Commits now, as the process is about to end: from now on registries that nobody uses any more stay in the statistics as they
+ * are, instead of becoming a part of those that are gone. */
+void cprof_live_prepare_end(cprof_live *live, cprof_live_state *state);
+
 /* Ends the thread, and commits for the last time; once. *state receives how it ended. */
 void cprof_live_stop(cprof_live *live, cprof_live_state *state);
+
+/* Does so for all files that nobody has stopped, when no other thread will use any. */
+void cprof_live_stop_all(void);
 
 /* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(), with little left to do. */
 void cprof_live_close(cprof_live *live);

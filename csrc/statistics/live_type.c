@@ -9,6 +9,7 @@
 #include "cprofiling/files/live.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #define PATIENCE_NS INT64_C(5000000000)
 
@@ -27,6 +28,14 @@ typedef struct {
         __VA_ARGS__;                                               \
         cprof_lock_release(&(state)->live_files);                  \
     } while (0)
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Files whose objects the interpreter does not let go of, as somebody's leaked object refers to the package, end after it. */
+static void see_to_end(void)
+{
+    (void)Py_AtExit(cprof_live_stop_all);
+}
 
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -52,6 +61,7 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->state = ext_state_hold(state);
     plan.errors = &state->internal_errors;
+    (void)pthread_once(&once, see_to_end);
     cprof_live *live = NULL;
     int error;
     EXT_WITHOUT_GIL(error = cprof_live_open(&plan, &live));
@@ -167,6 +177,21 @@ static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
     return state_of(heard);
 }
 
+static void prepare_end(live_object *self)
+{
+    if (self->live != NULL) {
+        EXT_WITHOUT_GIL(cprof_live_prepare_end(self->live, &self->heard));
+    }
+}
+
+static PyObject *live_prepare_end(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    live_object *self = (live_object *)object;
+    cprof_live_state heard;
+    ALONE_WITH_FILES(self->state, prepare_end(self); heard = self->heard);
+    return state_of(heard);
+}
+
 /* At the end of the interpreter the lock may be a thread's that is no more: then the file is left as it is. */
 static void live_dealloc(PyObject *object)
 {
@@ -199,6 +224,7 @@ static PyMethodDef live_methods[] = {
     {"holds", live_holds, METH_O, PyDoc_STR("Whether a Profiler is part of it.")},
     {"remove", live_remove, METH_O, PyDoc_STR("Takes a Profiler out; its figures stay in the file.")},
     {"commit", live_commit, METH_NOARGS, PyDoc_STR("Writes now. Returns what close() returns.")},
+    {"prepare_end", live_prepare_end, METH_NOARGS, PyDoc_STR("Does so too. Profilers that go later stay in it.")},
     {"close", live_close, METH_NOARGS,
      PyDoc_STR("Writes for the last time and closes the file. Returns the number of commits, the bytes of the last one, and\n"
                "the errno of why that does not have the newest figures, or 0.")},

@@ -653,6 +653,26 @@ def test_a_process_that_sigterm_ends_has_ended(when: str, tmp_path: Path) -> Non
     assert counts(path) == {"default": {"block": 1}, "Pipeline": {"step": 1}}
 
 
+@pytest.mark.parametrize("held", ["", "os.register_at_fork(before=late)"])
+def test_functions_of_atexit_registered_before_the_import_count(held: str, tmp_path: Path) -> None:
+    """They run after ours; the Profilers are still shown as what they were."""
+    path = tmp_path / "live"
+    late = "def late(): profiler.record('train', 'late', 1); cp.profile_node(len, name='late')(())"
+    program = f"""
+import atexit, os
+{late}
+atexit.register(late)
+{COUNTING}
+profiler = cp.Profiler()
+profiler.set_profiling(True)
+{held}
+"""
+    done = run(program, CPROFILING_LIVE=str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert live.read(path).state == "ended"
+    assert counts(path) == {"default": {"block": 1, "late": 1}, "Pipeline": {"step": 1}, "Profiler": {"late": 1}}
+
+
 @pytest.mark.parametrize("value", ["", "/proc/none/live", "/etc/hostname", "/dev/null"])
 def test_what_the_environment_asks_for_in_vain(value: str) -> None:
     child = "subprocess.run([sys.executable, '-c', 'import cprofiling'])  # which does not repeat it"

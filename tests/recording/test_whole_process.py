@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import json
 import os
@@ -76,6 +75,23 @@ def test_a_program_is_recorded_however_it_ends(end: str, status: int, err: str, 
     assert names_in_file(tmp_path / "trace.json") == (["node"] if status == -signal.SIGTERM else ["node", "node"])
     assert left(tmp_path) == ["trace.json"]
     assert (tmp_path / "trace.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("held", ["", "os.register_at_fork(before=node)"])
+def test_calls_after_the_end_are_told(held: str, tmp_path: Path) -> None:
+    """Functions of atexit run in reverse: after our end, if they were registered before the import."""
+    (tmp_path / "app.py").write_text(
+        "import atexit, os\n"
+        "atexit.register(lambda: [node() for _ in range(5)])\n"
+        "import cprofiling as cp\n"
+        "node = cp.profile_node(lambda: None, name='node')\n"
+        f"node()\n{held}\n"
+    )
+    done = python(["app.py"], tmp_path, watched=False, CPROFILING_OUTPUT_PATH="trace.json")
+    assert (done.status, done.out) == (0, "")
+    assert done.err.count("\n") == 1
+    assert "without the calls and blocks after that: 5, in" in done.err
+    assert names_in_file(tmp_path / "trace.json") == ["node"]
 
 
 def test_a_handler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
@@ -509,7 +525,6 @@ def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[whole
     monkeypatch.setattr(process_exit, "_terminated_at", None)
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(whole_process.Automatic, "current", None)
-    monkeypatch.setattr(atexit, "register", lambda function: function)
     monkeypatch.setattr(os, "register_at_fork", lambda **functions: None)
     recording = whole_process.Automatic(str(tmp_path / "t.json"), is_first=True)
     recording.begin()

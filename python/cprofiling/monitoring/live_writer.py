@@ -86,7 +86,16 @@ class LiveWriter:
 
         Faults are reported, not raised: there may be more to close.
         """
-        *_, error = self._core.close()
+        self._report(*self._core.close())
+
+    def prepare_end(self) -> None:
+        """Write now; the interpreter's end closes the file.
+
+        Functions of atexit that were registered before ours run in between, and their calls count, too.
+        """
+        self._report(*self._core.prepare_end())
+
+    def _report(self, _commits: int, _size: int, error: int) -> None:
         if error:
             mention(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
 
@@ -365,6 +374,12 @@ def _close_all() -> bool:
     return True
 
 
+def _prepare_end() -> None:
+    with _files.lock:
+        for file in _files.open.values():
+            file.prepare_end()
+
+
 def _after_fork_in_child() -> None:
     """Continue in this process's files, hiding failures from the program."""
     files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
@@ -377,7 +392,7 @@ def _after_fork_in_child() -> None:
 
 
 _core.configure(live_switch=switch)
-atexit.register(_close_all)
+atexit.register(_prepare_end)
 hold_at_fork(_files.lock)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 process_exit.call_before_worker_ends(_close_all)

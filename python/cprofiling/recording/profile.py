@@ -8,6 +8,7 @@ import sys
 import weakref
 from _thread import RLock
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +59,7 @@ class _Claim:
     def __init__(self) -> None:
         self.lock = RLock()  # a signal's handler may end a recording while another is being started
         self._owner: weakref.ref[profile] | None = None
+        self._late: _core.Recorder | None = None  # counts what comes after a recording that ended with the process
         os.register_at_fork(after_in_child=self._after_fork_in_child)
         atexit.register(self._at_exit)
 
@@ -70,6 +72,7 @@ class _Claim:
         held = self.owner
         if held is not None and held is not owner:
             held._make_way()
+        self._late = None
         with self.lock:
             held = self.owner  # it may have been interrupted before it could give the claim back
             if held is not None and held is not owner and held._running:
@@ -87,14 +90,18 @@ class _Claim:
 
     def _after_fork_in_child(self) -> None:
         self.lock = RLock()
+        self._late = None
         owner, self._owner = self.owner, None
         if owner is not None:
             owner._forget()
 
     def _at_exit(self) -> None:
         owner = self.owner
-        if owner is not None:
-            owner._end_with_process()
+        if owner is None or not owner._end_with_process() or sys.__stderr__ is None:
+            return
+        with suppress(Exception):
+            self._late = _core.Recorder(1, True, None, False, None, True)
+            self._late.tell_missed()
 
 
 _claim = _Claim()
@@ -428,13 +435,18 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 raise
             mention(f"the recording was not finished as it should have been: {failure!r}")
 
-    def _end_with_process(self) -> None:
-        """Stop at the end of the process, for the sake of handler and file."""
+    def _end_with_process(self) -> bool:
+        """Stop at the end of the process, for the sake of handler and file.
+
+        Returns whether one of these has got a result.
+        """
         if not self._lock.acquire(timeout=_PATIENCE_S):
-            return
+            return False
         self._lock.release()
-        if self._running:
-            self.__exit__(SystemExit, SystemExit(), None)
+        if not self._running:
+            return False
+        self.__exit__(SystemExit, SystemExit(), None)
+        return self._file is not None or self._handler is not None
 
     # ---- What it knows of itself
 

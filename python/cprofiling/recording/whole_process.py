@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from typing import TYPE_CHECKING, ClassVar
@@ -73,7 +72,6 @@ class Automatic(profile):
         self.start()
         self._phase = _RUNNING
         Automatic.current = self
-        atexit.register(self.end)
         os.register_at_fork(after_in_child=self._after_fork)
         process_exit.watch(self._finish)
         process_exit.call_before_worker_ends(self.end)
@@ -86,6 +84,11 @@ class Automatic(profile):
         if self._phase == _RUNNING:
             self._finish()
             process_exit.go_on()
+
+    def _end_with_process(self) -> bool:
+        was_running = self._phase == _RUNNING
+        self.end()
+        return was_running
 
     def _finish(self) -> bool:
         """Stop and write.
