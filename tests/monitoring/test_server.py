@@ -690,6 +690,35 @@ def test_an_interrupt_while_it_starts_leaves_nothing(profiler: cp.Profiler) -> N
     assert serving._running == before
 
 
+@pytest.mark.parametrize("fault", [MemoryError("no more"), SystemExit(3)])
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_a_server_that_ends_by_itself_tells(
+    fault: BaseException, kind: str, profiler: cp.Profiler, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Clients do not hang, and the address can be had again."""
+
+    def fail() -> None:
+        if isinstance(fault, MemoryError):
+            dying._service.stopping.set_exception(fault)
+        else:
+            raise fault
+
+    dying = serve({"p": profiler}, f"unix:{tmp_path}/socket" if kind == "unix" else "127.0.0.1:0")
+    assert dying.failure is None
+    dying._loop.call_soon_threadsafe(fail)
+    dying._thread.join(30)
+    assert not dying._thread.is_alive()
+    assert dying.failure is fault
+    assert repr(fault) in repr(dying)
+    (warning,) = recwarn
+    assert dying.address in str(warning.message)
+    assert repr(fault) in str(warning.message)
+    assert refusal(lambda: call_with(dying, "ListSessions"))[0] is STATUS.UNAVAILABLE
+    with serve({"p": profiler}, dying.address) as anew:
+        assert len(call_with(anew, "ListSessions").sessions) == 1
+    dying.stop()
+
+
 def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:
     made = serve({"p": profiler})
     assert made._loop is not None

@@ -94,7 +94,7 @@ def _failure(talk: Callable[[], None], deadline: float) -> str | None:
     def run() -> None:
         try:
             talk()
-        except Exception as error:  # noqa: BLE001 of any kind: the store's
+        except BaseException as error:  # noqa: BLE001 of any kind: the store's
             first = str(error).partition("\n")[0] or type(error).__name__  # without the trace of C++
             failures.append(f"the store of the process group failed: {first}")
 

@@ -83,8 +83,13 @@ async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
         if not answer.done():
             answer.set_result(outcome)
 
+    failed = Refusal(grpc.StatusCode.INTERNAL, "the session's pipeline failed, and there was no memory to tell why")
+
     def run() -> None:
-        outcome = function()
+        try:
+            outcome = function()
+        except BaseException:  # noqa: BLE001 who waits for it must not wait for ever
+            outcome = failed
         free.release()
         with suppress(RuntimeError):  # the server has stopped meanwhile
             loop.call_soon_threadsafe(give, outcome)

@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cprofiling._internal import arguments, files
+from cprofiling._internal.messages import mention
 from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc
 from cprofiling.monitoring.server.addresses import (
@@ -118,6 +119,8 @@ class Server:
 
     Attributes:
         address: The ``host:port``, or ``unix:PATH``, that it has.
+        failure: The exception that ended it without ``stop()``, of which a RuntimeWarning tells too; else None. Then
+            ``serve()`` can take the address again.
     """
 
     def __init__(self, sessions: Sessions, address: str, credentials: Any, token: str | None) -> None:
@@ -129,9 +132,10 @@ class Server:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._is_ready = threading.Event()
-        self._failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._grace_s: float = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Any
         self._service: ProfilingService
         self._thread = threading.Thread(target=self._run, name="cprofiling-server", daemon=True)
 
@@ -174,7 +178,8 @@ class Server:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<Server address={self.address!r} sessions={len(self._sessions.all())}>"
+        ended = "" if self.failure is None else f" ended by {self.failure!r}"
+        return f"<Server address={self.address!r} sessions={len(self._sessions.all())}{ended}>"
 
     def _start(self) -> None:
         """Start the thread and wait until it serves, or raise its errors."""
@@ -185,9 +190,9 @@ class Server:
             self._is_ready.wait(_PATIENCE_S)
             self.stop(0)
             raise
-        if self._failure is not None:
+        if self.failure is not None:
             self._thread.join()
-            raise self._failure
+            raise self.failure
         atexit.register(self.stop)
 
     def _run(self) -> None:
@@ -196,8 +201,16 @@ class Server:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(self._serve())
-        except Exception as error:  # noqa: BLE001 the program goes on, and serve() raises it
-            self._failure = error
+        except BaseException as error:  # noqa: BLE001 the program goes on, and serve() raises it
+            self.failure = error
+            with self._lock:
+                has_served, self._loop = self._loop is not None, None
+            if has_served:
+                _running.remove(self._pid)
+                atexit.unregister(self.stop)
+                with suppress(BaseException):
+                    loop.run_until_complete(self._give_up())
+                mention(f"the server at {self.address} has ended, call serve() to have another: {error!r}")
         finally:
             self._loop = None
             self._is_ready.set()
@@ -205,7 +218,7 @@ class Server:
             loop.close()
 
     async def _serve(self) -> None:
-        server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
+        self._server = server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
         self._service = ProfilingService(self._sessions)
         profiling_pb2_grpc.add_ProfilingServiceServicer_to_server(self._service, server)
         server.add_generic_rpc_handlers((self._service.cuvis_handlers(),))
@@ -224,7 +237,19 @@ class Server:
         self._is_ready.set()
         await self._service.stopping
         await healthy.enter_graceful_shutdown()
-        await server.stop(self._grace_s)
+        await self._end()
+
+    async def _give_up(self) -> None:
+        """End after a failure, which has left tasks."""
+        await self._end()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _end(self) -> None:
+        await self._server.stop(self._grace_s)
+        path = socket_path(self.address)
         if path is not None:
             with suppress(OSError):
                 os.unlink(path)

@@ -162,7 +162,7 @@ class _Aside:
 
     def __init__(self, moments: Iterable[Moment]) -> None:
         self._moments = moments
-        self._queue: queue.Queue[Moment | Exception | None] = queue.Queue(1)
+        self._queue: queue.Queue[Moment | BaseException | None] = queue.Queue(1)
         self._thread = threading.Thread(target=self._take, name="cprofiling top", daemon=True)
         self._thread.start()
 
@@ -171,7 +171,7 @@ class _Aside:
             for moment in self._moments:
                 self._queue.put(moment)
             self._queue.put(None)
-        except Exception as error:  # noqa: BLE001 it is raised where the moments are taken
+        except BaseException as error:  # noqa: BLE001 it is raised where the moments are taken
             self._queue.put(error)
 
     def taken(self, wait: Wait) -> Generator[Moment, None, None]:
@@ -185,7 +185,7 @@ class _Aside:
                 continue
             if found is None:
                 return
-            if isinstance(found, Exception):
+            if isinstance(found, BaseException):
                 raise found
             yield found
 
