@@ -144,7 +144,9 @@ static PyMethodDef module_methods[] = {
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
+    /* Threads keep their views: these must not keep a module that was removed, and may be imported anew. */
+    PyObject *held = spec != &ext_view_spec ? module : NULL;
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(held, spec, (PyObject *)base);
     if (type != NULL && PyModule_AddType(module, type) < 0) {
         Py_CLEAR(type);
     }

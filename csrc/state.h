@@ -118,6 +118,7 @@ typedef struct {
     X(parameter_finder) /* callable(function) -> the name of its first parameter, or None */                           \
     X(stand_in_maker)   /* callable(function) -> the function that torch.compile traces in the place of its wrapper */ \
     X(marks_finder)     /* callable(function) -> dict of attributes that torch.compile finds in its wrapper */         \
+    X(reducer)          /* callable(function) -> what pickle and copy take for it */                                   \
     X(probers)          /* tuple of the callables of ext_callback */                                                   \
     X(warner)           /* callable(message) that warns at the line of the user */                                     \
     X(thread_namer)     /* callable() -> str or None: the name of the thread that calls, while a recording runs */     \

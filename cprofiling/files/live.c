@@ -645,6 +645,7 @@ void cprof_live_prepare_end(cprof_live *live, cprof_live_state *state)
 {
     if (is_own(live)) {
         (void)pthread_mutex_lock(&live->writing);
+        take_out_ended(live);
         live->keeps_ended = true;
         (void)pthread_mutex_unlock(&live->writing);
     }

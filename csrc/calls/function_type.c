@@ -285,7 +285,15 @@ static PyObject *function_class(PyObject *object, void *Py_UNUSED(unused))
     return PyObject_GetAttr(found_in_bases(state, self->function), state->words[EXT_WORD_CLASS]);
 }
 
+/* pickle and copy ask the object; that of object would go by what __class__ says. */
+static PyObject *function_reduce(PyObject *object, PyObject *Py_UNUSED(protocol))
+{
+    PyObject *reducer = ((ext_function *)object)->node.state->reducer;
+    return reducer != NULL ? PyObject_CallOneArg(reducer, object) : ext_state_ending();
+}
+
 static PyMethodDef function_methods[] = {
+    {"__reduce_ex__", function_reduce, METH_O, NULL},
     {"detach", function_detach, METH_NOARGS, PyDoc_STR("Makes the wrapper count nothing any more.")},
     {"_parts", function_parts, METH_NOARGS, PyDoc_STR("Returns what another one like it can be made of.")},
     {"__setstate__", function_setstate, METH_O, NULL},

@@ -183,7 +183,17 @@ static void switch_dealloc(PyObject *object)
     ext_state_free(object);
 }
 
+/* Copies of a class have no instrumented instances, but what was found. */
+static PyObject *switch_reduce(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    PyObject *module = PyImport_ImportModule("cprofiling.nodes.decorators");
+    PyObject *itself = module != NULL ? PyObject_GetAttrString(module, "itself") : NULL;
+    Py_XDECREF(module);
+    return itself != NULL ? Py_BuildValue("(N(O))", itself, ((method_switch *)object)->found) : NULL;
+}
+
 static PyMethodDef switch_methods[] = {
+    {"__reduce__", switch_reduce, METH_NOARGS, NULL},
     {"put", switch_put, METH_VARARGS, PyDoc_STR("put(instance, wrapper, binds): gives an instance its wrapper.")},
     {"of", switch_of, METH_O, PyDoc_STR("of(instance): its wrapper, or None.")},
     {"drop", switch_drop, METH_O, PyDoc_STR("drop(instance): it has no wrapper any more.")},

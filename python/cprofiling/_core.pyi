@@ -482,6 +482,7 @@ def configure(
     parameter_finder: Callable[[Any], str | None] = ...,
     stand_in_maker: Callable[[Any], Any] = ...,
     marks_finder: Callable[[Any], dict[str, Any]] = ...,
+    reducer: Callable[[Any], Any] = ...,
     probers: tuple[Callable[..., Any], ...] = ...,
     warner: Callable[[str], None] = ...,
     thread_namer: Callable[[], str | None] | None = ...,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from functools import partial
 
 from cprofiling._internal import environment
 from cprofiling._internal.environment import given
@@ -41,15 +40,21 @@ def start() -> None:
 
 def report_stages() -> None:
     """Record stages, gather those of workers and report at the end, as variables say, once layers are imported."""
-    from cprofiling._internal.process_exit import call_before_worker_ends
+    from cprofiling._internal.process import call_at_fork, unkept
     from cprofiling.layers import context
 
     context.choose(environment.text(environment.NAMES) or "")
     context.gather_workers()
-    write = context.AtExit.write
-    atexit.register(write)
-    call_before_worker_ends(write)
-    os.register_at_fork(after_in_child=partial(call_before_worker_ends, write))
+    atexit.register(unkept(context.AtExit.write))
+    _write_before_worker_ends()
+    call_at_fork(after_in_child=_write_before_worker_ends)
+
+
+def _write_before_worker_ends() -> None:
+    from cprofiling._internal.process_exit import call_before_worker_ends
+    from cprofiling.layers import context
+
+    call_before_worker_ends(context.AtExit.write)
 
 
 def _only_reads() -> bool:

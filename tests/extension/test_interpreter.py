@@ -291,6 +291,30 @@ def test_the_module_can_be_imported_anew() -> None:
     """)
 
 
+def test_modules_that_were_removed_leave_nothing() -> None:
+    """Hooks of forks and exits, pickling, and what threads keep of calls would hold all of them."""
+    assert_ran("""
+        import gc, sys, types
+        kept = []
+        for i in range(8):
+            for name in [name for name in sys.modules if name.partition(".")[0] == "cprofiling"]:
+                del sys.modules[name]
+            import cprofiling as cp
+            import cprofiling.layers, cprofiling.live
+            from cprofiling.testing import counting
+            cp.set_profiling(True)
+            cp.profile_node(lambda: None, name="node")()
+            del cp, cprofiling, counting
+            gc.collect()
+            kept.append(sum(
+                type(each) is types.FunctionType and str(each.__module__).startswith("cprofiling.")
+                for each in gc.get_objects()
+            ))
+        assert kept[-1] == kept[3], kept
+        print("done")
+    """)
+
+
 def test_the_module_can_be_imported_anew_while_it_records() -> None:
     """The recording of the module that is gone goes on; to the new one it is another's."""
     assert_ran("""

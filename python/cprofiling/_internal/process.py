@@ -7,7 +7,9 @@ import re
 import shlex
 import sys
 from _thread import RLock
+from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 _IMPORTED_IN = os.getpid()
 _SECRET = re.compile(  # a name of an option or a setting
@@ -76,12 +78,29 @@ def is_as_imported() -> bool:
     return os.getpid() == _IMPORTED_IN
 
 
+def unkept(hook: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that calls a hook, or method of an object, while there is one.
+
+    What the interpreter keeps to its end would hold the whole package, which may be removed and imported anew. So does
+    a function written here, by its globals.
+    """
+    owner = getattr(hook, "__self__", hook)
+    names = {"held": ref(owner), "name": "__call__" if owner is hook else hook.__name__}
+    called: Callable[[], object] = eval("lambda: getattr(held(), name, bool)()", names)  # noqa: S307 a constant
+    return called
+
+
+def call_at_fork(**hooks: Callable[[], object]) -> None:
+    """Register hooks as ``os.register_at_fork`` does, which are ``unkept``."""
+    os.register_at_fork(**{when: unkept(hook) for when, hook in hooks.items()})
+
+
 def hold_at_fork(lock: RLock) -> None:
     """Hold a lock around each fork, so that no other thread has it in the child.
 
     There it is free at once, and, unlike a lock that is made anew, also for the hooks of others that run before ours.
     """
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    call_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 def host() -> str:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from cprofiling._internal.process import call_at_fork
+
 _LAST_FINALIZER = -1000  # priority among those of multiprocessing
 _PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
 
@@ -88,7 +90,7 @@ def _after_fork_in_child() -> None:
     _terminated_at = None
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 
 
 def call_before_worker_ends(end: Callable[[], object]) -> None:

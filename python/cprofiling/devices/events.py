@@ -7,11 +7,12 @@ Nothing waits here; errors of the framework are reported as causes with a reason
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from cprofiling._internal.process import call_at_fork
 
 if TYPE_CHECKING:
     from cprofiling.devices.operations import DeviceOperations
@@ -205,4 +206,4 @@ def forget() -> None:
     _waiting, _sources = deque(), {}
 
 
-os.register_at_fork(after_in_child=forget)
+call_at_fork(after_in_child=forget)

@@ -6,7 +6,6 @@ they answer. Asking never puts a device into use.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+from cprofiling._internal.process import call_at_fork
 from cprofiling._internal.text import shown_value
 from cprofiling.devices import events
 from cprofiling.devices.events import UNSUPPORTED, UNTOLD
@@ -61,7 +61,7 @@ def _after_fork_in_child() -> None:
     _cuda = None
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 
 
 def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:

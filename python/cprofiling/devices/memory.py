@@ -6,10 +6,10 @@ device.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cprofiling._internal.process import call_at_fork
 from cprofiling.devices.in_use import device_index
 from cprofiling.devices.operations import in_use
 
@@ -37,7 +37,7 @@ def _after_fork_in_child() -> None:
     _cupy_in_use = _reason = _peak_reason = None
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 
 
 def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, int] | None:

@@ -6,13 +6,14 @@ by the process is never asked: the answer could put it into use.
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import RLock
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
+
+from cprofiling._internal.process import call_at_fork
 
 CUDA = "cuda"
 ROCM = "rocm"
@@ -91,7 +92,7 @@ def _after_fork_in_child() -> None:
     _found, _lock = None, RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 
 
 def in_use() -> DeviceOperations | str | None:

@@ -7,9 +7,9 @@ not come up here again.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from cprofiling._internal.process import call_at_fork
 from cprofiling.devices.in_use import device_index, index_of_call
 from cprofiling.devices.operations import CUDA, in_use
 
@@ -78,4 +78,4 @@ def forget() -> None:
     _why_off, _captured = None, 0
 
 
-os.register_at_fork(after_in_child=forget)
+call_at_fork(after_in_child=forget)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cprofiling._internal.process import call_at_fork
 from cprofiling.devices.operations import DeviceOperations, in_use
 
 _MEBIBYTE = 1024 * 1024
@@ -47,7 +47,7 @@ class MemoryReader:
 
     def __init__(self) -> None:
         self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        call_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Forget everything, as in a forked child."""

@@ -53,7 +53,7 @@ class Registry:
         self.records = WorkerRecords()
         self.report_memory: Callable[[Mapping[str, StageMemory]], dict[str, Any]] = checkpoints_report
         self._begin("", {})
-        os.register_at_fork(after_in_child=self._after_fork_in_child)
+        process.call_at_fork(after_in_child=self._after_fork_in_child)
 
     def _begin(self, request_id: str, metadata: Mapping[str, Any]) -> None:
         self.request_id = request_id

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cprofiling import _core
 from cprofiling._internal import arguments, process_exit
 from cprofiling._internal.messages import mention, say
-from cprofiling._internal.process import hold_at_fork, is_first_with
+from cprofiling._internal.process import call_at_fork, hold_at_fork, is_first_with, unkept
 from cprofiling.nodes.live_file import ENDED, MAGIC, own_head, read
 from cprofiling.nodes.missing_figures import reasons_of
 from cprofiling.nodes.profiler import default_profiler
@@ -392,7 +392,7 @@ def _after_fork_in_child() -> None:
 
 
 _core.configure(live_switch=switch)
-atexit.register(_prepare_end)
+atexit.register(unkept(_prepare_end))
 hold_at_fork(_files.lock)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 process_exit.call_before_worker_ends(_close_all)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import copyreg
 import functools
 import inspect
 import os
@@ -324,22 +323,13 @@ def cloudpickle_rule() -> Callable[[Any], bool] | None:
     return rule if frame.f_code.co_name == "dump" else None
 
 
-def _reduced(node: _core.Function) -> Any:
+def reduced(node: _core.Function) -> Any:
     """Reduce a node to its name, or to its parts for cloudpickle."""
     goes_by_name = cloudpickle_rule()
     name = getattr(node, "__qualname__", None)
     if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
         return name
     return _core.Function, node._parts(), getattr(node, "__wrapped__", None)  # noqa: SLF001 the package's own
-
-
-def _what_was_found(switch: _core.MethodSwitch) -> tuple[Any, ...]:
-    return itself, (switch.found,)
-
-
-copyreg.pickle(_core.Function, _reduced)
-copyreg.pickle(_core.ObjectFunction, _reduced)
-copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no instrumented instances
 
 
 def itself(value: Any) -> Any:

@@ -11,7 +11,7 @@ import inspect
 from _thread import RLock
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from cprofiling import _core
 from cprofiling._internal.process import hold_at_fork
@@ -40,7 +40,7 @@ class OwnMethod(_core.Function):
 
     was_own: bool  # whether the callable was in the ``__dict__`` before
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
         """Copy or pickle the original callable."""
         return itself, (self.__wrapped__,)
 

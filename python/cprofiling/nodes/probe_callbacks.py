@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from weakref import ref
 
 from cprofiling import _core
 from cprofiling._internal import arguments
+from cprofiling._internal.process import call_at_fork, unkept
 from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit
 from cprofiling.devices.memory import memory_at_entry, memory_at_exit
@@ -71,7 +71,7 @@ def _hold_launches(profiler: _core.Profiler) -> None:
     global _is_at_exit  # noqa: PLW0603 once is enough
     if not _is_at_exit:
         _is_at_exit = True
-        atexit.register(_stop_launches)
+        atexit.register(unkept(_stop_launches))
     _launching[id(profiler)] = ref(profiler, partial(_launching.pop, id(profiler)))
 
 
@@ -82,7 +82,7 @@ def _stop_launches() -> None:
             profiler._stop_launches()
 
 
-os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: the child's launches are not counted
+call_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: the child's launches are not counted
 
 
 PROBERS: tuple[Callable[..., Any], ...] = (

@@ -26,6 +26,7 @@ from cprofiling.nodes.decorators import (
     first_parameter,
     kind_of,
     marks_of,
+    reduced,
     stand_in,
     wrap_as_record,
 )
@@ -413,6 +414,7 @@ def set_up_core(answers: tuple[Callable[..., Any], ...] = probe_callbacks.PROBER
         parameter_finder=first_parameter,
         stand_in_maker=stand_in,
         marks_finder=marks_of,
+        reducer=reduced,
         probers=answers,
         warner=warn,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cprofiling import _core
 from cprofiling._internal import arguments as checks
 from cprofiling._internal.messages import mention, warn
+from cprofiling._internal.process import call_at_fork, unkept
 from cprofiling._internal.row_kinds import KINDS
 from cprofiling._internal.text import shown_value
 from cprofiling.recording.activities import (
@@ -60,8 +61,8 @@ class _Claim:
         self.lock = RLock()  # a signal's handler may end a recording while another is being started
         self._owner: weakref.ref[profile] | None = None
         self._late: _core.Recorder | None = None  # counts what comes after a recording that ended with the process
-        os.register_at_fork(after_in_child=self._after_fork_in_child)
-        atexit.register(self._at_exit)
+        call_at_fork(after_in_child=self._after_fork_in_child)
+        atexit.register(unkept(self._at_exit))
 
     @property
     def owner(self) -> profile | None:

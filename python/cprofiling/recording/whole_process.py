@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from cprofiling._internal import process_exit
 from cprofiling._internal.messages import say
-from cprofiling._internal.process import is_first_with
+from cprofiling._internal.process import call_at_fork, is_first_with
 from cprofiling.recording import call_details, metadata  # noqa: F401 what the end needs may not be there to import then
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.recording.profile import profile
@@ -72,7 +71,7 @@ class Automatic(profile):
         self.start()
         self._phase = _RUNNING
         Automatic.current = self
-        os.register_at_fork(after_in_child=self._after_fork)
+        call_at_fork(after_in_child=self._after_fork)
         process_exit.watch(self._finish)
         process_exit.call_before_worker_ends(self.end)
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling._core import FormatError
 from cprofiling._internal.messages import mention, warn
+from cprofiling._internal.process import call_at_fork, unkept
 from cprofiling.recording.torch_operators.trace import MARK, RunTrace, known_flops, may_be_damaged, mended, true_names
 from cprofiling.recording.traces.reader import loaded
 
@@ -227,11 +228,11 @@ class _AtExit:
         Returns False if the process is ending.
         """
         if self._watched is None:
-            atexit.register(self._stop)
-            os.register_at_fork(
+            atexit.register(unkept(self._stop))
+            call_at_fork(
                 before=self._before_fork,
                 after_in_parent=self._after_fork_in_parent,
-                after_in_child=self._silenced.clear,
+                after_in_child=self._after_fork_in_child,
             )
         self._watched = operators
         self.stop_left()
@@ -254,6 +255,9 @@ class _AtExit:
         operators = self._silenced.pop(get_ident(), None)
         if operators is not None:
             operators.unsilence_thread()
+
+    def _after_fork_in_child(self) -> None:
+        self._silenced.clear()
 
     def _stop(self) -> None:
         self._is_over = True

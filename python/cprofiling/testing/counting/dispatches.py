@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from cprofiling import _core
+from cprofiling._internal.process import call_at_fork
 from cprofiling.devices.cupti import NO_CUDA, library_folders, missing_reason
 from cprofiling.nodes.profiler import Profiler
 from cprofiling.testing.counting.calls import Tally
@@ -334,4 +335,4 @@ class _Counting:
 
 
 _counting = _Counting()
-os.register_at_fork(after_in_child=_counting.after_fork_in_child)
+call_at_fork(after_in_child=_counting.after_fork_in_child)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from threading import RLock, get_ident
 from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cprofiling._internal.process import call_at_fork
 from cprofiling._internal.text import checked_text, shown_value
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _after_fork_in_child() -> None:
         del _own[thread]
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+call_at_fork(after_in_child=_after_fork_in_child)
 
 
 def count_into(tally: Tally, found: Iterable[Found]) -> None:
