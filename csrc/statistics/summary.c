@@ -292,12 +292,13 @@ static PyObject *make_row(const ext_state *state, const summary_row *row)
     const cprof_figures *figures = &row->figures;
     bool any = figures->count > 0;
     bool is_known = figures->count > figures->histogram_lost;
+    double mean_ms = cprof_moments_mean_ms(&figures->moments, figures->count);
     const double *ms = row->quantiles_ms;
     PyObject *const values[] = {
         ext_convert_to_str(row->names.node),
         ext_convert_to_str(row->names.stage),
         PyLong_FromUnsignedLongLong(figures->count),
-        PyFloat_FromDouble(cprof_moments_mean_ms(&figures->moments, figures->count)),
+        PyFloat_FromDouble(any ? fmin(fmax(mean_ms, figures->min_ms), figures->max_ms) : 0.0), /* rounded, or forged */
         PyFloat_FromDouble(any ? figures->median_ms : 0.0),
         PyFloat_FromDouble(cprof_figures_std_ms(figures)),
         PyFloat_FromDouble(any ? figures->min_ms : 0.0),

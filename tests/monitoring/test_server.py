@@ -703,7 +703,7 @@ def test_a_server_that_ends_by_itself_tells(
         else:
             raise fault
 
-    dying = serve({"p": profiler}, f"unix:{tmp_path}/socket" if kind == "unix" else "127.0.0.1:0")
+    dying: Any = serve({"p": profiler}, f"unix:{tmp_path}/socket" if kind == "unix" else "127.0.0.1:0")
     assert dying.failure is None
     dying._loop.call_soon_threadsafe(fail)
     dying._thread.join(30)

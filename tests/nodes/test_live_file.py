@@ -720,6 +720,38 @@ def test_what_only_reads(
 # ---- Files that are none, or not whole
 
 
+def test_lengths_that_are_forged_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    live_writer._close_all()
+    forged = bytearray(path.read_bytes())
+    places = [list(struct.unpack_from("<8Q", forged, place)) for place in (4096, 4608)]
+    latest = max(places)
+    begin, end = latest[2], latest[2] + latest[3]
+    struct.pack_into("<Q", forged, begin, 2)  # parts, of which there is one
+    struct.pack_into("<Q", forged, begin + 24, 2**64 - 1)  # bytes of its snapshot
+    latest[6] = _core.checksum(bytes(forged[begin:end]))
+    place = 4096 + 512 * places.index(latest)
+    struct.pack_into("<7Q", forged, place, *latest[:7])
+    struct.pack_into("<Q", forged, place + 56, _core.checksum(bytes(forged[place : place + 56])))
+    path.write_bytes(forged)
+    with pytest.raises(cp.FormatError, match="no parts"):
+        live.read(path)
+
+
+def test_writes_and_reads_may_be_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pread, pwrite = os.pread, os.pwrite
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, 100), at))
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, data[:100], at))
+    path = tmp_path / "live"
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    profiler.set_profiling(False)
+    assert live.read(path).state == "ended"
+    assert counts(path) == {"Profiler": {"node": 1}}
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     path = tmp_path / "live"

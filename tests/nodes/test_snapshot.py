@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import copy
 import os
 import pickle
@@ -595,3 +596,18 @@ def test_groups_hold_what_is_between_their_bounds() -> None:
     assert snapshot._groups((0, 3071)) == [((1, 3, 2, 1), ()), ((1, 1), ())]
     assert snapshot._groups(tuple(range(1, 3072)))[1] == ((two + 64, 1), ())
     assert cp.Profiler().snapshot()._groups((1,)) == []
+
+
+def test_a_mean_is_between_the_least_and_the_most(p: cp.Profiler) -> None:
+    """A forged total may differ from them by what rounding can do."""
+    p.record("val", "node", 3.25)
+    body = p.snapshot().to_bytes()[:-8]
+    forged = []
+    for bit in range(8 * len(body)):
+        changed = bytearray(body)
+        changed[bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(cp.FormatError):
+            forged += [row for row in cp.Snapshot.from_bytes(sealed(bytes(changed))).stats() if row.total_ms != 3.25]
+    assert any(row.total_ms > row.max_ms for row in forged)
+    for row in forged:
+        assert row.min_ms <= row.mean_ms <= row.max_ms

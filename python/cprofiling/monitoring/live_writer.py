@@ -323,7 +323,9 @@ def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
         has_lock(descriptor)
         os.posix_fallocate(descriptor, 0, _AREAS + 2 * ROOM)
         own = own_head().to_bytes()
-        os.pwrite(descriptor, own, 0)
+        written = 0
+        while written < len(own):  # one write may take less
+            written += os.pwrite(descriptor, own[written:], written)
         made = _core.LiveFile(descriptor, b"", own, ROOM, INTERVAL_NS)
         if keep:
             kept = _kept(path)

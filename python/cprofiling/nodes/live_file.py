@@ -217,7 +217,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
     while os.stat(wanted).st_size == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     with files.open_regular(wanted) as file:
-        process = head_from_bytes(os.pread(file.fileno(), HEAD_SIZE, 0))
+        process = head_from_bytes(_read_at(file, HEAD_SIZE, 0))
         is_alive = process.is_alive()
         commit, data = _latest(file)
         written_ns = os.fstat(file.fileno()).st_mtime_ns
@@ -232,7 +232,7 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
             at = begin + length
             snapshot = Snapshot.from_bytes(data[begin:at])
             parts.append(LivePart(label, snapshot, bool(marks & _ON), bool(marks & _GONE), refused))
-    except (struct.error, UnicodeDecodeError):
+    except (struct.error, OverflowError, UnicodeDecodeError):  # too large a length is one of these
         raise _core.FormatError("its statistics are no parts with labels") from None
     commits, taken_ns, _, _, flags, error, *_ = commit
     state = ENDED if flags & _LAST else {True: RUNNING, False: KILLED, None: UNKNOWN}[is_alive]
@@ -248,6 +248,14 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
     )
 
 
+def _read_at(file: BinaryIO, size: int, offset: int) -> bytes:
+    """Read past any buffer, up to the end, as one read may give less."""
+    data = b""
+    while len(data) < size and (more := os.pread(file.fileno(), size - len(data), offset + len(data))):
+        data += more
+    return data
+
+
 def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
     """Return the latest commit and its data, even if newer ones replace it."""
     reason = "there is no commit in it"
@@ -255,7 +263,7 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
     for _ in range(_TRIES):
         commits = []
         for place in (_PLACES, _PLACES + _PLACE):
-            data = os.pread(file.fileno(), _COMMIT.size, place)
+            data = _read_at(file, _COMMIT.size, place)
             if len(data) == _COMMIT.size and any(data[:8]) and _core.checksum(data[:-8]) == _COMMIT.unpack(data)[-1]:
                 commits.append(_COMMIT.unpack(data))
         commits.sort(reverse=True)
@@ -264,7 +272,7 @@ def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
         if commits:
             _, _, offset, length, _, _, checksum, _ = commits[0]
             if offset >= _AREAS and length <= min(os.fstat(file.fileno()).st_size - offset, files.most_bytes(file)):
-                data = os.pread(file.fileno(), length, offset)
+                data = _read_at(file, length, offset)
                 if len(data) == length and _core.checksum(data) == checksum:
                     return commits[0], data
             refused = commits[0]
