@@ -82,6 +82,7 @@ struct cprof_live {
     cprof_live_part *ended; /* those with a registry that is the file's */
 };
 
+static atomic_flag was_asked = ATOMIC_FLAG_INIT;
 static cprof_lock open_lock;
 static cprof_live *open_files; /* that have not been stopped; in a forked child also the parent's */
 
@@ -680,6 +681,11 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
         (void)commit(live, CPROF_LIVE_LAST, true, state);
         forget_statistics(live);
     }
+}
+
+bool cprof_live_is_first(void)
+{
+    return !atomic_flag_test_and_set(&was_asked);
 }
 
 void cprof_live_stop_all(void)

@@ -83,6 +83,9 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state);
 /* Does so for all files that nobody has stopped, when no other thread will use any. */
 void cprof_live_stop_all(void);
 
+/* Whether this is called for the first time in the process: so that the end is seen to once. */
+bool cprof_live_is_first(void);
+
 /* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(), with little left to do. */
 void cprof_live_close(cprof_live *live);
 

@@ -26,6 +26,8 @@ typedef struct {
     _Atomic cprof_ticks paused; /* when it was paused last; meaningful while it is */
     cprof_lock lock;            /* guards the lists of: */
     cprof_recording_session *session;
+    _Atomic(cprof_recording_session *) late; /* for the binding, as the next: one that only counts what comes at the very end */
+    atomic_flag tells_late;
     struct cprof_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
 } cprof_recording_state;
 

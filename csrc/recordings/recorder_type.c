@@ -5,7 +5,6 @@
 
 #include "cprofiling/trace/recording.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 typedef struct {
@@ -179,9 +178,6 @@ static PyObject *recorder_finish(PyObject *object, PyObject *type)
     return goes_on ? ext_convert_status(status, "finish") : PyErr_Format(PyExc_RuntimeError, "the recording has ended");
 }
 
-/* The session of a Recorder that only counts, as the recording has ended with the process; borrowed. */
-static _Atomic(cprof_recording_session *) late_session;
-
 static void say_missed(const cprof_table *table)
 {
     unsigned long long missed = table->count + table->dropped;
@@ -193,10 +189,10 @@ static void say_missed(const cprof_table *table)
     }
 }
 
-/* The interpreter is gone, but not the Recorder, as somebody's leaked object refers to the package. */
+/* At the very end: the interpreter is gone, but not the Recorder, as somebody's leaked object refers to the package. */
 static void tell_missed(void)
 {
-    cprof_recording_session *session = atomic_exchange(&late_session, NULL);
+    cprof_recording_session *session = atomic_exchange(&cprof_recording.late, NULL);
     cprof_table *table = session != NULL ? cprof_table_create() : NULL;
     if (table != NULL && finish(session, table) == CPROF_OK) {
         say_missed(table);
@@ -204,16 +200,12 @@ static void tell_missed(void)
     cprof_table_destroy(table);
 }
 
-static void see_to_end(void)
-{
-    (void)Py_AtExit(tell_missed);
-}
-
 static PyObject *recorder_tell_missed(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, see_to_end);
-    atomic_store(&late_session, ((recorder_object *)object)->session);
+    if (!atomic_flag_test_and_set(&cprof_recording.tells_late)) {
+        (void)Py_AtExit(tell_missed);
+    }
+    atomic_store(&cprof_recording.late, ((recorder_object *)object)->session);
     Py_RETURN_NONE;
 }
 
@@ -265,7 +257,7 @@ static void recorder_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     if (self->session != NULL) {
         cprof_recording_session *session = self->session;
-        bool is_late = atomic_compare_exchange_strong(&late_session, &session, NULL);
+        bool is_late = atomic_compare_exchange_strong(&cprof_recording.late, &session, NULL);
         cprof_table *table = is_late ? cprof_table_create() : NULL;
         EXT_ALONE(self->state->guard, (void)end(self, table));
         if (table != NULL) {
@@ -282,7 +274,8 @@ static PyMethodDef recorder_methods[] = {
     {"resume", recorder_resume, METH_NOARGS, PyDoc_STR("Goes on after pause().")},
     {"finish", recorder_finish, METH_O,
      PyDoc_STR("Ends the recording: its events as a Recording of the type given, to which rows may still be added.")},
-    {"tell_missed", recorder_tell_missed, METH_NOARGS, PyDoc_STR("Tells of the events on stderr when it goes, which it only counts.")},
+    {"tell_missed", recorder_tell_missed, METH_NOARGS,
+     PyDoc_STR("Tells of the events on stderr when it goes, which it only counts.")},
     {"step", recorder_step, METH_O, PyDoc_STR("Ends the present step, if there is one, and begins the next, of this name.")},
     {NULL, NULL, 0, NULL},
 };

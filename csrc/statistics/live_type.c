@@ -9,7 +9,6 @@
 #include "cprofiling/files/live.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 #define PATIENCE_NS INT64_C(5000000000)
 
@@ -28,14 +27,6 @@ typedef struct {
         __VA_ARGS__;                                               \
         cprof_lock_release(&(state)->live_files);                  \
     } while (0)
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* Files whose objects the interpreter does not let go of, as somebody's leaked object refers to the package, end after it. */
-static void see_to_end(void)
-{
-    (void)Py_AtExit(cprof_live_stop_all);
-}
 
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -61,7 +52,9 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->state = ext_state_hold(state);
     plan.errors = &state->internal_errors;
-    (void)pthread_once(&once, see_to_end);
+    if (cprof_live_is_first()) { /* files that the interpreter does not let go of, as somebody's leaked object holds them */
+        (void)Py_AtExit(cprof_live_stop_all);
+    }
     cprof_live *live = NULL;
     int error;
     EXT_WITHOUT_GIL(error = cprof_live_open(&plan, &live));

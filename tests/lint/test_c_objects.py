@@ -40,6 +40,7 @@ STATE = {
     "event_pool": {"pool"},
     "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
     "counters": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
+    "live": {"open_files", "open_lock", "was_asked"},
     "cupti": {"cupti"},  # the one subscriber
     "cupti_events": {"cprof_cupti_events", "own", "threads"},  # what its callbacks, which are given nothing, fill
 }

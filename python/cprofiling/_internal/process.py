@@ -8,6 +8,7 @@ import shlex
 import sys
 from _thread import RLock
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 from weakref import ref
 
@@ -85,9 +86,12 @@ def unkept(hook: Callable[[], object]) -> Callable[[], object]:
     a function written here, by its globals.
     """
     owner = getattr(hook, "__self__", hook)
-    names = {"held": ref(owner), "name": "__call__" if owner is hook else hook.__name__}
-    called: Callable[[], object] = eval("lambda: getattr(held(), name, bool)()", names)  # noqa: S307 a constant
-    return called
+    name = "__call__" if owner is hook else hook.__name__
+    return FunctionType(_call_if_there.__code__, {}, "unkept", (ref(owner), name))
+
+
+def _call_if_there(held: ref[Any], name: str) -> None:
+    getattr(held(), name, bool)()
 
 
 def call_at_fork(**hooks: Callable[[], object]) -> None:
