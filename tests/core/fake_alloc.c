@@ -10,6 +10,7 @@
 enum { PAGE = 4096 };
 
 static _Atomic int64_t until_failure; /* 1: the next allocation fails; 0 and below: none does */
+static _Atomic bool goes_on_failing;
 static _Atomic bool has_failed;
 static _Atomic uint64_t made;
 static _Atomic uint64_t live;
@@ -19,11 +20,11 @@ static _Atomic uint64_t mapped_bytes;
 
 static bool is_refused(void)
 {
-    if (atomic_load(&until_failure) <= 0 || atomic_fetch_sub(&until_failure, 1) != 1) {
-        return false;
+    if (atomic_load(&until_failure) > 0 && atomic_fetch_sub(&until_failure, 1) == 1) {
+        atomic_store(&has_failed, true);
+        return true;
     }
-    atomic_store(&has_failed, true);
-    return true;
+    return atomic_load(&goes_on_failing) && atomic_load(&has_failed);
 }
 
 static void count_bytes(void *memory)
@@ -106,14 +107,35 @@ void fake_alloc_install(void)
 
 void fake_alloc_fail(uint64_t nth)
 {
+    atomic_store(&goes_on_failing, false);
     atomic_store(&has_failed, false);
     atomic_store(&until_failure, (int64_t)nth);
+}
+
+void fake_alloc_fail_from(uint64_t nth)
+{
+    fake_alloc_fail(nth);
+    atomic_store(&goes_on_failing, true);
 }
 
 bool fake_alloc_has_failed(void)
 {
     atomic_store(&until_failure, 0);
+    atomic_store(&goes_on_failing, false);
     return atomic_load(&has_failed);
+}
+
+bool fake_alloc_fail_next(uint64_t *nth)
+{
+    static bool with_later;
+    bool goes_on = *nth == 0 || fake_alloc_has_failed();
+    with_later = *nth > 0 && !with_later;
+    if (goes_on && with_later) {
+        fake_alloc_fail_from(*nth);
+    } else {
+        fake_alloc_fail(goes_on ? ++*nth : 0);
+    }
+    return goes_on;
 }
 
 uint64_t fake_alloc_made(void)

@@ -10,16 +10,15 @@ void fake_alloc_install(void);
 /* Lets the `nth` allocation from now on fail, counted from 1, and no other; 0: none. */
 void fake_alloc_fail(uint64_t nth);
 
-/* Whether the failure that was asked for last has come. If not, it never will. */
+/* The same, and all that come after it. */
+void fake_alloc_fail_from(uint64_t nth);
+
+/* Whether the failure that was asked for last has come. If not, it never will; nor will others. */
 bool fake_alloc_has_failed(void);
 
-/* For a loop in which the first allocation fails, then the second and so on, and at last none: *nth begins with 0. */
-static inline bool fake_alloc_fail_next(uint64_t *nth)
-{
-    bool goes_on = *nth == 0 || fake_alloc_has_failed();
-    fake_alloc_fail(goes_on ? ++*nth : 0);
-    return goes_on;
-}
+/* For a loop in which the first allocation fails, alone and then with all that come after it, then the second and so on, and at
+ * last none: *nth begins with 0. */
+bool fake_alloc_fail_next(uint64_t *nth);
 
 /* Allocations that succeeded, and those of them that were not given back yet. A resized block is the same block. */
 uint64_t fake_alloc_made(void);
