@@ -64,7 +64,7 @@ bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
 void cprof_live_file_close(const cprof_live_file *file)
 {
     struct stat found;
-    if (find(file, &found) == 0) {
+    if (find(file, &found) != EBADF) { /* also where the disk does not answer */
         (void)close(file->descriptor);
     }
 }

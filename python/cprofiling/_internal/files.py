@@ -93,6 +93,12 @@ def make_folders(path: StrOrBytesPath) -> None:
             raise
 
 
+def close(descriptor: int) -> None:
+    """Close what nothing was written to, so that a failure is nobody's loss."""
+    with suppress(OSError):
+        os.close(descriptor)
+
+
 def sync_folder(folder: str) -> None:
     """Bring a name to the disk, where folders can be synchronised. "" is the current folder."""
     with suppress(OSError):
@@ -100,7 +106,7 @@ def sync_folder(folder: str) -> None:
         try:
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            close(descriptor)
 
 
 def _opened_directly(path: str) -> BinaryIO | None:
@@ -128,7 +134,7 @@ def _opened_directly(path: str) -> BinaryIO | None:
             return io.BufferedWriter(_Patient(_opened_pipe(there), "wb", path))
         return os.fdopen(os.open(there, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC), "wb")
     finally:
-        os.close(held)
+        close(held)
 
 
 def _opened_pipe(path: str) -> int:
@@ -160,7 +166,7 @@ def kind_at(path: str) -> int:
     try:
         return stat.S_IFMT(os.fstat(held).st_mode)
     finally:
-        os.close(held)
+        close(held)
 
 
 def _looked_up(path: str) -> tuple[int | None, int | None]:
@@ -176,27 +182,30 @@ def _looked_up(path: str) -> tuple[int | None, int | None]:
                 flags = os.O_PATH | os.O_CLOEXEC | (0 if place.startswith("/proc/") else os.O_NOFOLLOW)
                 parent, held = os.fstat(opened), os.open(name, flags, dir_fd=opened)
             finally:
-                os.close(opened)
+                close(opened)
         except FileNotFoundError:
             if name:
                 return None, None
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
-        status = os.fstat(held)
-        is_ours = parent.st_uid in (0, os.geteuid()) and not parent.st_mode & 0o022  # none but root and this user write
-        is_trusted = is_ours or (status.st_uid == os.geteuid() and status.st_nlink == 1)
-        kind = stat.S_IFMT(status.st_mode)
-        if (is_trusted and kind != stat.S_IFLNK) or kind in (stat.S_IFREG, stat.S_IFDIR):
-            return None, held
+        is_wanted = False
         try:
+            status = os.fstat(held)
+            is_ours = parent.st_uid in (0, os.geteuid()) and not parent.st_mode & 0o022  # only root and this user write
+            is_trusted = is_ours or (status.st_uid == os.geteuid() and status.st_nlink == 1)
+            kind = stat.S_IFMT(status.st_mode)
+            is_wanted = (is_trusted and kind != stat.S_IFLNK) or kind in (stat.S_IFREG, stat.S_IFDIR)
+            if is_wanted:
+                return None, held
             if not is_trusted and kind == stat.S_IFLNK:
                 return None, None
             if not is_trusted:
                 raise PermissionError(errno.EPERM, "others may have put it there", path)
             path = os.path.join(folder, os.readlink("", dir_fd=held))
         finally:
-            os.close(held)
+            if not is_wanted:
+                close(held)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
@@ -255,7 +264,7 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
                 if own is not None:
                     raw.wait_long()
                 elif held is not None:
-                    os.close(held)
+                    close(held)
         return io.BufferedReader(raw)
     except BaseException:
         raw.close()

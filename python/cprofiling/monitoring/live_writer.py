@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
-from cprofiling._internal import arguments, process_exit
+from cprofiling._internal import arguments, files, process_exit
 from cprofiling._internal.messages import mention, say
 from cprofiling._internal.process import call_at_fork, hold_at_fork, is_first_with, unkept
 from cprofiling.nodes.live_file import ENDED, MAGIC, own_head, read
@@ -288,12 +288,14 @@ def _place(path: str) -> Iterator[bool]:
         descriptor, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
     except FileExistsError:
         descriptor, is_new = os.open(path, flags), False
+    goes = is_new
     try:
         is_ours = False
         if has_lock(descriptor):
-            with suppress(OSError):  # another process may have put its own file there, or taken it away
+            with suppress(FileNotFoundError):  # another process may have put its own file there, or taken it away
                 is_ours = os.path.samestat(os.fstat(descriptor), os.lstat(path))
         if not is_ours:
+            goes = False
             raise OSError(errno.EBUSY, _IN_USE)
         magic = os.pread(descriptor, len(MAGIC), 0)
         if magic not in (b"", MAGIC):
@@ -303,14 +305,13 @@ def _place(path: str) -> Iterator[bool]:
             with suppress(OSError, _core.FormatError):  # one that is over, or counted nothing, can go
                 statistics = read(path)
                 keep = statistics.state != ENDED and any(len(part.summary) for part in statistics.parts)
-        try:
-            yield keep
-        except BaseException:
-            if is_new:
-                os.unlink(path)
-            raise
+        yield keep
+    except BaseException:
+        if goes:
+            os.unlink(path)
+        raise
     finally:
-        os.close(descriptor)
+        files.close(descriptor)
 
 
 def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
@@ -336,7 +337,7 @@ def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
     except BaseException:
         os.unlink(temporary)
         if made is None:
-            os.close(descriptor)
+            files.close(descriptor)
         raise
     return made, kept
 
