@@ -2,11 +2,11 @@
  *
  * To be loaded before the C library (LD_PRELOAD). In the environment, or by failing_calls_order():
  *
- *     FAILING_CALLS_UNDER    the folder: its files, and what has them open; "sockets": those
+ *     FAILING_CALLS_UNDER    the folder: its files, and what has them open; "sockets": those; "connections": those but for accept
  *     FAILING_CALLS_NTH      which call fails, counted from 1; 0: none
  *     FAILING_CALLS_CODE     the errno; 0: it does the half of what it was asked for
  *     FAILING_CALLS_LASTING  1: all later calls of that kind fail, too
- *     FAILING_CALLS_LOG      a file, which gets a line for each call that failed
+ *     FAILING_CALLS_LOG      a file, which gets a line for each call: its name, and 1 where it failed, else 0
  *
  * A call that cannot fail in this way is counted, and does what it always does. close() closes and then fails, as Linux does.
  */
@@ -90,6 +90,19 @@ static bool is_below(const char *path)
     return strncmp(path, under, length) == 0 && (path[length] == 0 || path[length] == '/');
 }
 
+/* Not one end of a pair that a program keeps for itself. */
+static bool is_socket_with_name(int file)
+{
+    struct sockaddr_storage name;
+    socklen_t own = sizeof name;
+    socklen_t other = sizeof name;
+    bool is_socket = getsockname(file, (struct sockaddr *)&name, &own) == 0;
+    if (!is_socket || name.ss_family != AF_UNIX || own > sizeof name.ss_family) {
+        return is_socket && name.ss_family != AF_NETLINK;
+    }
+    return getpeername(file, (struct sockaddr *)&name, &other) == 0 && other > sizeof name.ss_family;
+}
+
 static bool concerns_link(const char *link)
 {
     char path[LONGEST];
@@ -98,7 +111,7 @@ static bool concerns_link(const char *link)
         return false;
     }
     path[length] = 0;
-    return strcmp(under, "sockets") == 0 ? strncmp(path, "socket:", 7) == 0 : is_below(path);
+    return is_below(path);
 }
 
 static bool concerns(int descriptor)
@@ -109,7 +122,8 @@ static bool concerns(int descriptor)
     }
     int before = errno;
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-    bool does = concerns_link(link);
+    bool is_file = strcmp(under, "sockets") != 0 && strcmp(under, "connections") != 0;
+    bool does = is_file ? concerns_link(link) : is_socket_with_name(descriptor);
     errno = before;
     return does;
 }
@@ -125,10 +139,10 @@ static bool concerns_path(int folder, const char *path)
     return path[0] == '/' ? is_below(path) : folder == AT_FDCWD ? concerns_link("/proc/self/cwd") : concerns(folder);
 }
 
-static void note(const char *name)
+static void note(const char *name, bool has_failed)
 {
     char line[NAME + 32];
-    int length = snprintf(line, sizeof line, "%s %d\n", name, code);
+    int length = snprintf(line, sizeof line, "%s %d\n", name, has_failed);
     int before = errno;
     long log = syscall(SYS_openat, AT_FDCWD, log_path, O_WRONLY | O_APPEND | O_CREAT, S_IRUSR | S_IWUSR);
     (void)!syscall(SYS_write, log, line, (size_t)length);
@@ -143,14 +157,15 @@ static bool fails(const char *name, bool can_be_short)
     int64_t wanted = atomic_load(&fails_at);
     bool is_same = failed_name[0] == 0 || strcmp(failed_name, name) == 0;
     bool does = wanted > 0 && (number == wanted || (is_lasting && number > wanted && is_same));
-    if (!does || (code == SHORT && !can_be_short)) {
+    does = does && (code != SHORT || can_be_short);
+    if (log_path != NULL) {
+        note(name, does);
+    }
+    if (!does) {
         return false;
     }
     if (atomic_fetch_add(&failures, 1) == 0) {
         (void)snprintf(failed_name, sizeof failed_name, "%s", name);
-    }
-    if (log_path != NULL) {
-        note(name);
     }
     errno = code;
     return true;
@@ -228,8 +243,13 @@ EXPORT ssize_t sendmsg(int file, const struct msghdr *message, int flags)
 }
 
 WHOLE(ssize_t, recvmsg, (int file, struct msghdr *message, int flags), (file, message, flags), concerns(file), -1)
-WHOLE(int, accept, (int file, struct sockaddr *from, socklen_t *size), (file, from, size), concerns(file), -1)
-WHOLE(int, accept4, (int file, struct sockaddr *from, socklen_t *size, int flags), (file, from, size, flags), concerns(file), -1)
+static bool concerns_listener(int file)
+{
+    return strcmp(under, "connections") != 0 && concerns(file);
+}
+
+WHOLE(int, accept, (int file, struct sockaddr *from, socklen_t *size), (file, from, size), concerns_listener(file), -1)
+WHOLE(int, accept4, (int file, struct sockaddr *from, socklen_t *size, int flags), (file, from, size, flags), concerns_listener(file), -1)
 WHOLE(int, fsync, (int file), (file), concerns(file), -1)
 WHOLE(int, fdatasync, (int file), (file), concerns(file), -1)
 WHOLE(int, ftruncate, (int file, off_t size), (file, size), concerns(file), -1)

@@ -280,12 +280,18 @@ class Server:
                         tried.setblocking(False)
                         if tried.connect_ex(path) == errno.ECONNREFUSED:  # its server was killed
                             os.unlink(path)
-            with tempfile.TemporaryDirectory(prefix=".cprofiling-", dir=os.path.dirname(path)) as folder:
-                made = os.path.join(folder, "s")
+            folder = tempfile.mkdtemp(prefix=".cprofiling-", dir=os.path.dirname(path))
+            made = os.path.join(folder, "s")
+            try:
                 self._added(server, f"unix:{made}")
                 os.chmod(made, 0o600)
                 if not named(made, path):
                     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            finally:
+                with suppress(OSError):
+                    os.unlink(made)
+                with suppress(OSError):
+                    os.rmdir(folder)
         except OSError as error:
             if error.errno is None:
                 raise
