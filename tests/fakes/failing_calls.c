@@ -2,11 +2,10 @@
  *
  * To be loaded before the C library (LD_PRELOAD). In the environment, or by failing_calls_order():
  *
- *     FAILING_CALLS_UNDER    the folder: its files, and what has them open; "sockets": those; "connections": those but for accept
- *     FAILING_CALLS_NTH      which call fails, counted from 1; 0: none
- *     FAILING_CALLS_CODE     the errno; 0: it does the half of what it was asked for
- *     FAILING_CALLS_LASTING  1: all later calls of that kind fail, too
- *     FAILING_CALLS_LOG      a file, which gets a line for each call: its name, and 1 where it failed, else 0
+ *     FAILING_CALLS_UNDER    the folder: its files, and what has them open; "sockets": those; "connections": those but for
+ * accept FAILING_CALLS_NTH      which call fails, counted from 1; 0: none FAILING_CALLS_CODE     the errno; 0: it does the half
+ * of what it was asked for FAILING_CALLS_LASTING  1: all later calls of that kind fail, too FAILING_CALLS_LOG      a file,
+ * which gets a line for each call: its name, and 1 where it failed, else 0
  *
  * A call that cannot fail in this way is counted, and does what it always does. close() closes and then fails, as Linux does.
  */
@@ -172,10 +171,10 @@ static bool fails(const char *name, bool can_be_short)
 }
 
 /* The function of the same name in the C library. */
-#define REAL(name)                                                  \
-    static __typeof__(&name) real_##name;                           \
-    if (real_##name == NULL) {                                      \
-        *(void **)&real_##name = dlsym(RTLD_NEXT, #name);           \
+#define REAL(name)                                        \
+    static __typeof__(&name) real_##name;                 \
+    if (real_##name == NULL) {                            \
+        *(void **)&real_##name = dlsym(RTLD_NEXT, #name); \
     }
 
 /* One that has no part of what it was asked for: parameters, their names, whether it concerns us, what it answers. */
@@ -190,17 +189,17 @@ static bool fails(const char *name, bool can_be_short)
     }
 
 /* One that takes or gives `size` bytes, of which the half is enough. */
-#define PARTIAL(name, parameters, descriptor, arguments) \
-    EXPORT ssize_t name parameters                       \
-    {                                                    \
-        REAL(name)                                       \
+#define PARTIAL(name, parameters, descriptor, arguments)  \
+    EXPORT ssize_t name parameters                        \
+    {                                                     \
+        REAL(name)                                        \
         if (concerns(descriptor) && fails(#name, true)) { \
-            if (code != SHORT) {                         \
-                return -1;                               \
-            }                                            \
-            size = size > 1 ? size / 2 : size;           \
-        }                                                \
-        return real_##name arguments;                    \
+            if (code != SHORT) {                          \
+                return -1;                                \
+            }                                             \
+            size = size > 1 ? size / 2 : size;            \
+        }                                                 \
+        return real_##name arguments;                     \
     }
 
 PARTIAL(write, (int file, const void *bytes, size_t size), file, (file, bytes, size))
@@ -249,7 +248,8 @@ static bool concerns_listener(int file)
 }
 
 WHOLE(int, accept, (int file, struct sockaddr *from, socklen_t *size), (file, from, size), concerns_listener(file), -1)
-WHOLE(int, accept4, (int file, struct sockaddr *from, socklen_t *size, int flags), (file, from, size, flags), concerns_listener(file), -1)
+WHOLE(int, accept4, (int file, struct sockaddr *from, socklen_t *size, int flags), (file, from, size, flags),
+      concerns_listener(file), -1)
 WHOLE(int, fsync, (int file), (file), concerns(file), -1)
 WHOLE(int, fdatasync, (int file), (file), concerns(file), -1)
 WHOLE(int, ftruncate, (int file, off_t size), (file, size), concerns(file), -1)
@@ -279,21 +279,21 @@ EXPORT int close(int file)
 }
 
 /* With the mode where there is one. */
-#define OPENS(name, parameters, last, folder, path, flags, ...)            \
-    EXPORT int name parameters                                             \
-    {                                                                      \
-        REAL(name)                                                         \
-        mode_t mode = 0;                                                   \
-        if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) {  \
-            va_list rest;                                                  \
-            va_start(rest, last);                                          \
-            mode = va_arg(rest, mode_t);                                   \
-            va_end(rest);                                                  \
-        }                                                                  \
-        if (concerns_path(folder, path) && fails(#name, false)) {          \
-            return -1;                                                     \
-        }                                                                  \
-        return real_##name(__VA_ARGS__, mode);                             \
+#define OPENS(name, parameters, last, folder, path, flags, ...)           \
+    EXPORT int name parameters                                            \
+    {                                                                     \
+        REAL(name)                                                        \
+        mode_t mode = 0;                                                  \
+        if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) { \
+            va_list rest;                                                 \
+            va_start(rest, last);                                         \
+            mode = va_arg(rest, mode_t);                                  \
+            va_end(rest);                                                 \
+        }                                                                 \
+        if (concerns_path(folder, path) && fails(#name, false)) {         \
+            return -1;                                                    \
+        }                                                                 \
+        return real_##name(__VA_ARGS__, mode);                            \
     }
 
 OPENS(open, (const char *path, int flags, ...), flags, AT_FDCWD, path, flags, path, flags)

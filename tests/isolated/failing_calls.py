@@ -107,9 +107,9 @@ class Operation(NamedTuple):
         del outcome
         gc.collect()
         deadline = time.monotonic() + (0 if self.under.startswith("/") else SETTLES_S)
-        while open_files() != before and time.monotonic() < deadline:
+        while open_files() > before and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert open_files() == before, f"{failed}: {open_files() - before} descriptors are left open"
+        assert open_files() <= before, f"{failed}: {open_files() - before} descriptors are left open"
         return Tried(failed, made)
 
 
@@ -270,11 +270,11 @@ recorded().export_chrome_trace(PACKED)
 # --- live files: calls are as without them, and what is not in the file is told ---
 
 
-@cp.profile_node(name="node")
 def node(value: int) -> int:
     return value + 1
 
 
+BESIDE = profiled().profile_node(name="node")(node)
 CALLS = 5
 
 
@@ -285,7 +285,7 @@ def keep_live(path: str, commit: Callable[[], object]) -> list[str]:
         profiler = cp.Profiler()
         profiler.set_profiling(True, live=path)
         try:
-            call = profiler.profile_node(name="node")(node.__wrapped__)
+            call = profiler.profile_node(name="node")(node)
             for value in range(CALLS):
                 assert call(value) == value + 1
                 commit()
@@ -345,7 +345,7 @@ def live_later() -> Operation:
             profiler.set_profiling(True)
             file = live_writer.LiveWriter(path, live_writer._later(path))
             file.add(profiler)
-            call = profiler.profile_node(name="node")(node.__wrapped__)
+            call = profiler.profile_node(name="node")(node)
             for value in range(CALLS):
                 assert call(value) == value + 1
                 file._core.commit()
@@ -417,7 +417,7 @@ class Server:
         if not isinstance(outcome, Exception):
             is_cut = isinstance(outcome, bytes) and self.right.startswith(outcome)  # HTTP/1.0 does not tell
             assert is_cut or outcome == self.right, "the answer is wrong"
-        assert node(1) == 2
+        assert BESIDE(1) == 2
         assert self.ask() == self.right, "the server does not answer any more"
 
 
@@ -470,7 +470,7 @@ def serves() -> Operation:
 
     def operate() -> str:
         with serve({"p": PROFILER}, address):
-            assert node(1) == 2
+            assert BESIDE(1) == 2
         return "served"
 
     def check(outcome: Any) -> None:
