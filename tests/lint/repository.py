@@ -24,7 +24,14 @@ def c_files(folder: Path, *suffixes: str) -> list[Path]:
 
 def all_c_files() -> list[Path]:
     """Every C source and header of the project."""
-    folders = [CORE, BINDING, ROOT / "tests" / "core", ROOT / "tests" / "fakes", ROOT / "python" / "benchmarks"]
+    folders = [
+        CORE,
+        BINDING,
+        ROOT / "tests" / "core",
+        ROOT / "tests" / "fakes",
+        ROOT / "tests" / "fuzz",
+        ROOT / "python" / "benchmarks",
+    ]
     return [path for folder in folders for path in c_files(folder, ".c", ".h")]
 
 
