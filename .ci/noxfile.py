@@ -111,6 +111,15 @@ def make_environment(session: nox.Session, python: Command, folder: Path) -> Com
     return (*python[:-1], str(folder / "bin/python"))
 
 
+def make_beside_peers(session: nox.Session) -> Command:
+    """Make an environment that sees the one of all peers, and return its interpreter."""
+    python = make_environment(session, (sys.executable,), WORK / session.name)
+    purelib = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    ours, theirs = (str(session.run(path, "-c", purelib, silent=True)).strip() for path in (python[-1], PYTHON))
+    Path(ours, "peers.pth").write_text(f"{theirs}\n", encoding="utf-8")
+    return python
+
+
 def install(session: nox.Session, python: Command, *packages: str, **environment: str) -> None:
     """Install packages; once more if that fails, as the package index may have been away."""
     command = [*python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=10", *packages]
@@ -443,17 +452,42 @@ def suites(session: nox.Session) -> None:
     """Run peers' own test suites with and without our stand-ins, and compare."""
     tree = copy_tree(session)
     build_in_place(session)
-    # Some packages are older than ours: an environment of its own, which sees the other's.
-    python = make_environment(session, (sys.executable,), WORK / "suites")
-    purelib = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    ours, theirs = (str(session.run(path, "-c", purelib, silent=True)).strip() for path in (python[-1], PYTHON))
-    Path(ours, "peers.pth").write_text(f"{theirs}\n", encoding="utf-8")
+    python = make_beside_peers(session)  # some packages are older than ours
     install(session, python, "--requirement", "tests/support/peers_suites.txt")
     for peer in ("cuvis-ai-core", "telefuser"):
         command = [*python, "tests/support/peers_suites.py", peer, "--folder", str(WORK / "suites-sources")]
         session.run(*command, env={"PYTHONPATH": str(tree / "python")})
     tests = ["tests/integrations/test_telefuser_stage.py", "-p", "no:asyncio"]
     session.run(*python, "-m", "pytest", *tests, env={"PYTHONPATH": str(tree / "python")})
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Fuzz each decoder for ten seconds, or for as many as are asked for; tests/fuzz has the fuzzers."""
+    copy_tree(session)
+    build_in_place(session)
+    [seconds] = session.posargs or ["10"]
+    options = [f"-max_total_time={seconds}", "-timeout=10", "-print_final_stats=1"]
+    build = [shutil.which("clang-14") or "clang", "-std=c11", "-O1", "-g1", "-I.", "-pthread"]
+    build += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+    core = ["tests/core/fake_alloc.c", *map(str, Path("cprofiling").rglob("*.c"))]
+    has_core = shutil.which(build[0]) and not subprocess.run([*build, "-c", *core], check=False).returncode
+    objects = list(map(str, Path().glob("*.o")))
+    for target in ("snapshot", "json", "chrome"):
+        program = [*build, f"tests/fuzz/{target}.c", *objects, "-lm", "-ldl", "-o", target]
+        if not has_core or subprocess.run(program, check=False).returncode:
+            session.warn(f"fuzzer of {target}: needs clang with libFuzzer, NOT TESTED")
+        else:
+            session.run(f"./{target}", *options, f"tests/fuzz/corpora/{target}")
+    python = make_beside_peers(session)
+    try:
+        install(session, python, "--only-binary=:all:", "atheris==3.0.0")
+    except nox.command.CommandFailed:
+        session.warn("fuzzers of Python: there is no atheris for this CPython, NOT TESTED")
+        return
+    for target in ("live", "timing", "signatures", "ncu", "grpc"):
+        command = [*python, "tests/fuzz/decoders.py", target, *options, f"tests/fuzz/corpora/{target}"]
+        session.run(*command, env={"PYTHONPATH": "python"})
 
 
 @nox.session
