@@ -88,7 +88,7 @@ def serve_and_run(seconds: float, *, constant: bool) -> None:
     if constant:
         setattr(serving, "ProfilingService", Constants)  # noqa: B010 the type checker is not to know
     pipeline = Pipeline()
-    with serve({SESSION: pipeline.profiler, OTHER: cp.Profiler()}) as server:
+    with serve({SESSION: pipeline.profiler, OTHER: cp.Profiler()}, token=None) as server:
         print(server.address, flush=True)
         sys.stdin.readline()
         with pipeline.running():

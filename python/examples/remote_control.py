@@ -1,6 +1,6 @@
 """Switch the profiling of a running pipeline from a client.
 
-The client knows only the address, and could run in another process or language. Reads the
+The client knows only the address, and could run in another process of this user. Reads the
 handwritten digits that ship with scikit-learn. Needs scikit-learn, and cprofiling's extra grpc.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import cprofiling as cp
-from cprofiling.server import profiling_pb2, profiling_pb2_grpc, serve
+from cprofiling.server import call_metadata, profiling_pb2, profiling_pb2_grpc, serve
 
 
 class Reader(cp.PipelineProfiling):
@@ -41,19 +41,21 @@ class Reader(cp.PipelineProfiling):
 def control(address: str) -> None:
     """Act as the client."""
     with grpc.insecure_channel(address) as channel:
-        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        for session in stub.ListSessions(profiling_pb2.ListSessionsRequest()).sessions:
+        stub, token = profiling_pb2_grpc.ProfilingServiceStub(channel), call_metadata(address)
+        for session in stub.ListSessions(profiling_pb2.ListSessionsRequest(), metadata=token).sessions:
             asked = profiling_pb2.GetProfilingSummaryRequest(session_id=session.session_id)
-            nodes = len(stub.GetProfilingSummary(asked).node_stats)
+            nodes = len(stub.GetProfilingSummary(asked, metadata=token).node_stats)
             print(f"before: {'on' if session.profiling_enabled else 'off'}, {nodes} nodes")
         request = profiling_pb2.SetProfilingRequest(session_id="reader", enabled=True, skip_first_n=1)
-        stub.SetProfiling(request)
-        for update in stub.WatchProfiling(profiling_pb2.WatchProfilingRequest(session_id="reader", interval_ms=100)):
+        stub.SetProfiling(request, metadata=token)
+        request = profiling_pb2.WatchProfilingRequest(session_id="reader", interval_ms=100)
+        for update in stub.WatchProfiling(request, metadata=token):
             if len(update.node_stats) == 2 and all(row.count >= 5 for row in update.node_stats):
                 break
         for row in update.node_stats:
             print(f"{row.node_name}: {row.count} calls of {row.mean_ms:.3f} ms")
-        answer = stub.SetProfiling(profiling_pb2.SetProfilingRequest(session_id="reader", enabled=False))
+        request = profiling_pb2.SetProfilingRequest(session_id="reader", enabled=False)
+        answer = stub.SetProfiling(request, metadata=token)
         print(f"after: {'on' if answer.profiling_enabled else 'off'}")
 
 

@@ -31,8 +31,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
 from cprofiling.monitoring.server import guard, messages, service, serving  # noqa: E402
+from cprofiling.server import call_metadata, profiling_pb2_grpc, serve  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 from grpc_clients import sessions_of, stub_of, watch  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def sessions() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(sessions: dict[str, Any]) -> Iterator[Any]:
-    with serve(sessions) as made:
+    with serve(sessions, token=None) as made:
         yield made
 
 
@@ -232,7 +232,7 @@ def test_pipelines_and_methods_of_a_subclass(server: Any, sessions: dict[str, An
     run_node(pipeline.profiler, times=2)
     (sent,) = call_with(server, "GetProfilingSummary", session_id="pipeline").node_stats
     assert (pipeline.profiling_enabled, sent.count) == (True, 2)
-    with serve({"counted": counted, "lazy": lazy}) as made:
+    with serve({"counted": counted, "lazy": lazy}, token=None) as made:
         call_with(made, "ResetProfiling", session_id="counted")
         assert len(call_with(made, "GetProfilingSummary", session_id="lazy").node_stats) == 1
     assert counted.resets == 1
@@ -282,7 +282,7 @@ def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pyte
 
 def test_a_fault_of_the_server_itself(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "stage_of", None)
-    with serve({"p": profiler}) as made:
+    with serve({"p": profiler}, token=None) as made:
         code, details = refusal(lambda: call_with(made, "GetProfilingSummary", session_id="p"))
         assert (code, details) == (STATUS.INTERNAL, "the server failed: TypeError: 'NoneType' object is not callable")
         assert len(call_with(made, "ListSessions").sessions) == 1
@@ -309,7 +309,7 @@ def test_sessions_are_listed_and_change(profiler: cp.Profiler) -> None:
         def profiling_enabled(self) -> bool:  # type: ignore[override]
             raise OSError
 
-    with serve({"b": profiler_on(), "a": profiler, "silent": Silent()}) as made:
+    with serve({"b": profiler_on(), "a": profiler, "silent": Silent()}, token=None) as made:
         listed = call_with(made, "ListSessions").sessions
         assert [(each.session_id, each.profiling_enabled) for each in listed[:2]] == [("a", False), ("b", True)]
         assert (listed[2].session_id, listed[2].HasField("profiling_enabled")) == ("silent", False)
@@ -333,7 +333,7 @@ def test_a_list_does_not_wait_for_a_pipeline_that_hangs(monkeypatch: pytest.Monk
         def profiling_enabled(self) -> bool:  # type: ignore[override]
             return may_go.wait(10)
 
-    with serve({"hanging": Hanging(), "p": cp.Profiler()}) as made:
+    with serve({"hanging": Hanging(), "p": cp.Profiler()}, token=None) as made:
         assert refusal(lambda: call_with(made, "ListSessions", timeout=0.01))[0] is STATUS.DEADLINE_EXCEEDED
         hanging, other = call_with(made, "ListSessions").sessions
         assert (hanging.HasField("profiling_enabled"), other.HasField("profiling_enabled")) == (False, True)
@@ -416,7 +416,7 @@ def test_watching_shows_what_changes(server: Any, profiler: cp.Profiler) -> None
 
 
 def test_watching_ends_with_its_session(profiler: cp.Profiler) -> None:
-    with serve({"p": profiler}) as made, stub_of(made) as stub:
+    with serve({"p": profiler}, token=None) as made, stub_of(made) as stub:
         updates = watch(stub, 100)
         next(updates)
         made.remove_session("p")
@@ -450,7 +450,7 @@ def test_streams_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: py
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:0", "127.3.2.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"])
-def test_loopback_is_served_without_more(address: str, profiler: cp.Profiler) -> None:
+def test_loopback_is_served_with_a_token_that_is_found(address: str, profiler: cp.Profiler) -> None:
     if address.startswith("[") and not socket.has_ipv6:
         pytest.skip("there is no IPv6 on this machine")
     try:
@@ -461,7 +461,8 @@ def test_loopback_is_served_without_more(address: str, profiler: cp.Profiler) ->
         return
     host, _, port = made.address.rpartition(":")
     assert (host, port != "0") == (address.rpartition(":")[0], True)
-    assert len(call_with(made, "ListSessions").sessions) == 1
+    assert refusal(lambda: call_with(made, "ListSessions"))[0] is STATUS.UNAUTHENTICATED
+    assert len(call_with(made, "ListSessions", metadata=call_metadata(made.address)).sessions) == 1
     made.stop()
 
 
@@ -487,6 +488,8 @@ def test_wrong_addresses(profiler: cp.Profiler) -> None:
     for address in OTHERS:
         with pytest.raises(ValueError, match="can be reached from other machines: give tls or token"):
             serve({"p": profiler}, address)
+        with pytest.raises(ValueError, match="can be reached from other machines: token must not be None there"):
+            serve({"p": profiler}, address, token=None)
     for address in NO_ADDRESSES:
         with pytest.raises(ValueError, match="address must be HOST:PORT"):
             serve({"p": profiler}, address, token=TOKEN)
@@ -564,7 +567,8 @@ def test_tls(certificate: tuple[Path, Path], profiler: cp.Profiler) -> None:
         credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
         with grpc.secure_channel(address, credentials) as channel:
             stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-            assert len(sessions_of(stub)) == 1
+            assert refusal(lambda: sessions_of(stub))[0] is STATUS.UNAUTHENTICATED
+            assert len(sessions_of(stub, metadata=call_metadata(f"127.0.0.1{address[9:]}"))) == 1
         with insecure(made) as channel:
             stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
             assert refusal(lambda: stub.ListSessions(pb.ListSessionsRequest(), timeout=5))[0] is STATUS.UNAVAILABLE
@@ -651,7 +655,7 @@ def test_the_stubs_work_with_the_oldest_versions_that_may_be_installed() -> None
 
 
 def test_stopping_ends_everything(profiler: cp.Profiler) -> None:
-    made = serve({"p": profiler})
+    made = serve({"p": profiler}, token=None)
     with stub_of(made) as stub:
         updates = watch(stub)
         next(updates)
@@ -720,7 +724,7 @@ def test_a_server_that_ends_by_itself_tells(
 
 
 def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:
-    made = serve({"p": profiler})
+    made = serve({"p": profiler}, token=None)
     assert made._loop is not None
     made._loop.call_soon_threadsafe(made.stop)
     made._thread.join(10)
@@ -745,7 +749,7 @@ def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
     code = """
 import cprofiling as cp, sys
 from cprofiling.server import serve
-server = serve({'p': cp.Profiler()})
+server = serve({'p': cp.Profiler()}, token=None)
 print(server.address, flush=True)
 input()
 sys.exit(3)

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from command import COMMAND
-from cprofiling.commands import main, program
+from cprofiling.commands import main
 from cprofiling.commands import serve as serve_command
 from foreign import ATTACKER, run_as, shared_folder
 
@@ -346,7 +345,7 @@ def counts(stub: Any, session: str) -> dict[str, int]:
 def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
     options = ["--on", "--median", "p2", "-n", "__main__:work", "-s", "main=__main__:pipeline"]
     options += ["-s", "no=__main__:nothing.at_all"]
-    with Served(tmp_path, *options) as served, stub_of(served) as stub:
+    with Served(tmp_path, "--no-token", *options) as served, stub_of(served) as stub:
         assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
         assert [(each.session_id, each.profiling_enabled) for each in sessions_of(stub)] == [
             ("default", True), ("main", True), ("no", False), ("nodes", True),
@@ -368,7 +367,7 @@ def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
 
 def test_a_program_is_off_until_somebody_switches_it_on_and_told_of_unmatched_patterns(tmp_path: Path) -> None:
     patterns = ("-n", "__main__:work", "-n", "__main__:wrok", "-n", "nowhere:*")
-    with Served(tmp_path, *patterns) as served, stub_of(served) as stub:
+    with Served(tmp_path, "--no-token", *patterns) as served, stub_of(served) as stub:
         assert {each.session_id: each.profiling_enabled for each in sessions_of(stub)} == {"default": 0, "nodes": 0}
         assert counts(stub, "nodes") == {}
         assert served.end() == (
@@ -382,7 +381,7 @@ def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyP
     holder = argparse.Namespace()
     monkeypatch.setitem(sys.modules, "program", holder)
     placed = serve_command.PlacedPipeline("program", "its.pipeline")
-    with serve({"p": placed}) as made, stub_of(made) as stub:
+    with serve({"p": placed}, token=None) as made, stub_of(made) as stub:
         with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
             counts(stub, "p")
         holder.its = argparse.Namespace(pipeline=profiler_on())
@@ -513,37 +512,6 @@ def test_a_token_that_is_not_followed_is_no_reason_to_want_none(tmp_path: Path, 
     assert "without a token: all users" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("address", "token", "options", "whose"),
-    [
-        ("127.0.0.1:1", TOKEN, [], None),
-        ("127.0.0.1:1", None, [], "all users and programs of this machine"),
-        ("unix:/tmp/s", TOKEN, ["--no-token"], "this user's programs"),
-        ("0.0.0.0:1", None, [], "all who reach it"),
-    ],
-)
-def test_who_can_control_a_server_is_told(
-    address: str,
-    token: str | None,
-    options: list[str],
-    whose: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "app.py").touch()
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(
-        "cprofiling.monitoring.server.serve", lambda _targets, **_more: SimpleNamespace(address=address)
-    )
-    if token is not None:
-        monkeypatch.setenv("CPROFILING_TOKEN", token)
-    with pytest.raises(program.Launch):
-        main.main(["serve", "--address", address, *options, str(tmp_path / "app.py")])
-    warned = f"cprofiling: without a token: {whose} can control it, clients of cuvis-ai-core among them\n"
-    assert capsys.readouterr().err == f"cprofiling: serving on {address}\n{warned if whose else ''}"
-
-
 @pytest.mark.slow
 def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuvis = pytest.importorskip("cuvis_ai_core.grpc")
@@ -568,7 +536,7 @@ def test_clients_of_cuvis_get_the_figures_that_they_know() -> None:
     profiler = profiler_on()
     for stage in ("train", "val", "train", "of its own"):
         profiler.record(stage, "node", 2.0)
-    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+    with serve({"p": profiler}, token=None) as made, grpc.insecure_channel(made.address) as channel:
         stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
         request = its.GetProfilingSummaryRequest(session_id="p", stage=its.EXECUTION_STAGE_TRAIN)
         (row,) = stub.GetProfilingSummary(request, timeout=10).node_stats

@@ -177,7 +177,7 @@ import cprofiling as cp
 from cprofiling.server import serve
 
 profiler = cp.Profiler()
-server = serve({"p": profiler})
+server = serve({"p": profiler}, token=None)
 print(server.address, flush=True)
 for _ in sys.stdin:
     with profiler.profile_node("node"):
@@ -210,7 +210,7 @@ def test_hostile_requests_have_their_status_and_leave_the_server_as_it_was() -> 
 
 @pytest.fixture
 def server() -> Iterator[Any]:
-    with serve({"p": cp.Profiler()}) as made:
+    with serve({"p": cp.Profiler()}, token=None) as made:
         yield made
 
 
@@ -238,7 +238,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a file descriptor, of which the program needs some itself."""
     limit = "grpc.max_allowed_incoming_connections"
     monkeypatch.setattr(serving, "_OPTIONS", tuple({**dict(serving._OPTIONS), limit: 20}.items()))
-    with serve({"p": cp.Profiler()}) as made:
+    with serve({"p": cp.Profiler()}, token=None) as made:
         host, _, port = made.address.rpartition(":")
         with contextlib.ExitStack() as stack:
             address = (host, int(port))
@@ -311,7 +311,7 @@ def test_calls_that_never_send_their_request_take_no_place(token: str | None) ->
 
 def test_calls_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "MOST_CALLS_EACH", 2)
-    with serve({"p": cp.Profiler()}) as made, stub_of(made, OWN) as stub, stub_of(made, OWN) as other:
+    with serve({"p": cp.Profiler()}, token=None) as made, stub_of(made, OWN) as stub, stub_of(made, OWN) as other:
         watching = [watch(stub) for _ in range(2)]
         for each in watching:
             next(each)
@@ -352,7 +352,7 @@ def test_idle_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch
     assert fewer.keys() <= dict(serving._OPTIONS).keys()
     monkeypatch.setattr(serving, "_OPTIONS", tuple({**dict(serving._OPTIONS), **fewer}.items()))
     hello = PREFACE + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-    with serve({"p": cp.Profiler()}) as made, contextlib.ExitStack() as stack:
+    with serve({"p": cp.Profiler()}, token=None) as made, contextlib.ExitStack() as stack:
         host, _, port = made.address.rpartition(":")
         for number in range(300):
             connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
@@ -385,7 +385,7 @@ def test_a_reader_that_does_not_read_is_left_alone_and_then_ended(
     monkeypatch.setattr(guard, "Refusal", Told)
     monkeypatch.setattr(guard, "PATIENCE_S", 0.3)
     monkeypatch.setattr(service, "LEAST_INTERVAL_MS", 1)
-    with serve({"p": large}) as made, stub_of(made) as stub:
+    with serve({"p": large}, token=None) as made, stub_of(made) as stub:
         slow = watch(stub, 1)
         assert len(next(slow).node_stats) == 800
         before = resident()
@@ -403,7 +403,7 @@ def test_answers_that_nobody_reads_are_bounded(
 ) -> None:
     monkeypatch.setattr(guard, "MOST_CALLS", 3)
     request = pb.GetProfilingSummaryRequest(session_id="p").SerializeToString()
-    with serve({"p": large}) as made, stub_of(made, OWN) as stub:
+    with serve({"p": large}, token=None) as made, stub_of(made, OWN) as stub:
         with grpc.insecure_channel(made.address, (*OWN, ("grpc.http2.bdp_probe", 0))) as unread:
             waiting = []
 

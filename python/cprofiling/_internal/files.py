@@ -87,7 +87,8 @@ def make_folders(path: StrOrBytesPath) -> None:
         if above in ("", name):
             raise
         make_folders(above)
-        make_folders(name)
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700)
     except OSError:
         if not os.path.isdir(name):
             raise

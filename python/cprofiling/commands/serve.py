@@ -45,7 +45,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--address",
         default="127.0.0.1:0",
         metavar="HOST:PORT",
-        help="or unix:PATH, for this user only. What others reach needs TLS or a token (default: %(default)s)",
+        help="or unix:PATH, for this user only. What other machines reach needs TLS or a token (default: %(default)s)",
     )
     add_sessions(
         parser, "a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated"
@@ -73,7 +73,8 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     """Add options for who may call a server."""
     add_token(parser, "that clients need")
     add = parser.add_argument
-    add("--no-token", action="store_true", help="want none, as clients of cuvis-ai-core have none")
+    without_help = "want none, as clients of cuvis-ai-core have none: of this machine, all may call"
+    add("--no-token", action="store_true", help=without_help)
     add("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     add("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
 
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 
 def checked_access(options: argparse.Namespace) -> str | None:
-    """Return the token that clients need, None for none.
+    """Return the token that clients need, None where it was not given.
 
     Raises SystemExit for options of ``add_access`` that do not fit, CommandError for a token that cannot be had.
     """
@@ -130,12 +131,13 @@ def checked_access(options: argparse.Namespace) -> str | None:
 def serve(options: argparse.Namespace, wanted: str | None) -> tuple[Server, list[str]]:
     """Start the server, and return it with lines on its address and its clients.
 
-    wanted: the token, unless ``--no-token`` is given.
+    wanted: the token, None for one of the server's own, unless ``--no-token`` is given.
 
     Raises what ``cprofiling.server.serve`` raises.
     """
     from cprofiling.monitoring import server
     from cprofiling.monitoring.server.addresses import checked_address, is_local, socket_path
+    from cprofiling.monitoring.server.guard import AUTO
 
     targets: dict[str, Any] = {DEFAULT: profiler.default_profiler}
     if options.node:
@@ -145,21 +147,17 @@ def serve(options: argparse.Namespace, wanted: str | None) -> tuple[Server, list
             raise ValueError(f"there is a session {shown_value(name)} already")
         targets[name] = PlacedPipeline(module, attribute)
     tls = None if options.tls_cert is None else (options.tls_cert, options.tls_key)
-    if options.no_token:
-        wanted = None
-        if not is_local(checked_address(options.address)):
-            raise ValueError(f"--no-token needs unix:PATH or an address such as 127.0.0.1:0, not {options.address}")
-    started = server.serve(targets, address=options.address, tls=tls, token=wanted)
-    address = started.address
-    if wanted is not None:
-        return started, [f"serving on {address}"]
-    who = "all who reach it"
-    if socket_path(address) is not None:
-        who = "this user's programs"
-    elif is_local(address):
-        who = "all users and programs of this machine"
-    without = f"without a token: {who} can control it, clients of cuvis-ai-core among them"
-    return started, [f"serving on {address}", without]
+    if options.no_token and not is_local(checked_address(options.address)):
+        raise ValueError(f"--no-token needs unix:PATH or an address such as 127.0.0.1:0, not {options.address}")
+    asked = None if options.no_token else AUTO if wanted is None else wanted
+    started = server.serve(targets, address=options.address, tls=tls, token=asked)
+    address, told = started.address, []
+    if started.token_file is not None:
+        told = [f"its token is in {started.token_file!a}, where this user's 'cprofiling control' and 'top' find it"]
+    elif options.no_token or wanted is None:
+        who = "all users and programs of this machine" if socket_path(address) is None else "this user's programs"
+        told = [f"without a token: {who} can control it, clients of cuvis-ai-core among them"]
+    return started, [f"serving on {address}", *told]
 
 
 class PlacedPipeline:

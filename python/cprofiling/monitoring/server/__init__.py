@@ -38,5 +38,6 @@ finally:
 
 from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc  # noqa: E402
 from cprofiling.monitoring.server.serving import Server, serve  # noqa: E402
+from cprofiling.monitoring.server.token_files import call_metadata  # noqa: E402
 
-__all__ = ["Server", "profiling_pb2", "profiling_pb2_grpc", "serve"]
+__all__ = ["Server", "call_metadata", "profiling_pb2", "profiling_pb2_grpc", "serve"]

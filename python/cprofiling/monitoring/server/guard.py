@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Answering = Callable[[Any, Any], Awaitable[None]]  # takes the requests and the context, and sends all answers
 
+AUTO = "auto"  # too short to be a token: one is made
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # its clients can rarely be given a token
 MOST_CALLS = 128  # at once, of all clients; as many again without a required token
 MOST_CALLS_EACH = 64  # of one connection; not of a unix socket, which does not tell its clients apart

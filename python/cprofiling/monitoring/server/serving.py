@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection
 from cprofiling._internal import arguments, files
 from cprofiling._internal.messages import mention
 from cprofiling._internal.text import shown_value
-from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc
+from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc, token_files
 from cprofiling.monitoring.server.addresses import (
     checked_address,
     is_ip,
@@ -31,7 +31,7 @@ from cprofiling.monitoring.server.addresses import (
     socket_path,
     split_address,
 )
-from cprofiling.monitoring.server.guard import Guard, checked_token
+from cprofiling.monitoring.server.guard import AUTO, Guard, checked_token
 from cprofiling.monitoring.server.messages import MOST_BYTES
 from cprofiling.monitoring.server.service import ProfilingService, Sessions
 from cprofiling.recording.output_names import named
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
 _running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
+_TOKEN_BYTES = 32
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
@@ -59,7 +60,7 @@ def serve(
     address: str = "127.0.0.1:0",
     *,
     tls: tuple[StrOrBytesPath, StrOrBytesPath] | None = None,
-    token: str | None = None,
+    token: str | None = AUTO,
 ) -> Server:
     """Start a server in a thread, and return it when clients can call.
 
@@ -67,28 +68,34 @@ def serve(
         sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
             A pipeline has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
             ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
-        address: ``host:port``; port 0: a free one. The default, and any other address of this machine for itself only,
-            is open to all users and programs of this machine without a token. Or ``unix:PATH``, a socket that only
-            this user can use, of mode 0600, which is removed at the end.
+        address: ``host:port``; port 0: a free one. Or ``unix:PATH``, a socket that only this user can use, of mode
+            0600, which is removed at the end.
         tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
         token: 16 to 4096 printable ASCII characters without blanks, which all calls must have in their metadata, as
-            ``authorization: Bearer TOKEN``, but the check of health. Without ``tls`` the network can read it.
+            ``authorization: Bearer TOKEN``, but the check of health. Without ``tls`` the network can read it. With
+            ``"auto"``, a port has a random one, in a file of mode 0600 where ``cprofiling control``, ``cprofiling
+            top`` and ``call_metadata`` of this user find it. None: none, so that all users and programs of this
+            machine may call, where others cannot reach it.
 
     Raises:
-        OSError: The address cannot be had, or a file of ``tls`` not be read.
+        OSError: The address cannot be had, or a file of ``tls`` not be read, or none be made for the token.
         RuntimeError: This process was forked while a server ran.
         TypeError: An argument is of the wrong type, a session no pipeline.
         ValueError: An argument is out of its limits; the address is reached from other machines, and neither ``tls``
-            nor ``token`` is given; the files of ``tls`` are no certificate and key.
+            nor ``token`` is given, or ``token`` is None; the files of ``tls`` are no certificate and key.
     """
     checked = checked_address(address)
-    wanted = checked_token(token)
-    if tls is None and wanted is None and not is_local(checked):
+    is_auto = token == AUTO
+    wanted = os.urandom(_TOKEN_BYTES).hex() if is_auto else checked_token(token)
+    if (wanted is None or (is_auto and tls is None)) and not is_local(checked):
+        advice = "give tls or token" if is_auto else "token must not be None there"
         raise ValueError(
-            f"address {shown_value(address)} can be reached from other machines: give tls or token, or an address such "
-            "as 127.0.0.1:0"
+            f"address {shown_value(address)} can be reached from other machines: {advice}, or an address such as "
+            "127.0.0.1:0"
         )
-    server = Server(Sessions(sessions), checked, _credentials(tls), wanted)
+    if is_auto and socket_path(checked) is not None:
+        wanted = None
+    server = Server(Sessions(sessions), checked, _credentials(tls), wanted, has_file=is_auto and wanted is not None)
     if any(pid != os.getpid() for pid in _running):
         raise RuntimeError(
             "gRPC does not serve in a process that was forked while it served: start the process by spawn"
@@ -121,11 +128,16 @@ class Server:
         address: The ``host:port``, or ``unix:PATH``, that it has.
         failure: The exception that ended it without ``stop()``, of which a RuntimeWarning tells too; else None. Then
             ``serve()`` can take the address again.
+        token_file: The file in which clients of this user find its token, None without one.
     """
 
-    def __init__(self, sessions: Sessions, address: str, credentials: Any, token: str | None) -> None:
+    def __init__(
+        self, sessions: Sessions, address: str, credentials: Any, token: str | None, *, has_file: bool = False
+    ) -> None:
         """Take checked arguments."""
         self.address = address
+        self.token_file: str | None = None
+        self._token_to_write = token if has_file else None
         self._sessions = sessions
         self._credentials = credentials
         self._guard = Guard(token)
@@ -231,7 +243,13 @@ class Server:
             self._bind_port(server)
         else:
             self._bind_socket(server, path)
-        await server.start()
+        try:
+            await server.start()
+            if self._token_to_write is not None:
+                self.token_file = token_files.write(self.address, self._token_to_write)
+        except BaseException:
+            await self._end()
+            raise
         self._loop = asyncio.get_running_loop()
         _running.append(self._pid)
         self._is_ready.set()
@@ -249,22 +267,28 @@ class Server:
 
     async def _end(self) -> None:
         await self._server.stop(self._grace_s)
-        path = socket_path(self.address)
-        if path is not None:
-            with suppress(OSError):
-                os.unlink(path)
+        for path in (socket_path(self.address), self.token_file):
+            if path is not None:
+                with suppress(OSError):
+                    os.unlink(path)
 
     def _bind_port(self, server: Any) -> None:
         """Take the address. OSError where it cannot be had."""
         host, port = split_address(self.address)
-        if is_ip(host, 4) or is_ip(host, 6):  # gRPC would only print why; names are left to it
-            with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    tried.bind((host, port))
-                except OSError as error:
-                    text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
-                    raise OSError(error.errno, text) from None
+        is_name = not (is_ip(host, 4) or is_ip(host, 6))
+        # gRPC would only print why, and is content with one of the addresses of a name, while another user has the
+        # other and gets the calls. Other names than localhost are left to it.
+        hosts = (host,) if not is_name else ("127.0.0.1", "::1") if host.lower() == "localhost" else ()
+        for each in hosts:
+            try:
+                with socket.socket(socket.AF_INET6 if is_ip(each, 6) else socket.AF_INET) as tried:
+                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    tried.bind((each, port))
+            except OSError as error:
+                if is_name and error.errno != errno.EADDRINUSE:
+                    continue  # there is no such version of IP here
+                text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
+                raise OSError(error.errno, text) from None
         self.address = join_address(host, self._added(server, self.address))
 
     def _bind_socket(self, server: Any, path: str) -> None:

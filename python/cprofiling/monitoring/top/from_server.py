@@ -19,6 +19,7 @@ from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.addresses import checked_address
 from cprofiling.monitoring.server.guard import checked_token
 from cprofiling.monitoring.server.messages import summary_from
+from cprofiling.monitoring.server.token_files import call_metadata
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Endpoint:
 
     Attributes:
         address: The ``host:port``, or ``unix:PATH``.
-        token: What the server wants; None: nothing.
+        token: What the server wants; None: what its token file says, where this user runs it.
         roots: Certificates in PEM format of those who may vouch for the server; None: it does not use TLS.
     """
 
@@ -62,8 +63,8 @@ class Endpoint:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of each call."""
-        return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        """Return the metadata of each call, as the server may have begun anew."""
+        return call_metadata(self.address, self.token)
 
 
 def moments(
