@@ -4,7 +4,9 @@ import os
 import runpy
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fnmatch import fnmatch
+from importlib import metadata
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -67,13 +69,19 @@ class ParallelBuild(build_ext):
 
         def compile_each(sources: list[str], **options: Any) -> list[str]:
             def compile_one(file: str) -> list[str]:
-                macros = [("CPROF_BUILD", f'"{BUILD}"')] if file == "csrc/module.c" else []
+                told = [("CPROF_BUILD", f'"{BUILD}"'), ("CPROF_NVTX", f'"{nvtx_origin()}"')]
+                macros = told if file == "csrc/module.c" else []
                 return compile_files([file], **options | {"macros": [*(options["macros"] or []), *macros]})
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 return list(chain.from_iterable(pool.map(compile_one, sources)))
 
         self.compiler.compile = compile_each
+        if not self.inplace:  # where nobody debugs it: what is installed elsewhere knows no folder of this machine
+            flags = ["-g0", f"-ffile-prefix-map={Path.cwd()}=."]
+            self.extensions[0].extra_compile_args += [] if os.environ.get("CPROFILING_SANITIZE") else flags
+            linker = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
+            self.compiler.set_executables(linker_so=linker)
         super().build_extensions()
 
 
@@ -88,6 +96,18 @@ def nvtx_include() -> str | None:
     homes = [home for place in (wheels and wheels.submodule_search_locations) or () for home in Path(place).glob("*")]
     homes = [*sorted(homes, reverse=True), Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")]
     return next((str(home / "include") for home in homes if (home / "include/nvtx3/nvToolsExt.h").is_file()), None)
+
+
+def nvtx_origin() -> str:
+    """Say whose headers of NVTX are built in, without a folder of this machine."""
+    if (include := nvtx_include()) is None:
+        return "without NVTX"
+    for wheel in ("nvidia-nvtx", "nvidia-nvtx-cu13", "nvidia-nvtx-cu12", "nvidia-nvtx-cu11"):
+        with suppress(metadata.PackageNotFoundError):
+            found = metadata.distribution(wheel)
+            if Path(include).is_relative_to(str(found.locate_file("nvidia"))):
+                return f"NVTX of {wheel} {found.version}"
+    return "NVTX of a CUDA toolkit"
 
 
 BUILD = runpy.run_path("python/cprofiling/_build.py")["of_sources"](".")

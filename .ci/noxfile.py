@@ -237,8 +237,8 @@ def make_wheel(session: nox.Session, version: str, interpreter: Command) -> Path
     folder = WORK / "built" / version
     shutil.rmtree(folder, ignore_errors=True)
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--check-build-dependencies"]
-    # How this Python was linked itself is of use on this machine only; no symbols for debuggers are kept.
-    flags = {"LDSHARED": "gcc -shared -s", "CFLAGS": "-g0", "CPROFILING_WERROR": "1"}
+    # How this Python was linked itself is of use on this machine only.
+    flags = {"LDSHARED": "gcc -shared -s", "CPROFILING_WERROR": "1"}
     command = [*python, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", str(folder), source_distribution()]
     session.run(*command, env=flags)
     tools = {"PATH": f"{RELEASE}:{os.environ['PATH']}"}

@@ -11,6 +11,14 @@
 #ifndef CPROF_BUILD
 #define CPROF_BUILD "unknown" /* setup.py tells it: see _build.py */
 #endif
+#ifndef CPROF_NVTX
+#define CPROF_NVTX "without NVTX" /* setup.py tells it, too */
+#endif
+#ifdef __clang__
+#define COMPILER "Clang " __clang_version__
+#else
+#define COMPILER "GCC " __VERSION__
+#endif
 
 static bool set_hook(ext_state *state, PyObject *name, PyObject *value)
 {
@@ -182,6 +190,7 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 &&
            PyModule_AddStringConstant(module, "BUILD", CPROF_BUILD) == 0 &&
+           PyModule_AddStringConstant(module, "BUILT_WITH", COMPILER ", " CPROF_NVTX) == 0 &&
            (state->record_profiler = PyObject_CallNoArgs((PyObject *)state->profiler_type)) != NULL;
 }
 

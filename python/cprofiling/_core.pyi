@@ -83,6 +83,7 @@ class _Facts(NamedTuple):
     notes: tuple[str, ...]
 
 BUILD: str
+BUILT_WITH: str
 
 @disjoint_base
 class Profiler:

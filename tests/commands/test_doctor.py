@@ -502,6 +502,10 @@ def check(facts: dict[str, Any]) -> None:
         assert row["works"] in (True, False, None)
         assert all(isinstance(row[key], str) for key in ("name", "detail", "why", "what_to_do"))
         assert row["works"] or row["why"] or row["works"] is None
+    built = facts["checks"][0]
+    assert (built["name"], built["works"]) == ("build", True)
+    nvtx = r"without NVTX|NVTX of a CUDA toolkit|NVTX of [\w-]+ [\w.]+"
+    assert re.fullmatch(rf"(GCC|Clang) \d+\.\d+.*, ({nvtx})", built["detail"])
     names = " ".join(row["name"] for row in facts["checks"])
     assert all(name in names for name in ("CUDA driver", "device", "CUPTI", "NVTX", "ncu", "nsys", "perf", "torch"))
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -311,6 +312,29 @@ def test_extras_are_those_that_there_are() -> None:
     for document in DOCUMENTS:
         for named in re.findall(r'"(?:\.|cprofiling)\[([\w,]+)\]"', documents.text_of(document)):
             assert set(named.split(",")) <= extras, (document, named)
+
+
+def test_licences_are_those_of_the_packages_that_the_extras_name() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]\n")[2]
+    listed = re.sub("#.*", "", text.partition("\n\n[")[0])
+    wanted = {
+        extra: set(re.findall(r'"([\w-]+)[^"]*"', packages)) - {"cprofiling"}
+        for extra, packages in re.findall(r"^(\w+) = \[(.*?)\] *$", listed, re.MULTILINE | re.DOTALL)
+    }
+    page = (documents.PAGES_FOLDER / "development/licences.md").read_text(encoding="utf-8")
+    told: dict[str, set[str]] = {}
+    families = ("Apache", "BSD", "MIT", "MPL", "ISC", "GPL", "NVIDIA")
+    for extras, packages in re.findall(r"^\| (`.*?`) \| (.*) \|$", page, re.MULTILINE):
+        stated = dict(re.findall(r"([\w-]+) \(([^)]+)\)(?:, |$)", packages))
+        told |= {extra: set(stated) for extra in re.findall(r"`(\w+)`", extras)}
+        for package, licence in stated.items():
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                about = metadata.metadata(package)
+                named = (about["License-Expression"], about["License"], *(about.get_all("Classifier") or ()))
+                words = " ".join(str(each)[:200] for each in named if each and "Operating" not in each)
+                found = {family for family in families if family in words}
+                assert not found or {family for family in families if family in licence} <= found, package
+    assert told == wanted
 
 
 # ---- links

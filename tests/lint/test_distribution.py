@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -131,13 +132,14 @@ def test_metadata(files: dict[str, bytes], tmp_path: Path, path: str, old: bytes
         (f"{EXPORTED}open_to_all(void) {{ return 0; }}", [], "it offers open_to_all"),
         ("", ["-Wl,-rpath=/home/me/lib"], "it looks for libraries in /home/me/lib"),
         ("", ["-Wl,--no-as-needed", "-lgcc_s"], "it needs libgcc_s.so.1"),
-        ("int f(void) { return 0; }", ["-g"], "it has what debuggers read"),
+        ("int f(void) { return 0; }", ["-g", "-ffile-prefix-map=/=./"], "it has what debuggers read"),
+        ('const char *f(void) { return "at /home/me/build/x.c"; }', [], "it names /home/me/build/x.c"),
     ],
 )  # fmt: skip
 def test_the_extension(
     files: dict[str, bytes], build: Callable[..., bytes], tmp_path: Path, code: str, flags: list[str], said: str
 ) -> None:
-    code = code.replace("int f(", "__attribute__((used)) static int f(")
+    code = re.sub(r"((const char \*|int )f\()", r"__attribute__((used)) static \1", code)
     assert release(tmp_path, {**files, EXTENSION: build(ENTRY + code, *flags)}) == [f"{WHEEL}: {said}"]
 
 

@@ -31,6 +31,15 @@ def test_every_package_is_installed() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
+def test_the_audit_of_packages_is_claimed_only_where_it_can_run() -> None:
+    """Elsewhere its database may be out of reach, and it says that nothing was found."""
+    texts = [ROOT / "README.md", *(ROOT / ".ci").glob("*"), *(ROOT / ".github").rglob("*")]
+    texts += [*PACKAGE.parent.rglob("*.md"), *PACKAGE.parent.rglob("*.py")]
+    named = [path for path in texts if path.is_file() and "pip-audit" in path.read_text(encoding="utf-8")]
+    assert named == [ROOT / ".github/workflows/nightly.yml"]
+    assert "bin/pip-audit --strict" in named[0].read_text(encoding="utf-8")
+
+
 def test_the_top_level_is_the_owners() -> None:
     known = {"cprofiling", "csrc", "python", "tests", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
     made = {"build", "dist", "PKG-INFO", "setup.cfg"}  # the latter two are in source distributions

@@ -25,6 +25,7 @@ EXPANDED = {
     "_Py_NoneStruct", "_Py_NotImplementedStruct", "_Py_TrueStruct",
 }  # fmt: skip
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+OF_ALL_MACHINES = ("/proc/", "/sys/", "/dev/", "/run/nvidia/", "/nvidia/nvtx/")  # the last is below a variable
 BUILT = {"PKG-INFO", "setup.cfg"}  # what is in a source distribution, and not in a checkout
 
 
@@ -99,9 +100,12 @@ def of_extension(path: Path) -> Iterator[str]:
     dynamic = output("readelf", "--dynamic", "--wide", path)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     yield from (f"it needs {name}" for name in sorted(needed - LIBRARIES))
-    yield from (f"it looks for libraries in {where}" for where in re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", dynamic))
+    searched = re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", dynamic)
+    yield from (f"it looks for libraries in {where}" for where in searched)
     if ".debug_info" in output("readelf", "--sections", "--wide", path):
         yield "it has what debuggers read"
+    named = set(re.findall(r"(?<![\w.])/[a-z]\w*/.*", output("strings", "--all", "--bytes=6", path))) - set(searched)
+    yield from (f"it names {where}" for where in sorted(named) if not where.startswith(OF_ALL_MACHINES))
     asked = {line.split()[-1] for line in output("nm", "--dynamic", "--undefined-only", path).splitlines()}
     private = {name for name in asked if name.startswith("_Py")} - EXPANDED
     yield from (f"it uses {name}, which is private to CPython" for name in sorted(private))

@@ -65,6 +65,7 @@ def examine() -> dict[str, Any]:
     """Return all findings, as ``--json`` prints them."""
     answers = ask_cuda()
     sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
+        ("build", lambda: [Row("build", True, _core.BUILT_WITH)]),
         ("CUDA driver", lambda: driver_rows(answers)),
         ("devices", lambda: device_rows(answers)),
         ("CUPTI", lambda: cupti_rows(answers)),
