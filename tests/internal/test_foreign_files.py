@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +24,12 @@ from cprofiling._internal.files import atomic_writer
 from cprofiling.analysis.timing_reports import load_timing_report
 from cprofiling.commands import main
 from cprofiling.commands.report import load as load_shown
+from cprofiling.layers import output_folder
 from cprofiling.layers.harness.signature_file import load_signatures
 from cprofiling.nodes.live_file import own_head
 from cprofiling.recording.output_names import OutputPath, checked_path
 from cprofiling.recording.traces import reader as loading
+from cprofiling.testing.gates import baseline
 from foreign import ATTACKER, VICTIM, begun_as, run_as, shared_folder, stop
 
 pytestmark = [pytest.mark.native, pytest.mark.forks]
@@ -174,6 +178,79 @@ def test_no_live_file_is_where_another_user_has_put_something(attack: str, folde
     run_as(VICTIM, write)
     own.check()
     assert [each.name for each in folder.iterdir() if each != own.folder] == [path.name]
+
+
+class Results:
+    """What files are written of."""
+
+    def __init__(self) -> None:
+        self.profiler = cp.Profiler()
+        self.profiler.set_profiling(True)
+        self.profiler.record("train", "node", 1.0)
+        with cp.profile(operators=False) as prof, cp.record("block"):
+            pass
+        self.recording = prof.recording
+        self.snapshot = self.profiler.snapshot()
+        self.own = tempfile.TemporaryDirectory(dir="/tmp")
+        Path(self.own.name).chmod(0o755)
+        self.one = str(Path(self.own.name, "one.cprof"))
+        Path(self.one).write_bytes(self.snapshot.to_bytes())
+        Path(self.one).chmod(0o644)
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[Results]:
+    made = Results()
+    yield made
+    made.own.cleanup()
+
+
+def recorded_in_a_process(results: Results, path: Path) -> None:
+    OutputPath(str(path), is_first=True).write(results.recording)
+
+
+# Each way to write a file, with how the file's name ends.
+WRITERS: dict[str, tuple[str, Callable[[Results, Path], object]]] = {
+    **{
+        f"save {suffix}": (suffix, lambda results, path: results.snapshot.save(path))
+        for suffix in (".html", ".md", ".json", ".csv", ".txt", ".prom", ".parquet")
+    },
+    "save .json.gz": (".json.gz", lambda results, path: results.recording.save(path)),
+    "export_chrome_trace": (".json", lambda results, path: results.recording.export_chrome_trace(path)),
+    "export_stacks": (".txt", lambda results, path: results.recording.export_stacks(path)),
+    "trace of a process": (".json", recorded_in_a_process),
+    "baseline": (".json", lambda _, path: baseline.save(str(path), {})),
+    "stage report": (".json", lambda _, path: output_folder.write_json(path, {})),
+    "live file": (".cprof", lambda results, path: results.profiler.set_profiling(True, live=path)),
+    "merge": (".cprof", lambda results, path: main.main(["merge", results.one, results.one, "-o", str(path)])),
+    "report": (".html", lambda results, path: main.main(["report", results.one, "-o", str(path)])),
+}
+
+
+@pytest.mark.parametrize("place", ["final", "temporary"])
+@pytest.mark.parametrize("attack", ["link to a file", "hard link to a file", "link to a folder"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_nothing_that_is_written_follows_a_link(
+    writer: str, attack: str, place: str, folder: Path, own: Own, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suffix, write = WRITERS[writer]
+    for package in {".html": ["jinja2"], ".parquet": ["pyarrow"]}.get(suffix, []):
+        pytest.importorskip(package)
+    write(results, Path(results.own.name, f"unharmed{suffix}"))  # as the victim can import nothing of root's
+    assert Path(results.own.name, f"unharmed{suffix}").is_file()
+    results.profiler.set_profiling(True)
+    path = folder / f"written{suffix}"
+    names = {"final": path, "temporary": folder / f".cprofiling-{bytes(8).hex()}.tmp"}  # if it could be guessed
+    run_as(ATTACKER, lambda: ATTACKS[attack](names[place], own))
+
+    def try_it() -> None:
+        monkeypatch.setattr(os, "urandom", bytes)
+        with contextlib.suppress(OSError, ValueError):
+            write(results, path)
+
+    run_as(VICTIM, try_it)
+    own.check()
+    assert {each.name for each in own.folder.iterdir()} == {"file", "pipe"}
 
 
 @pytest.mark.slow

@@ -131,6 +131,16 @@ def test_variables_are_read_in_one_file() -> None:
     assert places(r"\b(secure_)?getenv\s*\(|\benviron\b", OWN_FILES, ["cprofiling/base/environment.c"]) == []
 
 
+def test_files_are_made_where_there_is_none() -> None:
+    """Else it may be a link that somebody else has put there."""
+    files = c_files(CORE, ".c") + c_files(BINDING, ".c")
+    assert places(r"\b(creat|mktemp|freopen)\(", files) == []
+    assert [path for path in files if re.search(r'fopen\([^;"]*"[^"]*[wa+]', path.read_text(encoding="utf-8"))] == []
+    made = places(r"\bO_(CREAT|WRONLY|RDWR|TRUNC)\b", files)
+    assert made
+    assert [each for each in made if "O_CREAT | O_EXCL" not in each] == []
+
+
 def test_no_permission_outlives_its_use() -> None:
     assert [name for name in FLOATS if not places(FLOATING, [ROOT / name])] == []
     assert [name for name in COMPUTES if not arithmetic_on_times(code_of(ROOT / name))] == []

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +251,41 @@ def test_the_search_for_reading_finds_it(code: str, found: bool) -> None:
 def test_variables_are_read_through_one_door() -> None:
     reading = {dotted(path).removesuffix(".__init__") for path in MODULES if reads_variables(tree_of(path))}
     assert reading == {"_internal.environment", *READ_VARIABLES}
+
+
+def opened_to_write(source: str) -> list[str]:
+    """The calls that may write to what somebody else has put there, a link for instance."""
+    found = []
+    for call in ast.walk(ast.parse(source)):
+        if isinstance(call, ast.Call):
+            text, name = ast.unparse(call), ast.unparse(call.func)
+            texts = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+            modes = [each for each in texts if isinstance(each, str)]
+            is_open = name in ("open", "io.open", "os.fdopen", "gzip.open") or name.endswith(".open")
+            writes = any(re.fullmatch("[rwxabt+]*[wa+][rwxabt+]*", mode) for mode in modes) or "O_CREAT" in text
+            by_name = name.split(".")[-1] in ("write_text", "write_bytes", "touch", "mktemp", "copyfile", "copy2")
+            if ((is_open and writes) or by_name) and "O_EXCL" not in text and "exist_ok=False" not in text:
+                found.append(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("open(p)", 0), ("open(p, 'rb')", 0), ("open(p, 'w')", 1), ("open(p, mode='ab')", 1), ("p.open('r+b')", 1),
+        ("os.open(p, os.O_WRONLY | os.O_CREAT)", 1), ("os.open(p, os.O_CREAT | os.O_EXCL)", 0), ("p.write_text(t)", 1),
+        ("open(os.open(p, os.O_CREAT | os.O_EXCL), 'w')", 0), ("p.touch(0o600)", 1), ("open(p, 'xb')", 0),
+    ],
+)  # fmt: skip
+def test_the_search_for_writing_finds_it(code: str, found: int) -> None:
+    assert len(opened_to_write(code)) == found
+
+
+def test_files_are_written_through_one_door() -> None:
+    """Which no link leads through; what is made with O_EXCL, or in a new folder, is nobody else's."""
+    modules = [path for path in MODULES if relative(path) != "python/cprofiling/_internal/files.py"]
+    found = [(relative(path), each) for path in modules for each in opened_to_write(path.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 def test_lines_of_the_package_fit() -> None:

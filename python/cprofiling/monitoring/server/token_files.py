@@ -111,5 +111,6 @@ def _is_reached(served: str, wanted: str) -> bool:
     No other address will do: another user may listen at it, and would get the token.
     """
     (own, port), (host, asked) = split_address(served), split_address(wanted)
-    is_same = own == host or (own == "::" and is_local(wanted)) or (own == "0.0.0.0" and host == "127.0.0.1")  # noqa: S104
-    return is_same and port == asked
+    if port != asked:
+        return False
+    return own == host or (own == "::" and is_local(wanted)) or (own, host) == ("0.0.0.0", "127.0.0.1")  # noqa: S104
