@@ -6,9 +6,11 @@ CPROFILING_PICTURES=folder, pictures are left there, to be looked at.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ import browser
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling._internal.text import format_time, shown_text
+from cprofiling.commands import main
 from cprofiling.report.document import Document, Span, Timeline, Track
 from cprofiling.report.html.render import render
 from cprofiling.report.timeline import timeline
@@ -955,6 +958,86 @@ def test_hostile_names_show_as_themselves(show: Show) -> None:
     assert page.locator("h1").inner_text() == "<img src=x onerror=alert(1)>"
     page = show(View(prof).document)
     assert set(page.evaluate(WALK, len(NAMES))) == {name or "(no name)" for name in shown}
+
+
+RUN = "window.ran = 1"
+HOSTILE = [
+    f"<script>{RUN}</script>", f"</script><script>{RUN}</script>", f"</title><script>{RUN}</script>",
+    f"javascript:{RUN}", f'"><img src=x onerror="{RUN}">', f"'><svg onload='{RUN}'>",
+    f"<a href='javascript:{RUN}'>here</a>",
+    f'<iframe srcdoc="<script>parent.{RUN}</script>"></iframe>', f"--><script>{RUN}</script><!--", f"${{{RUN}}}",
+    "<style>body { background: url(http://127.0.0.1:9/style) }</style>",
+    "red; background: url(http://127.0.0.1:9/value)",
+    "</style><link rel=stylesheet href=http://127.0.0.1:9/sheet>", "<base href=http://127.0.0.1:9/>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:9/'>", "<form action=http://127.0.0.1:9/><button>x</form>",
+]  # fmt: skip
+FORBIDDEN = """[...document.querySelectorAll('*')].filter(element =>
+    element.matches('iframe, base, form, object, embed, meta[http-equiv=refresh], [href^="javascript:" i]')
+    || [...element.attributes].some(each => each.name.startsWith('on'))).map(element => element.outerHTML)"""
+INJECTED = """elsewhere => {
+    document.body.insertAdjacentHTML('beforeend', `<img src=x onerror="window.ran = 1">
+        <svg onload="window.ran = 1"></svg><a id=bad href="javascript:window.ran = 1">x</a>
+        <iframe srcdoc="<script>parent.ran = 1</script>"></iframe>
+        <p style="background: url(${elsewhere})"></p><img src="${elsewhere}">`);
+    const script = document.createElement('script');
+    script.textContent = 'window.ran = 1';
+    document.body.append(script);
+    document.getElementById('bad').click();
+    return fetch(elsewhere, {signal: AbortSignal.timeout(2000)}).then(() => 'sent', error => error.name);
+}"""
+
+
+def hostile_trace() -> dict[str, Any]:
+    """A trace as somebody else may have written it: every text in it is to run or to fetch something."""
+    events: list[dict[str, Any]] = []
+    for number, text in enumerate(HOSTILE):
+        event = {"ph": "X", "name": text, "cat": text, "ts": 10 * number, "dur": 9, "pid": text, "tid": text}
+        events.append(event | {"cname": text, "id": text, "args": {text: text, "stack": text, "Call stack": text}})
+        events.append({"ph": "M", "name": "thread_name", "pid": text, "tid": text, "args": {"name": text}})
+        events.append({"ph": "M", "name": "process_name", "pid": text, "tid": text, "args": {"name": text}})
+        events.append({"ph": "i", "name": text, "ts": 10 * number, "pid": text, "tid": text, "args": {text: [text]}})
+    told = {text: text for text in HOSTILE}
+    return {"traceEvents": events, "otherData": told, "metadata": told, "displayTimeUnit": HOSTILE[0], **told}
+
+
+def hostile_statistics() -> bytes:
+    p = profiler_on()
+    for text in HOSTILE:
+        p.record(text, text, 1.0)
+    return p.snapshot().to_bytes()
+
+
+@pytest.mark.parametrize("kind", ["trace", "statistics"])
+def test_a_report_of_a_hostile_file_runs_and_fetches_nothing(
+    kind: str, chromium: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"<img src=x onerror='{RUN}'>.{'json' if kind == 'trace' else 'cprof'}"
+    file.write_bytes(json.dumps(hostile_trace()).encode() if kind == "trace" else hostile_statistics())
+    assert main.main(["report", str(file), "-o", str(tmp_path / "report.html")]) == 0
+    capsys.readouterr()
+    context = chromium.new_context(viewport={"width": 1300, "height": 900})
+    page, wanted, dialogs = context.new_page(), [], []
+    page.on("request", lambda request: wanted.append(request.url))
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_function(READY)
+    page.evaluate("() => document.querySelectorAll('button:not([hidden])').forEach(button => button.click())")
+    if kind == "trace":
+        assert set(page.evaluate(WALK, len(HOSTILE))) <= set(HOSTILE)
+    assert page.locator("body").inner_text().count(RUN) >= len(HOSTILE) / 2
+    assert page.evaluate("document.querySelectorAll('script').length") == 2
+    assert page.evaluate(FORBIDDEN) == []
+    assert (dialogs, wanted) == ([], [(tmp_path / "report.html").as_uri()])
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as witness:  # and if there were a hole in that, nothing would come of it
+        assert page.evaluate(INJECTED, f"http://127.0.0.1:{witness.getsockname()[1]}/") == "TypeError"
+        page.wait_for_timeout(200)
+        witness.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            witness.accept()
+    assert page.evaluate("window.ran") is None
+    context.close()
 
 
 def test_a_real_trace_is_shown(show: Show) -> None:
