@@ -181,6 +181,11 @@ class PlacedPipeline:
         """As of the pipeline."""
         return self._found().get_profiling_summary(stage)
 
+    def snapshot(self) -> Any:
+        """As of the pipeline, None where it has none."""
+        take = getattr(self._found(), "snapshot", None)
+        return take() if callable(take) else None
+
     def reset_profiling(self) -> None:
         """As of the pipeline."""
         self._found().reset_profiling()

@@ -24,39 +24,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,cprofiling/monitoring/server/profiling.proto\x12\rcprofiling.v1\"\xd8\x01\n\x13SetProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\x12\x1d\n\x10synchronize_cuda\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05reset\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x19\n\x0cskip_first_n\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x13\n\x06median\x18\x06 \x01(\tH\x03\x88\x01\x01\x42\x13\n\x11_synchronize_cudaB\x08\n\x06_resetB\x0f\n\r_skip_first_nB\t\n\x07_median\"1\n\x14SetProfilingResponse\x12\x19\n\x11profiling_enabled\x18\x01 \x01(\x08\"\x95\x01\n\x1aGetProfilingSummaryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStageH\x00\x88\x01\x01\x12\x17\n\nstage_name\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_stageB\r\n\x0b_stage_name\"\xbf\x01\n\x1bGetProfilingSummaryResponse\x12\x35\n\nnode_stats\x18\x01 \x03(\x0b\x32!.cprofiling.v1.NodeProfilingStats\x12\x19\n\x11profiling_enabled\x18\x02 \x01(\x08\x12\x14\n\x0cskip_first_n\x18\x03 \x01(\x03\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x17\n\x0finternal_errors\x18\x05 \x01(\x03\x12\x0e\n\x06median\x18\x06 \x01(\t\"\x9f\x03\n\x12NodeProfilingStats\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12,\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStage\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x0f\n\x07mean_ms\x18\x04 \x01(\x01\x12\x11\n\tmedian_ms\x18\x05 \x01(\x01\x12\x0e\n\x06std_ms\x18\x06 \x01(\x01\x12\x0e\n\x06min_ms\x18\x07 \x01(\x01\x12\x0e\n\x06max_ms\x18\x08 \x01(\x01\x12\x10\n\x08total_ms\x18\t \x01(\x01\x12\x0f\n\x07last_ms\x18\n \x01(\x01\x12\x17\n\nstage_name\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x13\n\x0b\x65rror_count\x18\x0c \x01(\x03\x12\x17\n\x0f\x63\x61ncelled_count\x18\r \x01(\x03\x12\x15\n\rskipped_count\x18\x0e \x01(\x03\x12\x15\n\rdropped_count\x18\x0f \x01(\x03\x12\x13\n\x06p50_ms\x18\x10 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x06p99_ms\x18\x11 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_stage_nameB\t\n\x07_p50_msB\t\n\x07_p99_ms\"+\n\x15ResetProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x18\n\x16ResetProfilingResponse\"\x15\n\x13ListSessionsRequest\"@\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.cprofiling.v1.Session\"S\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1e\n\x11profiling_enabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x14\n\x12_profiling_enabled\"\xe4\x01\n\x15WatchProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStageH\x00\x88\x01\x01\x12\x17\n\nstage_name\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0binterval_ms\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x0bmax_updates\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x08\n\x06_stageB\r\n\x0b_stage_nameB\x0e\n\x0c_interval_msB\x0e\n\x0c_max_updates\"\xba\x01\n\x16WatchProfilingResponse\x12\x35\n\nnode_stats\x18\x01 \x03(\x0b\x32!.cprofiling.v1.NodeProfilingStats\x12\x19\n\x11profiling_enabled\x18\x02 \x01(\x08\x12\x14\n\x0cskip_first_n\x18\x03 \x01(\x03\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x17\n\x0finternal_errors\x18\x05 \x01(\x03\x12\x0e\n\x06median\x18\x06 \x01(\t*\x9e\x01\n\x0e\x45xecutionStage\x12\x1f\n\x1b\x45XECUTION_STAGE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45XECUTION_STAGE_TRAIN\x10\x01\x12\x17\n\x13\x45XECUTION_STAGE_VAL\x10\x02\x12\x18\n\x14\x45XECUTION_STAGE_TEST\x10\x03\x12\x1d\n\x19\x45XECUTION_STAGE_INFERENCE\x10\x04\x32\xf2\x03\n\x10ProfilingService\x12W\n\x0cSetProfiling\x12\".cprofiling.v1.SetProfilingRequest\x1a#.cprofiling.v1.SetProfilingResponse\x12l\n\x13GetProfilingSummary\x12).cprofiling.v1.GetProfilingSummaryRequest\x1a*.cprofiling.v1.GetProfilingSummaryResponse\x12]\n\x0eResetProfiling\x12$.cprofiling.v1.ResetProfilingRequest\x1a%.cprofiling.v1.ResetProfilingResponse\x12W\n\x0cListSessions\x12\".cprofiling.v1.ListSessionsRequest\x1a#.cprofiling.v1.ListSessionsResponse\x12_\n\x0eWatchProfiling\x12$.cprofiling.v1.WatchProfilingRequest\x1a%.cprofiling.v1.WatchProfilingResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,cprofiling/monitoring/server/profiling.proto\x12\rcprofiling.v1\"\xd8\x01\n\x13SetProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\x12\x1d\n\x10synchronize_cuda\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x12\n\x05reset\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x19\n\x0cskip_first_n\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x13\n\x06median\x18\x06 \x01(\tH\x03\x88\x01\x01\x42\x13\n\x11_synchronize_cudaB\x08\n\x06_resetB\x0f\n\r_skip_first_nB\t\n\x07_median\"1\n\x14SetProfilingResponse\x12\x19\n\x11profiling_enabled\x18\x01 \x01(\x08\"\xc3\x01\n\x1aGetProfilingSummaryRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStageH\x00\x88\x01\x01\x12\x17\n\nstage_name\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1a\n\rwith_snapshot\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06_stageB\r\n\x0b_stage_nameB\x10\n\x0e_with_snapshot\"\xe3\x01\n\x1bGetProfilingSummaryResponse\x12\x35\n\nnode_stats\x18\x01 \x03(\x0b\x32!.cprofiling.v1.NodeProfilingStats\x12\x19\n\x11profiling_enabled\x18\x02 \x01(\x08\x12\x14\n\x0cskip_first_n\x18\x03 \x01(\x03\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x17\n\x0finternal_errors\x18\x05 \x01(\x03\x12\x0e\n\x06median\x18\x06 \x01(\t\x12\x15\n\x08snapshot\x18\x07 \x01(\x0cH\x00\x88\x01\x01\x42\x0b\n\t_snapshot\"\x9f\x03\n\x12NodeProfilingStats\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12,\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStage\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x0f\n\x07mean_ms\x18\x04 \x01(\x01\x12\x11\n\tmedian_ms\x18\x05 \x01(\x01\x12\x0e\n\x06std_ms\x18\x06 \x01(\x01\x12\x0e\n\x06min_ms\x18\x07 \x01(\x01\x12\x0e\n\x06max_ms\x18\x08 \x01(\x01\x12\x10\n\x08total_ms\x18\t \x01(\x01\x12\x0f\n\x07last_ms\x18\n \x01(\x01\x12\x17\n\nstage_name\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x13\n\x0b\x65rror_count\x18\x0c \x01(\x03\x12\x17\n\x0f\x63\x61ncelled_count\x18\r \x01(\x03\x12\x15\n\rskipped_count\x18\x0e \x01(\x03\x12\x15\n\rdropped_count\x18\x0f \x01(\x03\x12\x13\n\x06p50_ms\x18\x10 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x06p99_ms\x18\x11 \x01(\x01H\x02\x88\x01\x01\x42\r\n\x0b_stage_nameB\t\n\x07_p50_msB\t\n\x07_p99_ms\"+\n\x15ResetProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x18\n\x16ResetProfilingResponse\"\x15\n\x13ListSessionsRequest\"@\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.cprofiling.v1.Session\"S\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1e\n\x11profiling_enabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x14\n\x12_profiling_enabled\"\xe4\x01\n\x15WatchProfilingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x31\n\x05stage\x18\x02 \x01(\x0e\x32\x1d.cprofiling.v1.ExecutionStageH\x00\x88\x01\x01\x12\x17\n\nstage_name\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x18\n\x0binterval_ms\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x0bmax_updates\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x08\n\x06_stageB\r\n\x0b_stage_nameB\x0e\n\x0c_interval_msB\x0e\n\x0c_max_updates\"\xba\x01\n\x16WatchProfilingResponse\x12\x35\n\nnode_stats\x18\x01 \x03(\x0b\x32!.cprofiling.v1.NodeProfilingStats\x12\x19\n\x11profiling_enabled\x18\x02 \x01(\x08\x12\x14\n\x0cskip_first_n\x18\x03 \x01(\x03\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x17\n\x0finternal_errors\x18\x05 \x01(\x03\x12\x0e\n\x06median\x18\x06 \x01(\t*\x9e\x01\n\x0e\x45xecutionStage\x12\x1f\n\x1b\x45XECUTION_STAGE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x45XECUTION_STAGE_TRAIN\x10\x01\x12\x17\n\x13\x45XECUTION_STAGE_VAL\x10\x02\x12\x18\n\x14\x45XECUTION_STAGE_TEST\x10\x03\x12\x1d\n\x19\x45XECUTION_STAGE_INFERENCE\x10\x04\x32\xf2\x03\n\x10ProfilingService\x12W\n\x0cSetProfiling\x12\".cprofiling.v1.SetProfilingRequest\x1a#.cprofiling.v1.SetProfilingResponse\x12l\n\x13GetProfilingSummary\x12).cprofiling.v1.GetProfilingSummaryRequest\x1a*.cprofiling.v1.GetProfilingSummaryResponse\x12]\n\x0eResetProfiling\x12$.cprofiling.v1.ResetProfilingRequest\x1a%.cprofiling.v1.ResetProfilingResponse\x12W\n\x0cListSessions\x12\".cprofiling.v1.ListSessionsRequest\x1a#.cprofiling.v1.ListSessionsResponse\x12_\n\x0eWatchProfiling\x12$.cprofiling.v1.WatchProfilingRequest\x1a%.cprofiling.v1.WatchProfilingResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cprofiling.monitoring.server.profiling_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXECUTIONSTAGE']._serialized_start=1763
-  _globals['_EXECUTIONSTAGE']._serialized_end=1921
+  _globals['_EXECUTIONSTAGE']._serialized_start=1845
+  _globals['_EXECUTIONSTAGE']._serialized_end=2003
   _globals['_SETPROFILINGREQUEST']._serialized_start=64
   _globals['_SETPROFILINGREQUEST']._serialized_end=280
   _globals['_SETPROFILINGRESPONSE']._serialized_start=282
   _globals['_SETPROFILINGRESPONSE']._serialized_end=331
   _globals['_GETPROFILINGSUMMARYREQUEST']._serialized_start=334
-  _globals['_GETPROFILINGSUMMARYREQUEST']._serialized_end=483
-  _globals['_GETPROFILINGSUMMARYRESPONSE']._serialized_start=486
-  _globals['_GETPROFILINGSUMMARYRESPONSE']._serialized_end=677
-  _globals['_NODEPROFILINGSTATS']._serialized_start=680
-  _globals['_NODEPROFILINGSTATS']._serialized_end=1095
-  _globals['_RESETPROFILINGREQUEST']._serialized_start=1097
-  _globals['_RESETPROFILINGREQUEST']._serialized_end=1140
-  _globals['_RESETPROFILINGRESPONSE']._serialized_start=1142
-  _globals['_RESETPROFILINGRESPONSE']._serialized_end=1166
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1168
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1189
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1191
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1255
-  _globals['_SESSION']._serialized_start=1257
-  _globals['_SESSION']._serialized_end=1340
-  _globals['_WATCHPROFILINGREQUEST']._serialized_start=1343
-  _globals['_WATCHPROFILINGREQUEST']._serialized_end=1571
-  _globals['_WATCHPROFILINGRESPONSE']._serialized_start=1574
-  _globals['_WATCHPROFILINGRESPONSE']._serialized_end=1760
-  _globals['_PROFILINGSERVICE']._serialized_start=1924
-  _globals['_PROFILINGSERVICE']._serialized_end=2422
+  _globals['_GETPROFILINGSUMMARYREQUEST']._serialized_end=529
+  _globals['_GETPROFILINGSUMMARYRESPONSE']._serialized_start=532
+  _globals['_GETPROFILINGSUMMARYRESPONSE']._serialized_end=759
+  _globals['_NODEPROFILINGSTATS']._serialized_start=762
+  _globals['_NODEPROFILINGSTATS']._serialized_end=1177
+  _globals['_RESETPROFILINGREQUEST']._serialized_start=1179
+  _globals['_RESETPROFILINGREQUEST']._serialized_end=1222
+  _globals['_RESETPROFILINGRESPONSE']._serialized_start=1224
+  _globals['_RESETPROFILINGRESPONSE']._serialized_end=1248
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1250
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1271
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1273
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1337
+  _globals['_SESSION']._serialized_start=1339
+  _globals['_SESSION']._serialized_end=1422
+  _globals['_WATCHPROFILINGREQUEST']._serialized_start=1425
+  _globals['_WATCHPROFILINGREQUEST']._serialized_end=1653
+  _globals['_WATCHPROFILINGRESPONSE']._serialized_start=1656
+  _globals['_WATCHPROFILINGRESPONSE']._serialized_end=1842
+  _globals['_PROFILINGSERVICE']._serialized_start=2006
+  _globals['_PROFILINGSERVICE']._serialized_end=2504
 # @@protoc_insertion_point(module_scope)

@@ -43,30 +43,34 @@ class SetProfilingResponse(_message.Message):
     def __init__(self, profiling_enabled: bool = ...) -> None: ...
 
 class GetProfilingSummaryRequest(_message.Message):
-    __slots__ = ("session_id", "stage", "stage_name")
+    __slots__ = ("session_id", "stage", "stage_name", "with_snapshot")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     STAGE_NAME_FIELD_NUMBER: _ClassVar[int]
+    WITH_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     stage: ExecutionStage
     stage_name: str
-    def __init__(self, session_id: _Optional[str] = ..., stage: _Optional[_Union[ExecutionStage, str]] = ..., stage_name: _Optional[str] = ...) -> None: ...
+    with_snapshot: bool
+    def __init__(self, session_id: _Optional[str] = ..., stage: _Optional[_Union[ExecutionStage, str]] = ..., stage_name: _Optional[str] = ..., with_snapshot: bool = ...) -> None: ...
 
 class GetProfilingSummaryResponse(_message.Message):
-    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors", "median")
+    __slots__ = ("node_stats", "profiling_enabled", "skip_first_n", "reasons", "internal_errors", "median", "snapshot")
     NODE_STATS_FIELD_NUMBER: _ClassVar[int]
     PROFILING_ENABLED_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIRST_N_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_ERRORS_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     node_stats: _containers.RepeatedCompositeFieldContainer[NodeProfilingStats]
     profiling_enabled: bool
     skip_first_n: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     internal_errors: int
     median: str
-    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ..., median: _Optional[str] = ...) -> None: ...
+    snapshot: bytes
+    def __init__(self, node_stats: _Optional[_Iterable[_Union[NodeProfilingStats, _Mapping]]] = ..., profiling_enabled: bool = ..., skip_first_n: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., internal_errors: _Optional[int] = ..., median: _Optional[str] = ..., snapshot: _Optional[bytes] = ...) -> None: ...
 
 class NodeProfilingStats(_message.Message):
     __slots__ = ("node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms", "stage_name", "error_count", "cancelled_count", "skipped_count", "dropped_count", "p50_ms", "p99_ms")

@@ -18,8 +18,9 @@ from cprofiling._internal.text import shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server import profiling_pb2_grpc
 from cprofiling.monitoring.server.guard import send
-from cprofiling.monitoring.server.messages import Refusal, described, filled, stage_of, wire_text
+from cprofiling.monitoring.server.messages import MOST_BYTES, Refusal, described, filled, stage_of, wire_text
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
+from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import MEDIANS
 
 INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
@@ -27,6 +28,7 @@ _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the li
 _METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
 _LONGEST_ID = 256
 _MOST_SESSIONS = 1024
+_AROUND = 1024  # bytes that are left for a reason
 _MOST_ASIDE = 8  # calls of others' methods that run at once, in all sessions
 
 
@@ -216,8 +218,15 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         return pb.SetProfilingResponse(profiling_enabled=request.enabled)
 
     async def GetProfilingSummary(self, request: Any, _context: Any) -> Any:
-        """Read a session's statistics."""
-        return await self._summary(request, pb.GetProfilingSummaryResponse())
+        """Read a session's statistics, and its snapshot if that is asked for."""
+        response = await self._summary(request, pb.GetProfilingSummaryResponse())
+        if request.with_snapshot:
+            snapshot = await self._call(self.sessions.get(request.session_id), _snapshot_of)
+            if response.ByteSize() + len(snapshot) > MOST_BYTES - _AROUND:
+                response.reasons.append(f"the histograms are too large to be sent: {len(snapshot):,} bytes")
+                snapshot = b""
+            response.snapshot = snapshot
+        return response
 
     async def ResetProfiling(self, request: Any, _context: Any) -> Any:
         """Discard a session's statistics."""
@@ -263,6 +272,13 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         with suppress(Refusal, asyncio.TimeoutError):  # one session's fault does not hide the others
             message.profiling_enabled = await asyncio.wait_for(asked, _PATIENCE_S)
         return message
+
+
+def _snapshot_of(target: Any) -> bytes:
+    """Return a target's snapshot as bytes, empty where it gives none."""
+    take = getattr(target, "snapshot", None)
+    snapshot = take() if callable(take) else None
+    return snapshot.to_bytes() if isinstance(snapshot, Snapshot) else b""
 
 
 def _check_at_least(field: str, value: int, least: int) -> None:

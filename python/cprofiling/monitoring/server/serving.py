@@ -67,7 +67,8 @@ def serve(
     Args:
         sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
             A pipeline has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
-            ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
+            ``profiling_enabled``, and ``snapshot`` for ``top`` to show percentiles of the last minute. It is called in
+            threads of the server's, if it is not of ``PipelineProfiling``.
         address: ``host:port``; port 0: a free one. Or ``unix:PATH``, a socket that only this user can use, of mode
             0600, which is removed at the end.
         tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
