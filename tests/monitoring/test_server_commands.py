@@ -30,7 +30,9 @@ grpc = pytest.importorskip("grpc")
 pytest.importorskip("grpc_health")
 pytest.importorskip("grpc_reflection")
 
+from cprofiling.monitoring.server import service  # noqa: E402
 from cprofiling.monitoring.top import from_server  # noqa: E402
+from cprofiling.monitoring.top.samples import Choice  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import serve  # noqa: E402
 from grpc_clients import sessions_of, stub_of  # noqa: E402
@@ -89,7 +91,7 @@ def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_top_shows_the_table(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    first, headings, _, *rows = shown([server.address, "--updates", "1"], capsys).splitlines()
+    first, _, headings, _, *rows = shown([server.address, "--updates", "1"], capsys).splitlines()
     assert first == f"session p at {server.address}, profiling on"
     assert headings.split()[:4] == ["Node", "Stage", "Calls", "Calls/s"]
     assert [row.split() for row in rows] == [
@@ -102,7 +104,7 @@ def test_top_switches_the_profiling_of_a_server(server: Any) -> None:
     endpoint = from_server.Endpoint(server.address)
 
     def now() -> Any:
-        (moment,) = from_server.moments(endpoint, "p", None, lambda _: True, interval_ms=100, updates=1)
+        (moment,) = from_server.moments(endpoint, "p", None, lambda _: True, interval_s=0.1, updates=1)
         return moment
 
     for before, after in (("on", "off"), ("off", "on")):
@@ -143,7 +145,7 @@ def test_top_tells_of_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> N
 
     with serve({"p": Odd()}) as made:
         out = shown([made.address, "--updates", "1"], capsys)
-    assert out.split("\n")[1:] == [
+    assert out.split("\n")[2:] == [
         "No profiling data collected.", r"note: bro\x07ken", "note: 2 faults inside the profiler", "",
     ]  # fmt: skip
 
@@ -263,42 +265,104 @@ def test_keys_are_answered_while_the_next_table_is_waited_for_until_an_interrupt
     assert (child.returncode, error) == (0, b"")
 
 
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "cprofiling top"]
-
-
 def test_whoever_waits_for_a_table_may_leave(server: Any) -> None:
     asked: list[float] = []
-    taken: list[Any] = []
 
     def wait(seconds: float) -> bool:
         asked.append(seconds)
-        time.sleep(seconds)
-        return not taken
+        return len(asked) < 9
 
-    moments = from_server.moments(
-        from_server.Endpoint(server.address), None, None, wait, interval_ms=3_600_000, updates=None
-    )
-    taken.append(next(moments))
-    assert next(moments, None) is None
-    assert max(asked) < 1
-    assert threads() == []
     with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers
         endpoint = from_server.Endpoint(f"127.0.0.1:{silent.getsockname()[1]}")
-        assert list(from_server.moments(endpoint, None, None, wait, interval_ms=100, updates=None)) == []
-    assert threads() == []
+        assert list(from_server.moments(endpoint, None, None, wait, interval_s=0.1, updates=None)) == []
+    assert len(asked) == 9
+    moments = from_server.moments(
+        from_server.Endpoint(server.address), None, None, lambda _: True, interval_s=0.1, updates=None
+    )
+    assert next(moments).parts[0].stats[0].node_name == "node"
+    moments.close()
+    assert cprofiling_threads() == ["cprofiling-server"]
 
 
-def test_a_table_that_nobody_takes_holds_nobody_up(server: Any) -> None:
+def cprofiling_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("cprofiling")]
+
+
+# ---- What a server sends, and what it does when it is away
+
+
+def moments_of(address: str, pauses: list[float], updates: int | None = None) -> Any:
+    """The moments of a session, and how long is waited between them without doing so for long."""
+
     def wait(seconds: float) -> bool:
-        time.sleep(seconds)
+        if seconds != from_server._STEP_S:
+            pauses.append(seconds)
+        time.sleep(0.02)
         return True
 
-    moments = from_server.moments(from_server.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
-    assert next(moments).origin == (server.address, "p")
-    time.sleep(0.5)  # in which the one after the next one has come
-    moments.close()
-    assert threads() == []
+    return from_server.moments(from_server.Endpoint(address), "p", None, wait, interval_s=60.0, updates=updates)
+
+
+def test_percentiles_of_a_window_come_from_a_server(server: Any) -> None:
+    moments = moments_of(server.address, [])
+    before = next(moments)
+    profiler = server._sessions.get("p").target
+    for time_ms in (50.0, 50.0, 70.0):
+        profiler.record("train", "node", time_ms)
+    now = next(moments)
+    (row, _) = Choice(window="interval").rows(now, [before])
+    assert row.stats.count == 3
+    assert row.stats.p50_ms == pytest.approx(50, rel=0.01)
+    assert row.stats.p99_ms == pytest.approx(70, rel=0.01)
+    assert now.notes == ()
+
+
+def test_a_server_that_sends_no_histograms_is_told(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noted() -> list[str]:
+        (moment,) = moments_of(server.address, [], updates=1)
+        assert [(row.node_name, row.max_ms) for row in moment.parts[0].stats] == [("node", 3.0), ("other", 1.0)]
+        return list(moment.notes)
+
+    lacking = "p50, p99 and Max are known since the start only"
+    assert noted() == []
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "MOST_BYTES", 1024)
+        large, told = noted()
+        assert large.startswith("the histograms are too large to be sent: ")
+        assert told == f"the session has no histograms: {lacking}"
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "_snapshot_of", lambda _: b"of a later version")
+        assert noted() == [f"the server is newer: {lacking}"]
+
+    async def as_before(self: Any, request: Any, _context: Any) -> Any:
+        return await self._summary(request, pb.GetProfilingSummaryResponse())
+
+    monkeypatch.setattr(service.ProfilingService, "GetProfilingSummary", as_before)
+    server.stop()
+    with serve({"p": server._sessions.get("p").target}, address=server.address):
+        assert noted() == [f"the server is older: {lacking}"]
+
+
+def test_a_server_that_was_away_is_asked_until_it_is_back(server: Any) -> None:
+    pauses: list[float] = []
+    moments = moments_of(server.address, pauses)
+    first = next(moments)
+    server.stop()
+    away = [next(moments) for _ in range(5)]
+    assert pauses == [60.0, 1.0, 2.0, 4.0, 5.0]
+    assert all((each.taken_s, each.parts) == (first.taken_s, first.parts) for each in away)
+    assert all(each.away().startswith("server away for ") and not each.why for each in away)
+    assert len({each.away_s for each in away}) == 1
+    with serve({"other": profiler_on()}, address=server.address) as back:
+        told = next(moment for moment in moments if moment.why)
+        assert told.why == f"{server.address}: NOT_FOUND: there is no session 'p' (str)"
+        back.add_session("p", profiler_on())
+        here = next(moment for moment in moments if not moment.away())
+        assert (here.parts[0].stats, here.taken_s > first.taken_s) == ([], True)
+        assert here.parts[0].after(first.parts[0]).run == 1
+    refused = pytest.raises(from_server.TopError, match="UNAUTHENTICATED")
+    with serve({"p": profiler_on()}, address=server.address, token=TOKEN), refused:
+        list(moments)
 
 
 # ---- A program that is served

@@ -87,20 +87,23 @@ def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.Captur
     profiler.record("train", "node", 1.5)
     profiler.record("val", "other\x1b", 4)
     profiler.set_profiling(False)
-    title, headings, rule, *rows = shown(str(path), capsys=capsys)
+    title, facts, headings, rule, *rows = shown(str(path), capsys=capsys)
     assert title.startswith(f"process {os.getpid()}, ended: ")
-    assert headings.split() == list(samples.HEADINGS)
+    assert re.fullmatch(r"since the start, \d\d:\d\d:\d\d", facts)
+    assert headings.split() == [
+        "Node", "Stage", "Calls", "Calls/s", "now", "Load", "now", "Mean", "p50", "p99", "Max", "Total", "Errors",
+    ]  # fmt: skip
     assert set(rule) == {"-"}
     assert [row.split() for row in rows] == [
         ["other\\x1b", "val", "1", "-", "-", *(["4.00", "ms"] * 5), "0"],
         ["node", "train", "1", "-", "-", *(["1.50", "ms"] * 5), "0"],
     ]
-    assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[3:]] == ["node"]
+    assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[4:]] == ["node"]
 
 
 def test_what_leaves_no_node_is_told_with_what_there_is(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profiler = profiler_on(live=path)
-    assert shown(str(path), "-n", "a", "--updates", "1", capsys=capsys)[1:] == ["No profiling data collected."]
+    assert shown(str(path), "-n", "a", "--updates", "1", capsys=capsys)[2:] == ["No profiling data collected."]
     for number in range(12):
         profiler.record("train", f"node {number:02}", 1.5)
     profiler.record("val", "other\x1b", 4)
@@ -111,7 +114,7 @@ def test_what_leaves_no_node_is_told_with_what_there_is(path: Path, capsys: pyte
         (["-n", "z*"], f"No node matches 'z*'; there are: {names} and 3 more"),
         (["-n", "z", "--stage", "val"], "No node in the stage 'val' matches 'z'; there are: 'other\\x1b'"),
     ):
-        assert shown(str(path), *arguments, capsys=capsys)[1:] == [told]
+        assert shown(str(path), *arguments, capsys=capsys)[2:] == [told]
 
 
 def test_what_a_process_does_is_shown_with_rates(
@@ -135,7 +138,7 @@ def test_what_a_process_does_is_shown_with_rates(
     tables = "\n".join(lines).split("\n\n")
     assert len(tables) == 3
     before, now = (
-        {row.split()[0]: row.split() for row in table.splitlines()[3:] if not row.startswith("note: ")}
+        {row.split()[0]: row.split() for row in table.splitlines()[4:] if not row.startswith("note: ")}
         for table in tables[1:]
     )
     assert list(now) == ["load", "model"]
@@ -242,9 +245,9 @@ def test_profilers_are_told_apart(path: Path) -> None:
     moment = from_live_file.moment_of(live.read(path))
     shown_parts = [(part.label, len(part.stats)) for part in moment.parts]
     assert shown_parts == [("Pipeline 2", 1), ("Profiler", 0), ("before", 1)]
-    assert {row.name for row in Choice().rows(moment, None)} == {"Pipeline 2: node", "before: node"}
-    assert [row.name for row in Choice(globs=("Pipe*",)).rows(moment, None)] == ["Pipeline 2: node"]
-    assert len(Choice(globs=("node",)).rows(moment, None)) == 2
+    assert {row.name for row in Choice().rows(moment)} == {"Pipeline 2: node", "before: node"}
+    assert [row.name for row in Choice(globs=("Pipe*",)).rows(moment)] == ["Pipeline 2: node"]
+    assert len(Choice(globs=("node",)).rows(moment)) == 2
     assert any("merged" in note for note in moment.notes)
     profiler.set_profiling(False)
 
@@ -266,17 +269,52 @@ def stats(name: str, count: int, total_ms: float, stage: str = "train", **more: 
     return NodeProfilingStats(name, stage, count, mean, mean, 0.0, mean, mean, total_ms, mean, **more)
 
 
-def at(taken_s: float, *rows: NodeProfilingStats, origin: str = "me") -> Moment:
-    return Moment("title", origin, taken_s, (Part("", rows),))
+def at(taken_s: float, *rows: NodeProfilingStats, origin: str = "me", **more: Any) -> Moment:
+    return Moment("title", taken_s, (Part("", rows, origin=origin),), **more)
+
+
+def screen_of(*moments: Moment, window: str = "total") -> Any:
+    """The screen after these moments."""
+    screen = showing._Screen(Choice(window=window), interval_s=1.0)
+    for moment in moments:
+        screen.take(moment)
+    return screen
+
+
+def rows_of(screen: Any) -> list[samples.Row]:
+    return list(screen.choice.rows(screen.now, screen.since()))
 
 
 def test_rates_are_of_what_was_counted_since() -> None:
-    before = at(10.0, stats("steady", 100, 1000.0), stats("reset", 50, 10.0), stats("idle", 5, 5.0))
-    now = at(12.0, stats("steady", 140, 1500.0), stats("reset", 8, 4.0), stats("idle", 5, 5.0), stats("new", 2, 1.0))
-    rows = {row.name: (row.rate, row.load) for row in Choice().rows(now, before)}
-    assert rows == {"steady": (20.0, 0.25), "reset": (4.0, 0.002), "idle": (0.0, 0.0), "new": (1.0, 0.0005)}
-    for other in (at(10.0, origin="another"), at(12.0), at(13.0), None):
-        assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
+    before = at(10.0, stats("steady", 100, 1000.0), stats("idle", 5, 5.0))
+    now = at(12.0, stats("steady", 140, 1500.0), stats("idle", 5, 5.0), stats("new", 2, 1.0))
+    rows = {row.name: (row.rate, row.load) for row in rows_of(screen_of(before, now))}
+    assert rows == {"steady": (20.0, 0.25), "idle": (0.0, 0.0), "new": (1.0, 0.0005)}
+    for earlier in ([], [at(12.0)], [at(13.0)]):
+        assert {(row.rate, row.load) for row in rows_of(screen_of(*earlier, now))} == {(None, None)}
+
+
+@pytest.mark.parametrize("origin", ["me", "another process"])
+def test_windows_go_on_over_a_restart(origin: str) -> None:
+    """Counts that began anew are added to those of the time before, whether lower or of another process."""
+    count = 30 if origin == "me" else 130
+    moments = [
+        at(0.0, stats("node", 1000, 1000.0, error_count=5)),
+        at(1.0, stats("node", 1100, 1300.0, error_count=6)),
+        at(2.0, stats("node", count, 60.0, error_count=2), origin=origin),
+    ]
+    screen = screen_of(*moments, window="interval")
+    (row,) = rows_of(screen)
+    assert (row.stats.count, row.stats.total_ms, row.stats.error_count, row.rate) == (count, 60.0, 2, count)
+    assert "the counts began anew at " in screen.plain_text()
+    screen.take(at(4.0, stats("node", count + 10, 80.0, error_count=2), origin=origin))
+    screen.press("w")
+    (row,) = rows_of(screen)
+    assert (row.stats.count, row.stats.total_ms, row.stats.error_count) == (110 + count, 380.0, 3)
+    assert row.rate == (110 + count) / 4
+    assert screen._trends([row], 10)[0] == [(3.0, 1), (60.0 / count, 2), (2.0, 0)]
+    screen.take(at(70.0, stats("node", count + 10, 80.0, error_count=2), origin=origin))
+    assert "anew" not in screen.plain_text()
 
 
 def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
@@ -284,12 +322,6 @@ def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
     written: list[str] = []
     showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append)
     assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
-    screen = showing._Screen(Choice())
-    befores = []
-    for moment in (first, first, second, second, third, at(3.0, origin="another")):
-        screen.take(moment)
-        befores.append(screen.before)
-    assert befores == [showing._NO_MOMENT, showing._NO_MOMENT, first, first, second, third]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +339,8 @@ def test_each_order(key: str, order: str) -> None:
         stats("b", 20, 20.0, p99_ms=3.0),
         stats("c", 4, 80.0, p99_ms=2.0, error_count=1),
     )
-    assert "".join(row.name for row in Choice(key).rows(now, before)) == order
-    assert "".join(row.name for row in Choice(key, reverse=True).rows(now, before)) == order[::-1]
+    assert "".join(row.name for row in Choice(key).rows(now, [before])) == order
+    assert "".join(row.name for row in Choice(key, reverse=True).rows(now, [before])) == order[::-1]
     assert key in samples.SORT_KEYS
 
 
@@ -458,7 +490,7 @@ def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
     assert "p50" not in screen_text(screen, 60, 12)
     assert "No profiling data collected." in screen_text(showing._Screen(Choice(), at(0.0)), 120, 12)
     failing = at(1.0, stats("node", 1, 1.0, error_count=2))
-    noted = Moment(failing.title, failing.origin, failing.taken_s, failing.parts, ("a\x1b[31m note",))
+    noted = Moment(failing.title, failing.taken_s, failing.parts, ("a\x1b[31m note",))
     assert "note: a\\x1b[31m note" in screen_text(showing._Screen(Choice(), noted, at(0.0)), 120, 12)
 
 
@@ -502,8 +534,8 @@ def test_the_end_is_shown_also_while_paused(
     monkeypatch.setattr(showing, "_keys", lambda: contextlib.nullcontext(lambda: next(keys, "")))
 
     def source(wait: Any) -> Iterator[Moment]:
-        yield Moment("running", 1, 0.0, at(0.0).parts)
-        yield Moment("killed", 1, 1.0, at(1.0).parts, is_over=True)
+        yield Moment("running", 0.0, at(0.0).parts)
+        yield Moment("killed", 1.0, at(1.0).parts, is_over=True)
 
     showing.show_rich(source, Choice())  # type: ignore[arg-type]
     left = capsys.readouterr().out.rpartition("\x1b[?1049l")[2]
@@ -635,8 +667,103 @@ def test_a_window_has_the_figures_of_its_calls_only(path: Path) -> None:
 
 def test_a_source_without_histograms_has_no_percentiles_of_a_window() -> None:
     before, now = (at(float(n), stats("node", 10 * n, 100.0 * n, p99_ms=9.0, error_count=n)) for n in (1, 3))
-    (row,) = Choice(window="interval").rows(now, before)
+    (row,) = Choice(window="interval").rows(now, [before])
     assert (row.stats.count, row.stats.mean_ms, row.stats.error_count, row.stats.p99_ms) == (20, 10.0, 2, None)
     assert row.cells()[6:9] == ("-", "-", "-")
     for key in ("max", "p99"):
-        assert [each.cells() for each in Choice(key, window="interval").rows(now, before)] == [row.cells()]
+        assert [each.cells() for each in Choice(key, window="interval").rows(now, [before])] == [row.cells()]
+
+
+# ---- Faults
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time that it is."""
+    fixed = time.time()
+    monkeypatch.setattr("time.time", lambda: fixed)
+    return fixed
+
+
+def test_errors_have_a_share_and_a_beginning(now_s: float) -> None:
+    """Those that were there at the start are told from those that began since, on the screen and piped."""
+    old = {"old": 4, "both": 1, "well": 0, "new": 0}
+    counted = [old, old, {**old, "both": 2, "new": 3}, {**old, "both": 2, "new": 7}]
+    moments = [
+        at(now_s - ago, *(stats(name, 100 + place, 1.0, error_count=count) for name, count in errors.items()))
+        for place, (ago, errors) in enumerate(zip((200, 140, 50, 10), counted, strict=True))
+    ]
+    assert "before" not in screen_of(moments[0]).plain_text()  # of which there is nothing to say yet
+    screen = screen_of(*moments)
+    start, began = (samples.clock(now_s - ago) for ago in (200, 50))
+    lines = screen.plain_text().splitlines()
+    assert lines[-3:] == [
+        f"new (train): first error 50 s ago ({began}), last 10 s ago",
+        f"both (train): first error before {start}, last 50 s ago",
+        f"old (train): errors before {start}, none since",
+    ]
+    assert [row.cells()[-1] for row in rows_of(screen)] == ["4 (3.7 %)", "2 (1.9 %)", "0", "7 (6.4 %)"]
+    assert samples.Row("n", stats("n", 10_000, 1.0, error_count=2), None, None).cells()[-1] == "2 (<0.1 %)"
+    text = screen_text(screen, 80, 24)
+    assert all(line in text for line in lines[-3:])
+    assert "+" not in text
+    assert "+2 nodes" in screen_text(screen, 80, 10)
+
+
+def test_ages_are_told_in_fitting_units(now_s: float) -> None:
+    for ago, text in ((0, "0 s"), (119, "119 s"), (130, "2 min"), (7000, "117 min"), (7300, "2 h")):
+        assert samples.Faults(now_s - ago, now_s - ago).text(0.0).endswith(f", last {text} ago")
+
+
+def test_the_trend_has_a_time_axis_and_shows_errors_and_gaps(now_s: float) -> None:
+    screen = screen_of(*(at(now_s - 9 + second, stats("node", second, float(second))) for second in (*range(5), 8)))
+    screen.take(at(now_s, stats("node", 9, 12.0, error_count=1)))
+    heading, _, row = screen_text(screen, 200, 24).splitlines()[3:6]
+    assert re.search(r"60 s ago +now *$", heading)
+    assert row.rstrip().endswith("▂▂▂▂   ▂█")  # 3 s without a sample
+    assert row.index("█") == heading.rindex("now") + 2  # the last interval
+    narrow = screen_text(screen, 80, 24).splitlines()[3]
+    assert re.search(r"last \d+ s *$|\d+ s ago +now *$", narrow)
+    assert narrow.rstrip().endswith(("s", "now"))
+    console = pytest.importorskip("rich.console").Console
+    segments = console(width=200).render(screen.render(200, 24))
+    assert [str(each.style) for each in segments if each.text == "█"] == ["red"]
+
+
+# ---- A server that is away
+
+
+def test_a_terminal_follows_a_server_over_a_restart() -> None:
+    for name in ("rich", "grpc", "grpc_health", "grpc_reflection"):
+        pytest.importorskip(name)
+    serve = pytest.importorskip("cprofiling.server").serve
+    first, second = profiler_on(), profiler_on()
+    first.record("train", "before", 1.0)
+    second.record("train", "after", 1.0)
+    with serve({"p": first}) as server:
+        terminal = Terminal(server.address, "--interval", "0.2")
+        terminal.wait_for("by total", "before", "p99")
+    terminal.wait_for("server away for 2 s, last figures of ")
+    terminal.press("s?")
+    terminal.wait_for("back to the table")
+    terminal.press("?")
+    with serve({"p": second}, address=server.address):
+        terminal.wait_for("after", "the counts began anew at ")
+    terminal.press("q")
+    assert f"session p at {server.address}" in terminal.end()
+
+
+def test_a_source_that_is_away_is_told_with_the_last_figures(now_s: float) -> None:
+    here = at(now_s - 20, stats("node", 100, 1.0), switch=lambda: "switched")
+    away = dataclasses.replace(here, away_s=now_s - 12)
+    told = f"server away for 12 s, last figures of {samples.clock(now_s - 20)}"
+    written: list[str] = []
+    showing.show_plain(iter([here, away, at(now_s, stats("node", 120, 1.0))]), Choice(), written.append)
+    assert written[1] == f"\n{told}"
+    assert written[2].splitlines()[-1].split()[3] == "1.0"  # calls a second, of the 20 s
+    screen = screen_of(here, away)
+    screen.press("O")
+    text = screen_text(screen, 80, 24)
+    assert told in text
+    assert "node " in text
+    assert "the server is away: profiling is not switched" in text

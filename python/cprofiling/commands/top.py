@@ -100,11 +100,9 @@ def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tup
     server = endpoint(options, target)
     from cprofiling.monitoring.top import from_server as client
 
-    milliseconds = round(options.interval * 1000)
-
     def moments(wait: Wait) -> Generator[Moment, None, None]:
         about = (server, options.session, options.stage)
-        return client.moments(*about, wait, interval_ms=milliseconds, updates=options.updates)
+        return client.moments(*about, wait, interval_s=options.interval, updates=options.updates)
 
     return moments, (client.TopError, ValueError)
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
 from cprofiling._internal.text import shown_text
-from cprofiling.monitoring.top.samples import Moment, Part, notes_of
+from cprofiling.monitoring.top.samples import Moment, Part, clock, notes_of
 from cprofiling.nodes.live_file import MAGIC, RUNNING, LiveStatistics, read
 
 _STALE_S = 3.0  # without a write, while the process is there: it is stopped, or the machine asleep
@@ -36,25 +36,24 @@ def moments(path: str, pause: Callable[[], object], updates: int | None) -> Gene
 def moment_of(statistics: LiveStatistics) -> Moment:
     """Return the statistics of a live file as a sample."""
     process = statistics.process
-    several = len(statistics.parts) > 1
     notes = list(statistics.reasons)
     parts = []
     for part in statistics.parts:
         summary = part.summary
         notes += notes_of(summary)
-        label = ("before" if part.is_gone else part.label) if several else ""
-        parts.append(Part(label, summary, part.snapshot._find_histograms))  # noqa: SLF001 the package's own
-    written = time.localtime(statistics.written_ns / 1e9)
+        snapshot = part.snapshot
+        origin = None if part.is_gone else (process.pid, process.started_ticks, snapshot._sources())  # noqa: SLF001
+        label = "before" if part.is_gone else part.label
+        parts.append(Part(label, summary, snapshot._find_histograms, origin))  # noqa: SLF001 the package's own
     silent_s = time.time() - statistics.written_ns / 1e9
     if statistics.state == RUNNING and silent_s > _STALE_S:
         notes.append(f"nothing was written for {silent_s:.0f} s: the process may be stopped")
     uptime_s = None
     if statistics.state == RUNNING and process.started_ticks:
         uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started_ticks / os.sysconf("SC_CLK_TCK")
-    last = "" if statistics.state == RUNNING else f", last figures of {time.strftime('%H:%M:%S', written)}"
+    last = "" if statistics.state == RUNNING else f", last figures of {clock(statistics.written_ns / 1e9)}"
     return Moment(
         title=f"process {process.pid}, {statistics.state}: {shown_text('command', process.command)}{last}",
-        origin=(process.pid, process.started_ticks, process.made_ns),
         taken_s=statistics.taken_ns / 1e9,
         parts=tuple(parts),
         notes=tuple(dict.fromkeys(notes)),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Generator, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from cprofiling._core import FormatError
 from cprofiling._internal.text import counted, shown_text, shown_value
 from cprofiling.monitoring.server import profiling_pb2 as pb
 from cprofiling.monitoring.server import profiling_pb2_grpc
@@ -21,14 +20,24 @@ from cprofiling.monitoring.server.guard import checked_token
 from cprofiling.monitoring.server.messages import summary_from
 from cprofiling.monitoring.server.token_files import call_metadata
 from cprofiling.monitoring.top.samples import Moment, Part, notes_of
+from cprofiling.nodes.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from cprofiling.monitoring.top.screen import Wait
 
 _DEFAULT = "default"  # the session that the command serve has
-_PATIENCE_S = 10.0  # with a server that does not answer
-_STEP_S = 0.05  # between two looks for a moment
+_PATIENCE_S = 5.0  # with a server that does not answer
+_STEP_S = 0.05  # between two looks for an answer
+_MOST_PAUSE_S = 5.0  # between two tries, which begin with 1 s
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_LASTING = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)  # which no further try mends
 _MOST_BYTES = 16 * 1024 * 1024  # of an answer
+_RECONNECT = (("grpc.initial_reconnect_backoff_ms", 500), ("grpc.max_reconnect_backoff_ms", 2000))
 
 
 class TopError(Exception):
@@ -56,7 +65,7 @@ class Endpoint:
         """
         address = checked_address(self.address)
         checked_token(self.token)
-        options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0))
+        options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0), *_RECONNECT)
         if self.roots is None:
             return grpc.insecure_channel(address, options)
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(self.roots), options)
@@ -68,50 +77,80 @@ class Endpoint:
 
 
 def moments(
-    server: Endpoint, session: str | None, stage: str | None, wait: Wait, *, interval_ms: int, updates: int | None
+    server: Endpoint, session: str | None, stage: str | None, wait: Wait, *, interval_s: float, updates: int | None
 ) -> Generator[Moment, None, None]:
-    """Give the statistics of a session again and again.
+    """Give the statistics of a session again and again, also after the server was away.
 
     Args:
         server: Where to ask.
         session: Its id; None: the only one, or ``default``.
         stage: Only the nodes of this stage.
-        wait: Called until the answer comes; returns whether to go on.
-        interval_ms: Between two moments.
-        updates: After how many to end; None: when the server ends.
+        wait: Called until the answer comes, and between two; returns whether to go on.
+        interval_s: Between two moments.
+        updates: After how many to end, counting those without an answer; None: never.
 
-    Raises TopError where the server does not answer, or refuses, and what ``Endpoint.channel`` raises.
+    Raises TopError where the server does not answer at first, or refuses, and what ``Endpoint.channel`` raises.
     """
-    request = pb.WatchProfilingRequest(interval_ms=interval_ms)
-    if stage is not None:
-        request.stage_name = stage
-    if updates is not None:
-        request.max_updates = updates
+    last = None
+    failures = 0
     with server.channel() as channel:
-        answers = _Aside(_answers(channel, server, session, request))
-        try:
-            yield from answers.taken(wait)
-        except grpc.RpcError as error:
-            raise TopError(_reason(server, error)) from None
-        finally:
-            channel.close()  # which ends the call that is waited for
-            answers.end()
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        about = {"timeout": _PATIENCE_S, "metadata": server.metadata}
+        for given in count(1):
+            asked_s = time.time()
+            try:
+                if last is None:
+                    listed = _awaited(stub.ListSessions.future(pb.ListSessionsRequest(), **about), wait)
+                    if listed is None:
+                        return
+                    session = _chosen(listed, server, session)
+                    request = pb.GetProfilingSummaryRequest(session_id=session, stage_name=stage, with_snapshot=True)
+                answer = _awaited(stub.GetProfilingSummary.future(request, **about), wait)
+                if answer is None:
+                    return
+                last, failures = _moment(answer, server, request.session_id), 0
+                yield last
+            except grpc.RpcError as error:
+                if last is None or error.code() in _LASTING:
+                    raise TopError(_reason(server, error)) from None
+                failures += 1
+                why = "" if error.code() in _AWAY else _reason(server, error)
+                last = replace(last, away_s=last.away_s or asked_s, why=why)
+                yield last
+            pause_s = min(2.0 ** (failures - 1), _MOST_PAUSE_S) if failures else interval_s
+            if given == updates or not wait(pause_s):
+                return
 
 
-def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) -> Iterable[Moment]:
-    stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-    request.session_id = _session(stub, server, session)
-    for answer in stub.WatchProfiling(request, metadata=server.metadata):
-        summary = summary_from(answer)
-        state = "on" if answer.profiling_enabled else "off"
-        yield Moment(
-            title=f"session {shown_text('session', request.session_id)} at {server.address}, profiling {state}",
-            origin=(server.address, request.session_id),
-            taken_s=time.monotonic(),
-            parts=(Part("", summary),),
-            notes=tuple(notes_of(summary)),
-            switch=partial(_switched, server, request.session_id, "off" if answer.profiling_enabled else "on"),
-        )
+def _awaited(call: Any, wait: Wait) -> Any:
+    """Return the answer to a call, None if it is not wanted any more."""
+    while not call.done():
+        if not wait(_STEP_S):
+            call.cancel()
+            return None
+    return call.result()
+
+
+def _moment(answer: Any, server: Endpoint, session: str) -> Moment:
+    summary = summary_from(answer)
+    notes = notes_of(summary)
+    part = Part("", summary)
+    try:
+        snapshot = Snapshot.from_bytes(answer.snapshot)
+        part = Part("", snapshot.stats(), snapshot._find_histograms, snapshot._sources())  # noqa: SLF001 the package's
+    except FormatError:
+        lacking = "the session has no histograms" if answer.HasField("snapshot") else "the server is older"
+        if answer.snapshot:
+            lacking = "the server is newer"
+        notes.append(f"{lacking}: p50, p99 and Max are known since the start only")
+    state = "on" if answer.profiling_enabled else "off"
+    return Moment(
+        title=f"session {shown_text('session', session)} at {server.address}, profiling {state}",
+        taken_s=time.time(),
+        parts=(part,),
+        notes=tuple(notes),
+        switch=partial(_switched, server, session, "off" if answer.profiling_enabled else "on"),
+    )
 
 
 def _switched(server: Endpoint, session: str, action: str) -> str:
@@ -135,8 +174,8 @@ def control(server: Endpoint, session: str | None, action: str, **options: Any) 
     with server.channel() as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         try:
-            name = _session(stub, server, session)
             about = {"timeout": _PATIENCE_S, "metadata": server.metadata}
+            name = _chosen(stub.ListSessions(pb.ListSessionsRequest(), **about), server, session)
             shown = f"session {shown_text('session', name)} at {server.address}"
             if action == "stages":
                 answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id=name), **about)
@@ -158,57 +197,17 @@ def control(server: Endpoint, session: str | None, action: str, **options: Any) 
     return f"{shown}: profiling {action}"
 
 
-class _Aside:
-    """Takes samples in a thread, one ahead, so that keys still work."""
-
-    def __init__(self, moments: Iterable[Moment]) -> None:
-        self._moments = moments
-        self._queue: queue.Queue[Moment | BaseException | None] = queue.Queue(1)
-        self._thread = threading.Thread(target=self._take, name="cprofiling top", daemon=True)
-        self._thread.start()
-
-    def _take(self) -> None:
-        try:
-            for moment in self._moments:
-                self._queue.put(moment)
-            self._queue.put(None)
-        except BaseException as error:  # noqa: BLE001 it is raised where the moments are taken
-            self._queue.put(error)
-
-    def taken(self, wait: Wait) -> Generator[Moment, None, None]:
-        """Yield the samples, and raise the error that ended them."""
-        while True:
-            try:
-                found = self._queue.get_nowait()
-            except queue.Empty:
-                if not wait(_STEP_S):
-                    return
-                continue
-            if found is None:
-                return
-            if isinstance(found, BaseException):
-                raise found
-            yield found
-
-    def end(self) -> None:
-        """Wait for the thread, for which there are no more moments."""
-        while self._thread.is_alive():
-            with suppress(queue.Empty):
-                self._queue.get(timeout=_STEP_S)  # which it may wait for
-
-
-def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:
-    """Return the session's id, after the server has shown that it answers."""
-    answer = stub.ListSessions(pb.ListSessionsRequest(), timeout=_PATIENCE_S, metadata=server.metadata)
-    names: list[str] = [session.session_id for session in answer.sessions]
+def _chosen(listed: Any, server: Endpoint, wanted: str | None) -> str:
+    """Return the wanted session's id, or that of the only one, or the default."""
+    names: list[str] = [session.session_id for session in listed.sessions]
     if wanted is not None:
         return wanted
     if len(names) == 1:
         return names[0]
     if _DEFAULT in names:
         return _DEFAULT
-    listed = ", ".join(map(shown_value, names[:20])) or "none"
-    raise TopError(f"which session? {server.address} has {listed}")
+    told = ", ".join(map(shown_value, names[:20])) or "none"
+    raise TopError(f"which session? {server.address} has {told}")
 
 
 def _reason(server: Endpoint, error: Any) -> str:

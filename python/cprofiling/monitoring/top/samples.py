@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text import format_time, plain_table, shown_names, shown_text
+from cprofiling._internal.text import format_time, shown_names, shown_text
 from cprofiling.nodes.histogram import Histogram
 from cprofiling.nodes.summary_table import NO_DATA
 
@@ -29,14 +31,33 @@ class Part:
     """The nodes of one Profiler.
 
     Attributes:
-        label: The source's name; "" for a single source.
+        label: The source's name; "" for the only one of a session.
         stats: The statistics.
         histograms: Returns the buckets of each node and stage; nothing where the source has none.
+        origin: Identifies what is counted since when, so that another process or a reset is seen; None: not known.
+        run: How often the counts began anew since the first sample.
     """
 
     label: str
     stats: Sequence[NodeProfilingStats]
     histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]] = dict
+    origin: Hashable = None
+    run: int = 0
+
+    @cached_property
+    def nodes(self) -> dict[tuple[str, str], NodeProfilingStats]:
+        """The statistics by node and stage."""
+        return {(stats.node_name, stats.stage): stats for stats in self.stats}
+
+    def after(self, before: Part | None) -> Part:
+        """Return it with its run, told by the sample before it."""
+        if before is None:
+            return self
+        is_same = self.origin == before.origin and all(
+            (each := self.nodes.get(key)) and each.count >= old.count and each.error_count >= old.error_count
+            for key, old in before.nodes.items()
+        )
+        return replace(self, run=before.run + (not is_same))
 
 
 @dataclass(frozen=True)
@@ -45,23 +66,71 @@ class Moment:
 
     Attributes:
         title: The headline.
-        origin: Identifies the process or session; samples of different ones are not compared.
-        taken_s: When they were taken, in seconds from any time on.
+        taken_s: When they were taken, in seconds since 1970.
         parts: The statistics.
         notes: Remarks on the samples.
         is_over: Whether there will be no others.
         uptime_s: Age of the process; None: not known.
         switch: Turns profiling on or off and returns a message; None where the source is only read.
+        away_s: Since when the source does not answer, in seconds since 1970; None: it does.
+        why: Why it does not; "" where that is clear.
     """
 
     title: str
-    origin: Hashable
     taken_s: float
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
     is_over: bool = False
     uptime_s: float | None = None
     switch: Callable[[], str] | None = None
+    away_s: float | None = None
+    why: str = ""
+
+    def part(self, label: str) -> Part | None:
+        """Return the part of this label."""
+        return next((part for part in self.parts if part.label == label), None)
+
+    def away(self) -> str:
+        """Return for how long the source has not answered, "" if it does."""
+        if self.away_s is None:
+            return ""
+        seconds = max(0.0, time.time() - self.away_s)
+        why = f": {self.why}" if self.why else ""
+        return f"server away for {seconds:.0f} s, last figures of {clock(self.taken_s)}{why}"
+
+
+@dataclass
+class Faults:
+    """When a node failed, as far as it was seen.
+
+    Attributes:
+        first_s: The first time, in seconds since 1970; None: before the first sample.
+        last_s: The last one; None: before the first sample.
+    """
+
+    first_s: float | None
+    last_s: float | None
+
+    def text(self, begun_s: float) -> str:
+        """Return both times in words. begun_s: that of the first sample."""
+        before = f"before {clock(begun_s)}"
+        if self.last_s is None:
+            return f"errors {before}, none since"
+        first = before if self.first_s is None else f"{_age(self.first_s)} ({clock(self.first_s)})"
+        return f"first error {first}, last {_age(self.last_s)}"
+
+
+def clock(moment_s: float) -> str:
+    """Return the local time of day of a time in seconds since 1970."""
+    return time.strftime("%H:%M:%S", time.localtime(moment_s))
+
+
+def _age(moment_s: float) -> str:
+    seconds = max(0.0, time.time() - moment_s)
+    for unit, length_s in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 @dataclass(frozen=True)
@@ -94,8 +163,15 @@ class Row:
             _UNKNOWN if self.rate is None else f"{self.rate:,.1f}",
             _UNKNOWN if self.load is None else f"{100 * self.load:.1f} %",
             *(_UNKNOWN if time is None or math.isnan(time) or not stats.count else format_time(time) for time in times),
-            f"{stats.error_count:,}",
+            f"{stats.error_count:,}{self._share_of_errors()}",
         )
+
+    def _share_of_errors(self) -> str:
+        errors = self.stats.error_count
+        if not errors:
+            return ""
+        share = 100 * errors / (self.stats.count + errors)
+        return f" ({share:.1f} %)" if share >= 0.05 else " (<0.1 %)"
 
 
 _KEYS: dict[str, Callable[[Row], float]] = {
@@ -129,16 +205,14 @@ class Choice:
     stage: str | None = None
     window: str = "total"
 
-    def rows(self, now: Moment, before: Moment | None) -> list[Row]:
+    def rows(self, now: Moment, earlier: Sequence[Moment] = ()) -> list[Row]:
         """Return the rows of a sample.
 
-        before: earlier sample, to show changes.
+        earlier: the samples since the window's start, oldest first.
         """
-        if before is not None and (before.origin != now.origin or now.taken_s <= before.taken_s):
-            before = None
         rows = [
             row
-            for row in _all_rows(now, before, is_recent=self.window != "total")
+            for row in _all_rows(now, earlier, is_recent=self.window != "total")
             if self.stage in (None, row.stats.stage)
             and (
                 not self.globs
@@ -151,9 +225,15 @@ class Choice:
             rows.sort(key=_KEYS[self.sort_by], reverse=not self.reverse)
         return rows
 
+    def headings(self, earlier: Sequence[Moment]) -> tuple[str, ...]:
+        """Return the headings; beside totals, those of what is not since the start say so."""
+        if earlier and self.window != "total":
+            return HEADINGS
+        return tuple(f"{heading} now" if heading in {"Calls/s", "Load"} else heading for heading in HEADINGS)
+
     def nothing(self, now: Moment) -> str:
         """Return the line for an empty table."""
-        rows = list(_all_rows(now, None))
+        rows = list(_all_rows(now, ()))
         if not rows:
             return NO_DATA
         stages = {row.stats.stage for row in rows}
@@ -164,50 +244,78 @@ class Choice:
         return f"No node{where} matches {shown_names(self.globs)}; there are: {shown_names(names)}"
 
 
-def _all_rows(now: Moment, before: Moment | None, *, is_recent: bool = False) -> Iterable[Row]:
-    earlier_parts = () if before is None else before.parts
-    last = {(part.label, stats.node_name, stats.stage): stats for part in earlier_parts for stats in part.stats}
-    seconds = 0.0 if before is None else now.taken_s - before.taken_s
-    is_recent = is_recent and before is not None
-    buckets_before = {part.label: part.histograms() for part in earlier_parts} if is_recent else {}
+def _all_rows(now: Moment, earlier: Sequence[Moment], *, is_recent: bool = False) -> Iterable[Row]:
+    seconds = now.taken_s - earlier[0].taken_s if earlier else 0.0
     for part in now.parts:
-        buckets = part.histograms() if is_recent else {}
+        spans = spans_of(part, earlier)
+        is_recent_here = is_recent and bool(earlier)
+        buckets = [(_buckets(begin), _buckets(end)) for begin, end in spans] if is_recent_here else []
         for stats in part.stats:
-            calls, total_ms = stats.count, stats.total_ms
-            earlier = last.get((part.label, stats.node_name, stats.stage))
-            if earlier is not None and earlier.count <= calls:  # else it was reset, and all are new
-                calls, total_ms = calls - earlier.count, max(0.0, total_ms - earlier.total_ms)
-            else:
-                earlier = None
-            if is_recent:
-                key = (stats.node_name, stats.stage)
-                old = buckets_before.get(part.label, {}).get(key, ()) if earlier else ()
-                stats = _since(stats, earlier, buckets.get(key, ()), old)  # noqa: PLW2901 the window's own
+            key = (stats.node_name, stats.stage)
+            calls, total_ms, errors = change(spans, key)
+            if is_recent_here:
+                counts: Counter[tuple[float, float]] = Counter()
+                for begin, end in buckets:
+                    counts.update({(lower, upper): count for lower, upper, count in end.get(key, ())})
+                    counts.subtract({(lower, upper): count for lower, upper, count in begin.get(key, ())})
+                most_ms = max(end.nodes[key].max_ms for _, end in spans if key in end.nodes)
+                stats = _of_window(stats, calls, total_ms, errors, counts, most_ms)  # noqa: PLW2901 its own
             name = shown_text("node_name", stats.node_name)
             yield Row(
-                name=f"{shown_text('label', part.label)}: {name}" if part.label else name,
+                name=f"{shown_text('label', part.label)}: {name}" if len(now.parts) > 1 else name,
                 stats=stats,
-                rate=None if before is None else calls / seconds,
-                load=None if before is None else total_ms / 1000 / seconds,
+                rate=calls / seconds if earlier else None,
+                load=total_ms / 1000 / seconds if earlier else None,
                 label=part.label,
             )
 
 
-def _since(
-    now: NodeProfilingStats, before: NodeProfilingStats | None, buckets: Sequence[Bucket], old: Sequence[Bucket]
-) -> NodeProfilingStats:
-    """Return the figures of the calls between two samples.
+def spans_of(part: Part, earlier: Sequence[Moment]) -> list[tuple[Part | None, Part]]:
+    """Return the samples at both ends of each run in a window, None for its very start.
 
-    Percentiles and the maximum are those of the difference of both histograms, None without them.
+    earlier: the samples of the window before that of the part, oldest first.
     """
-    counts = Counter({(lower_ms, upper_ms): count for lower_ms, upper_ms, count in buckets})
-    counts.subtract({(lower_ms, upper_ms): count for lower_ms, upper_ms, count in old})
+    spans: list[tuple[Part | None, Part]] = []
+    begin = last = earlier[0].part(part.label) if earlier else None
+    for each in (*(moment.part(part.label) for moment in earlier[1:]), part):
+        if each is not None:
+            if last is not None and last.run != each.run:
+                spans.append((begin, last))
+                begin = None
+            last = each
+    return [*spans, (begin, part)]
+
+
+def change(spans: Iterable[tuple[Part | None, Part]], key: tuple[str, str]) -> tuple[int, float, int]:
+    """Return the calls, their time in ms, and the errors of a node in all spans."""
+    calls, total_ms, errors = 0, 0.0, 0
+    for span in spans:
+        for part, sign in zip(span, (-1, 1), strict=True):
+            if part is not None and (each := part.nodes.get(key)):
+                calls += sign * each.count
+                total_ms += sign * each.total_ms
+                errors += sign * each.error_count
+    return calls, max(0.0, total_ms), errors
+
+
+def _buckets(part: Part | None) -> Mapping[tuple[str, str], Sequence[Bucket]]:
+    return {} if part is None else part.histograms()
+
+
+def _of_window(
+    now: NodeProfilingStats,
+    calls: int,
+    total_ms: float,
+    errors: int,
+    counts: Counter[tuple[float, float]],
+    most_ms: float,
+) -> NodeProfilingStats:
+    """Return the figures of the calls in a window.
+
+    Percentiles and the maximum are those of the histogram of these calls, None without one.
+    """
     left = tuple((*edges, counts[edges]) for edges in sorted(counts) if counts[edges] > 0)
     histogram = Histogram(now.node_name, now.stage, left)
-    calls, total_ms, errors = now.count, now.total_ms, now.error_count
-    if before is not None:
-        calls, total_ms = calls - before.count, max(0.0, total_ms - before.total_ms)
-        errors = max(0, errors - before.error_count)
     most = histogram.quantile(1.0)
     return replace(
         now,
@@ -216,7 +324,7 @@ def _since(
         mean_ms=total_ms / calls if calls else 0.0,
         p50_ms=histogram.quantile(0.5),
         p99_ms=histogram.quantile(0.99),
-        max_ms=math.nan if most is None else min(most, now.max_ms),
+        max_ms=math.nan if most is None else min(most, most_ms),
         error_count=errors,
     )
 
@@ -225,11 +333,3 @@ def notes_of(summary: ProfilingSummary) -> list[str]:
     """Return remarks on statistics."""
     faults = summary.internal_errors
     return [*summary.reasons, *([f"{faults} faults inside the profiler"] if faults else [])]
-
-
-def plain_text(now: Moment, before: Moment | None, choice: Choice) -> str:
-    """Return a sample as text with title, table and notes."""
-    rows = choice.rows(now, before)
-    is_text = [place < TEXTS for place in range(len(HEADINGS))]
-    table = plain_table([HEADINGS, *(row.cells() for row in rows)], is_text) if rows else choice.nothing(now)
-    return "\n".join([now.title, table, *(f"note: {shown_text('note', note)}" for note in now.notes)])

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cprofiling._internal.text import shown_text
-from cprofiling.monitoring.top.samples import HEADINGS, MINUTE_S, SORT_KEYS, TEXTS, WINDOWS, Choice, Moment, plain_text
+from cprofiling._internal.text import plain_table, shown_text
+from cprofiling.monitoring.top.samples import (
+    HEADINGS,
+    MINUTE_S,
+    SORT_KEYS,
+    TEXTS,
+    WINDOWS,
+    Choice,
+    Faults,
+    Moment,
+    Row,
+    change,
+    clock,
+    spans_of,
+)
 
 if TYPE_CHECKING:
     # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
@@ -31,11 +45,13 @@ O               switch profiling on or off (servers; other options then have the
 Up, Down, PageUp, PageDown   scroll
 ?               back to the table
 
-Calls, Calls/s, Load, Mean, Total, Errors   of the window, exact
+Calls, Mean, Total, Errors   of the window, exact
+Errors          calls that raised, which Calls leaves out, and their share of both
+Calls/s, Load   of the window; "now": of the last interval, beside figures since the start
 p50, p99, Max   of the window within 1 %; - where the source sends no histogram
-Trend           mean of each of the last intervals, scaled to the largest
+last 60 s       mean of each of the last intervals, scaled to the largest; red: with errors
 yellow name     last interval's mean is half as much again as the last minute's
-red             errors in the window
+red             errors in the window; below the table, when they began
 """
 _TREND = 8, 60  # intervals, at least and at most
 _BARS = "▁▂▃▄▅▆▇█"
@@ -46,13 +62,16 @@ _SORTED = {
 _SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
 _DISPENSABLE = ("p50", "Max", "Total", "Load", "Calls", "Stage", "Errors", "Calls/s")
+_AWAY = 2.5  # intervals from one moment to the next, from which on there is a gap in the trend
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
+_AGE_S = 1.1  # after which the ages on the screen are told anew, unless a moment comes
 # Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
 _ONE_KEY = re.compile("\x1b+(?:\\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b])?|[^\x1b]", re.DOTALL)
 _BEGUN = re.compile("\x1b(?:\\[[0-?]*[ -/]*|O)?\\Z")
 _ALL = 1_000_000  # lines
 _AROUND = 8  # lines of the screen that are no rows: title, facts, frame and heading, how many more there are, keys
+_FAULTS = 3  # nodes whose errors are dated below the table, at most
 _SIDES = 2  # columns of characters beside the table
 
 
@@ -62,11 +81,11 @@ def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str],
     for now in moments:
         is_first = screen.now is _NO_MOMENT
         screen.take(now)
-        text = plain_text(now, screen.since(), choice)
+        text = now.away() or screen.plain_text()
         write(text if is_first else f"\n{text}")
 
 
-_NO_MOMENT = Moment("", None, 0.0, ())
+_NO_MOMENT = Moment("", 0.0, ())
 
 
 @dataclass
@@ -76,7 +95,7 @@ class _Screen:
     Attributes:
         choice: Which nodes are shown.
         now: The moment that is shown.
-        before: What it is compared with.
+        before: The one before it.
         is_paused: Whether the next ones have to wait.
         is_over: Whether the user has ended it.
         waiting: The last one that came while it was paused.
@@ -88,11 +107,14 @@ class _Screen:
         is_help: Whether the help is shown in place of the table.
         message: What the last key led to.
         history: The moments of the last minute, oldest first.
+        begun_s: When the first one was taken.
+        anew_s: When counts began anew, by a restart or reset.
+        faults: When the nodes failed, by label, name and stage.
     """
 
     choice: Choice
     now: Moment = _NO_MOMENT
-    before: Moment | None = None
+    before: Moment = _NO_MOMENT
     is_paused: bool = False
     is_over: bool = False
     waiting: Moment | None = None
@@ -104,24 +126,84 @@ class _Screen:
     is_help: bool = False
     message: str = ""
     history: list[Moment] = field(default_factory=list)
+    begun_s: float = 0.0
+    anew_s: float = -math.inf
+    faults: dict[tuple[str, str, str], Faults] = field(default_factory=dict)
 
     def take(self, moment: Moment) -> None:
         """Show the next moment, unless the user looks at this one."""
         if self.is_paused:
             self.waiting = moment
         else:
-            if (moment.origin, moment.taken_s) != (self.now.origin, self.now.taken_s):
+            if self.now is not _NO_MOMENT:
+                moment = replace(moment, parts=tuple(each.after(self.now.part(each.label)) for each in moment.parts))
+            if moment.taken_s != self.now.taken_s:
                 self.before = self.now  # else nothing was written since
+                self._note_changes(moment)
             self.now = moment
             self.waiting = None
             if moment.is_over:  # what is left to be read is the whole
                 self.choice = replace(self.choice, window="total")
-            if self.history and self.history[-1].origin != moment.origin:
-                self.history.clear()
+            if self.history and moment.taken_s < self.history[-1].taken_s:
+                self.history.clear()  # the clock was set
             if not self.history or moment.taken_s > self.history[-1].taken_s:
                 self.history.append(moment)
             while len(self.history) > 2 and self.history[1].taken_s <= moment.taken_s - MINUTE_S:
                 del self.history[0]
+
+    def _note_changes(self, moment: Moment) -> None:
+        """Note which nodes have failed since the moment before, and whether counts began anew."""
+        is_first = self.now is _NO_MOMENT
+        if is_first:
+            self.begun_s = moment.taken_s
+        for part in moment.parts:
+            before = self.now.part(part.label)
+            is_anew = before is not None and before.run != part.run
+            if is_anew:
+                self.anew_s = moment.taken_s
+            known = before.stats if before is not None and not is_anew else ()
+            old = {(each.node_name, each.stage): each.error_count for each in known}
+            for each in part.stats:
+                key = (part.label, each.node_name, each.stage)
+                if is_first and each.error_count:
+                    self.faults[key] = Faults(None, None)
+                elif each.error_count > old.get(key[1:], 0):
+                    first_s = self.faults[key].first_s if key in self.faults else moment.taken_s
+                    self.faults[key] = Faults(first_s, moment.taken_s)
+
+    def _dated(self, rows: list[Row]) -> list[tuple[str, bool]]:
+        """Return when each shown node failed, the latest first, and whether in the window."""
+        found = [
+            (row, faults)
+            for row in (rows if self.now.taken_s > self.begun_s else ())
+            if (faults := self.faults.get((row.label, row.stats.node_name, row.stats.stage)))
+        ]
+        found.sort(key=lambda each: (-(each[1].last_s or 0.0), -each[0].stats.error_count))
+        return [
+            (
+                f"{row.name} ({shown_text('stage', row.stats.stage)}): {faults.text(self.begun_s)}",
+                bool(row.stats.error_count),
+            )
+            for row, faults in found
+        ]
+
+    def _notes(self) -> list[str]:
+        """Return the remarks on the moment."""
+        notes = list(self.now.notes)
+        if self.now.taken_s - self.anew_s < MINUTE_S:
+            notes.append(f"the counts began anew at {clock(self.anew_s)}, by a restart or reset")
+        return [f"note: {shown_text('note', note)}" for note in (*notes, *filter(None, [self.message]))]
+
+    def plain_text(self) -> str:
+        """Return the moment as text with title, facts, table and notes."""
+        earlier = self.since()
+        rows = self.choice.rows(self.now, earlier)
+        is_text = [place < TEXTS for place in range(len(HEADINGS))]
+        table = self.choice.nothing(self.now)
+        if rows:
+            table = plain_table([self.choice.headings(earlier), *(row.cells() for row in rows)], is_text)
+        dated = [text for text, _ in self._dated(rows)]
+        return "\n".join([self.now.title, self._facts(), table, *dated, *self._notes()])
 
     def end(self) -> None:
         """Show the last moment, also where the user still looks at an earlier one."""
@@ -143,7 +225,11 @@ class _Screen:
         elif key == "?":
             self.is_help = not self.is_help
         elif key == "O":
-            self.message = self.now.switch() if self.now.switch else "a live file is only read: it cannot be switched"
+            if self.now.away():
+                self.message = "the server is away: profiling is not switched"
+            else:
+                cannot = "a live file is only read: it cannot be switched"
+                self.message = self.now.switch() if self.now.switch else cannot
         elif key == "r":
             self.choice, self.first = replace(self.choice, reverse=not self.choice.reverse), 0
         elif key in {"p", " "}:
@@ -160,20 +246,23 @@ class _Screen:
 
         if self.is_help:
             return Group(*(_line(text, "") for text in _HELP.strip("\n").splitlines()[: max(1, lines - 1)]))
-        notes = [
-            Text(f"note: {shown_text('note', note)}", style="yellow")
-            for note in (*self.now.notes, *filter(None, [self.message]))
-        ]
-        room = max(1, lines - _AROUND - sum(len(_folded(note, columns)) for note in notes))
+        notes = [Text(note, style="yellow") for note in self._notes()]
+        dated = self._dated(self.choice.rows(self.now, self.since()))
+        most = len(dated) if lines == _ALL else min(len(dated), _FAULTS, max(1, lines // 6))
+        faults = [Text(text, style="red" if is_recent else "dim") for text, is_recent in dated[:most]]
+        if len(dated) > most:
+            faults[-1].append(f"   +{len(dated) - most} nodes", style="dim")
+        room = max(1, lines - _AROUND - sum(len(_folded(text, columns)) for text in (*faults, *notes)))
         table = self._table(columns, room)
         beyond = ", ".join(f"{count}{side}" for count, side in ((self.first, _UP), (self.below, _DOWN)) if count)
         order = f"by {self.choice.sort_by}{', reversed' if self.choice.reverse else ''}"
         keys = f"{order}{', paused' if self.is_paused else ''}   {_KEYS}"
         return Group(
             _line(self.now.title, "bold"),
-            _line(self._facts(), "dim"),
+            _line(self.now.away() or self._facts(), "bold red" if self.now.away() else "dim"),
             table,
             *([_line(f"... {beyond}", "dim")] if beyond else []),
+            *faults,
             *notes,
             _line(keys, "dim"),
         )
@@ -182,9 +271,9 @@ class _Screen:
         """Return the line below the title."""
         spans = {"interval": "last interval", "minute": "last minute", "total": "since the start"}
         earlier = self.since()
-        facts = [spans["total" if earlier is None else self.choice.window], time.strftime("%H:%M:%S")]
-        if earlier is not None and self.choice.window == "minute":
-            seconds = self.now.taken_s - earlier.taken_s
+        facts = [spans[self.choice.window if earlier else "total"], clock(self.now.taken_s)]
+        if earlier and self.choice.window == "minute":
+            seconds = self.now.taken_s - earlier[0].taken_s
             facts[0] += f" ({seconds:.0f} s so far)" if seconds < MINUTE_S - 1 else ""
         if self.now.uptime_s is not None:
             minutes, seconds = divmod(int(self.now.uptime_s), 60)
@@ -194,26 +283,32 @@ class _Screen:
         facts += [] if self.choice.stage is None else [f"stage {shown_text('stage', self.choice.stage)}"]
         return ", ".join(facts)
 
-    def since(self) -> Moment | None:
-        """Return the moment that the figures are compared with."""
+    def since(self) -> list[Moment]:
+        """Return the moments of the window before this one, oldest first."""
         if self.choice.window == "minute" and len(self.history) > 1:
-            return self.history[0]
-        return None if self.before is _NO_MOMENT else self.before
+            return self.history[:-1]
+        is_known = self.before is not _NO_MOMENT and self.before.taken_s < self.now.taken_s
+        return [self.before] if is_known else []
 
-    def _trends(self, intervals: int) -> dict[tuple[str, str, str], list[float]]:
-        """Return the mean of each of the last intervals, and of the minute, 0 without calls."""
-        recent = self.history[-intervals - 1 :]
-        known: dict[tuple[str, str, str], list[float]] = {}
-        for earlier, later in [*pairwise(recent), (self.history[0], self.history[-1])] if len(recent) > 1 else []:
-            old = {(part.label, each.node_name, each.stage): each for part in earlier.parts for each in part.stats}
-            for part in later.parts:
-                for each in part.stats:
-                    key = (part.label, each.node_name, each.stage)
-                    count, total_ms = each.count, each.total_ms
-                    if key in old and old[key].count <= count:
-                        count, total_ms = count - old[key].count, total_ms - old[key].total_ms
-                    known.setdefault(key, []).append(total_ms / count if count else 0.0)
-        return known
+    def _trends(self, rows: Sequence[Row], intervals: int) -> list[list[tuple[float, int]]]:
+        """Return the mean and the errors of each row's last intervals, oldest first, zeros without calls."""
+        trends: list[list[tuple[float, int]]] = [[] for _ in rows]
+        for earlier, later in pairwise(self.history[-intervals - 1 :]):
+            spans = {part.label: spans_of(part, [earlier]) for part in later.parts}
+            passed = (later.taken_s - earlier.taken_s) / self.interval_s if self.interval_s else 1.0
+            for row, trend in zip(rows, trends, strict=True):
+                calls, total_ms, errors = change(spans.get(row.label, ()), (row.stats.node_name, row.stats.stage))
+                trend.extend([(0.0, 0)] * (round(passed) - 1 if passed > _AWAY else 0))
+                trend.append((total_ms / calls if calls else 0.0, errors))
+        return [trend[-intervals:] for trend in trends]
+
+    def _is_slower(self, row: Row, trend: Sequence[tuple[float, int]]) -> bool:
+        """Return whether a row's last interval is slower than the last minute."""
+        part = self.now.part(row.label)
+        if part is None or not trend:
+            return False
+        calls, total_ms, _ = change(spans_of(part, self.history[:-1]), (row.stats.node_name, row.stats.stage))
+        return trend[-1][0] * calls > _SLOWER * total_ms
 
     def _table(self, columns: int, room: int) -> Any:
         """Return the rows that fit, at least one, and count those above and below."""
@@ -222,12 +317,14 @@ class _Screen:
         from rich.table import Table
         from rich.text import Text
 
-        rows = self.choice.rows(self.now, self.since())
+        earlier = self.since()
+        rows = self.choice.rows(self.now, earlier)
+        headings = self.choice.headings(earlier)
         self.first = max(0, min(self.first, len(rows) - 1))
         reserve = _TREND[0] + _GAP if self.has_bars and len(self.history) > 1 and columns >= 80 else 0
         for first in (0, self.first):  # from the first one if all of them fit
             cells = [row.cells() for row in rows[first : first + room]]
-            widths = [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *cells, strict=True)]
+            widths = [max(map(cell_len, column)) + _GAP for column in zip(headings, *cells, strict=True)]
             least = [min(widths[0], _LEAST_NAME), *widths[1:]]
             places = list(range(len(HEADINGS)))
             for heading in sorted(_DISPENSABLE, key=_SORTED[self.choice.sort_by].__eq__):  # the least needed first
@@ -250,30 +347,41 @@ class _Screen:
             self.shown = 1
         self.below = len(rows) - self.first - self.shown
         trend_width = min(_TREND[1], columns - _SIDES - name_width - _GAP - others) if reserve else 0
-        trends = self._trends(trend_width or _TREND[0])
+        shown = rows[self.first : self.first + self.shown]
+        trends = self._trends(shown, trend_width or 1)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for place in places:
             # Figures keep their width on a narrow screen; names are folded.
+            is_sorted = HEADINGS[place] == _SORTED[self.choice.sort_by]
             table.add_column(
-                Text(HEADINGS[place], style="bold reverse" if HEADINGS[place] == _SORTED[self.choice.sort_by] else ""),
+                Text(headings[place], style="bold reverse" if is_sorted else ""),
                 justify="left" if place < TEXTS else "right",
                 no_wrap=place > 0,
                 overflow="fold",
                 width=None if place else name_width,
             )
         if trend_width:
-            table.add_column("Trend", no_wrap=True, width=trend_width)
-        for row, texts in zip(rows[self.first :], cells[: self.shown], strict=False):
+            table.add_column(self._axis(max(map(len, trends)), trend_width), no_wrap=True, width=trend_width)
+        for row, texts, trend in zip(shown, cells, trends, strict=False):
             failed = "red" if row.stats.error_count else ""
             styled = [Text(texts[place], style=failed if HEADINGS[place] == "Errors" else "") for place in places]
-            *means, minute = trends.get((row.label, row.stats.node_name, row.stats.stage), [0.0])
-            if means and minute and means[-1] > _SLOWER * minute:
+            if self._is_slower(row, trend):
                 styled[0].stylize("bold yellow")
             if trend_width:
-                most = max(means, default=0.0)
-                styled.append(Text("".join(_BARS[int(7 * mean / most)] if mean else " " for mean in means)))
+                bars = Text(" " * (trend_width - len(trend)))
+                most = max(mean for mean, _ in trend)
+                for mean, errors in trend:
+                    bar = _BARS[int(7 * mean / most)] if mean else _BARS[0] if errors else " "
+                    bars.append(bar, style="red" if errors else "")
+                styled.append(bars)
             table.add_row(*styled, style="dim" if row.rate == 0 else "")
         return table
+
+    def _axis(self, intervals: int, width: int) -> str:
+        """Return the heading of the trends, whose newest interval is the rightmost."""
+        seconds = (self.now.taken_s - self.history[0].taken_s) * width / intervals
+        left, right = f"{seconds:.0f} s ago", "now"
+        return f"{left}{right:>{width - len(left)}}" if width > len(left) + len(right) else f"last {seconds:.0f} s"
 
 
 def _line(text: str, style: str) -> Any:
@@ -314,14 +422,20 @@ def show_rich(source: Source, choice: Choice, interval_s: float | None = None) -
     ):
         afterwards.callback(leave)
 
+        shown_s, size = -math.inf, console.size
+
         def refresh() -> None:
+            nonlocal shown_s, size
+            shown_s, size = time.monotonic(), console.size
             if screen.now is not _NO_MOMENT:
-                live.update(screen.render(*console.size), refresh=True)
+                live.update(screen.render(*size), refresh=True)
 
         def wait(seconds: float) -> bool:
             until = time.monotonic() + seconds
             while not screen.is_over and (left := until - time.monotonic()) > 0:
                 answer()
+                if time.monotonic() >= shown_s + _AGE_S or console.size != size:
+                    refresh()
                 time.sleep(min(_KEY_S, left))
             return not screen.is_over
 
