@@ -8,13 +8,14 @@ import re
 import select
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cprofiling._internal.text import plain_table, shown_text
+from cprofiling._internal.text import counted, plain_table, shown_text
 from cprofiling.monitoring.top.samples import (
     HEADINGS,
     MINUTE_S,
@@ -53,7 +54,7 @@ last 60 s       mean of each of the last intervals, scaled to the largest; red: 
 yellow name     last interval's mean is half as much again as the last minute's
 red             errors in the window; below the table, when they began
 """
-_TREND = 8, 60  # intervals, at least and at most
+_TREND = 10, 60  # intervals, at least and at most
 _BARS = "▁▂▃▄▅▆▇█"
 _SORTED = {
     "total": "Total", "load": "Load", "rate": "Calls/s", "count": "Calls", "mean": "Mean", "p99": "p99", "max": "Max",
@@ -61,7 +62,7 @@ _SORTED = {
 }  # fmt: skip
 _SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
-_DISPENSABLE = ("p50", "Max", "Total", "Load", "Calls", "Stage", "Errors", "Calls/s")
+_DISPENSABLE = ("p50", "Max", "Total", "Load", "Calls", "Stage", "Calls/s", "Errors")
 _AWAY = 2.5  # intervals from one moment to the next, from which on there is a gap in the trend
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
@@ -172,20 +173,19 @@ class _Screen:
                     self.faults[key] = Faults(first_s, moment.taken_s)
 
     def _dated(self, rows: list[Row]) -> list[tuple[str, bool]]:
-        """Return when each shown node failed, the latest first, and whether in the window."""
+        """Return when each shown node failed, those of the window and the latest to begin first, and whether in it."""
         found = [
             (row, faults)
             for row in (rows if self.now.taken_s > self.begun_s else ())
             if (faults := self.faults.get((row.label, row.stats.node_name, row.stats.stage)))
         ]
-        found.sort(key=lambda each: (-(each[1].last_s or 0.0), -each[0].stats.error_count))
-        return [
-            (
-                f"{row.name} ({shown_text('stage', row.stats.stage)}): {faults.text(self.begun_s)}",
-                bool(row.stats.error_count),
-            )
-            for row, faults in found
-        ]
+        found.sort(key=lambda each: (not each[0].stats.error_count, -(each[1].first_s or 0.0), each[0].name))
+        names = Counter(row.name for row in rows)
+        dated = []
+        for row, faults in found:
+            stage = f" ({shown_text('stage', row.stats.stage)})" if names[row.name] > 1 else ""
+            dated.append((f"{row.name}{stage}: {faults.text(self.begun_s)}", bool(row.stats.error_count)))
+        return dated
 
     def _notes(self) -> list[str]:
         """Return the remarks on the moment."""
@@ -251,7 +251,7 @@ class _Screen:
         most = len(dated) if lines == _ALL else min(len(dated), _FAULTS, max(1, lines // 6))
         faults = [Text(text, style="red" if is_recent else "dim") for text, is_recent in dated[:most]]
         if len(dated) > most:
-            faults[-1].append(f"   +{len(dated) - most} nodes", style="dim")
+            faults[-1].append(f"   +{counted(len(dated) - most, 'node')}", style="dim")
         room = max(1, lines - _AROUND - sum(len(_folded(text, columns)) for text in (*faults, *notes)))
         table = self._table(columns, room)
         beyond = ", ".join(f"{count}{side}" for count, side in ((self.first, _UP), (self.below, _DOWN)) if count)
@@ -381,7 +381,9 @@ class _Screen:
         """Return the heading of the trends, whose newest interval is the rightmost."""
         seconds = (self.now.taken_s - self.history[0].taken_s) * width / intervals
         left, right = f"{seconds:.0f} s ago", "now"
-        return f"{left}{right:>{width - len(left)}}" if width > len(left) + len(right) else f"last {seconds:.0f} s"
+        if width > len(left) + len(right):
+            return f"{left}{right:>{width - len(left)}}"
+        return f"last {seconds:.0f} s"[-width:]
 
 
 def _line(text: str, style: str) -> Any:
