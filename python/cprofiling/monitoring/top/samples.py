@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -254,10 +253,11 @@ def _all_rows(now: Moment, earlier: Sequence[Moment], *, is_recent: bool = False
             key = (stats.node_name, stats.stage)
             calls, total_ms, errors = change(spans, key)
             if is_recent_here:
-                counts: Counter[tuple[float, float]] = Counter()
-                for begin, end in buckets:
-                    counts.update({(lower, upper): count for lower, upper, count in end.get(key, ())})
-                    counts.subtract({(lower, upper): count for lower, upper, count in begin.get(key, ())})
+                counts: dict[tuple[float, float], int] = {}
+                for sides in buckets if calls else ():
+                    for side, sign in zip(sides, (-1, 1), strict=True):
+                        for lower, upper, count in side.get(key, ()):
+                            counts[lower, upper] = counts.get((lower, upper), 0) + sign * count
                 most_ms = max(end.nodes[key].max_ms for _, end in spans if key in end.nodes)
                 stats = _of_window(stats, calls, total_ms, errors, counts, most_ms)  # noqa: PLW2901 its own
             name = shown_text("node_name", stats.node_name)
@@ -307,7 +307,7 @@ def _of_window(
     calls: int,
     total_ms: float,
     errors: int,
-    counts: Counter[tuple[float, float]],
+    counts: Mapping[tuple[float, float], int],
     most_ms: float,
 ) -> NodeProfilingStats:
     """Return the figures of the calls in a window.

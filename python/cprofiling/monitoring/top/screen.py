@@ -130,6 +130,7 @@ class _Screen:
     begun_s: float = 0.0
     anew_s: float = -math.inf
     faults: dict[tuple[str, str, str], Faults] = field(default_factory=dict)
+    _known: tuple[Moment, Choice, list[Row]] = (_NO_MOMENT, Choice(), [])
 
     def take(self, moment: Moment) -> None:
         """Show the next moment, unless the user looks at this one."""
@@ -196,12 +197,11 @@ class _Screen:
 
     def plain_text(self) -> str:
         """Return the moment as text with title, facts, table and notes."""
-        earlier = self.since()
-        rows = self.choice.rows(self.now, earlier)
+        rows = self._rows()
         is_text = [place < TEXTS for place in range(len(HEADINGS))]
         table = self.choice.nothing(self.now)
         if rows:
-            table = plain_table([self.choice.headings(earlier), *(row.cells() for row in rows)], is_text)
+            table = plain_table([self.choice.headings(self.since()), *(row.cells() for row in rows)], is_text)
         dated = [text for text, _ in self._dated(rows)]
         return "\n".join([self.now.title, self._facts(), table, *dated, *self._notes()])
 
@@ -247,7 +247,7 @@ class _Screen:
         if self.is_help:
             return Group(*(_line(text, "") for text in _HELP.strip("\n").splitlines()[: max(1, lines - 1)]))
         notes = [Text(note, style="yellow") for note in self._notes()]
-        dated = self._dated(self.choice.rows(self.now, self.since()))
+        dated = self._dated(self._rows())
         most = len(dated) if lines == _ALL else min(len(dated), _FAULTS, max(1, lines // 6))
         faults = [Text(text, style="red" if is_recent else "dim") for text, is_recent in dated[:most]]
         if len(dated) > most:
@@ -290,6 +290,14 @@ class _Screen:
         is_known = self.before is not _NO_MOMENT and self.before.taken_s < self.now.taken_s
         return [self.before] if is_known else []
 
+    def _rows(self) -> list[Row]:
+        """Return the rows of the moment, found once, as percentiles of many nodes take long."""
+        now, choice, rows = self._known
+        if now is not self.now or choice is not self.choice:
+            rows = self.choice.rows(self.now, self.since())
+            self._known = (self.now, self.choice, rows)
+        return rows
+
     def _trends(self, rows: Sequence[Row], intervals: int) -> list[list[tuple[float, int]]]:
         """Return the mean and the errors of each row's last intervals, oldest first, zeros without calls."""
         trends: list[list[tuple[float, int]]] = [[] for _ in rows]
@@ -317,9 +325,8 @@ class _Screen:
         from rich.table import Table
         from rich.text import Text
 
-        earlier = self.since()
-        rows = self.choice.rows(self.now, earlier)
-        headings = self.choice.headings(earlier)
+        rows = self._rows()
+        headings = self.choice.headings(self.since())
         self.first = max(0, min(self.first, len(rows) - 1))
         reserve = _TREND[0] + _GAP if self.has_bars and len(self.history) > 1 and columns >= 80 else 0
         for first in (0, self.first):  # from the first one if all of them fit
