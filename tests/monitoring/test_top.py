@@ -755,6 +755,7 @@ def test_a_terminal_follows_a_server_over_a_restart() -> None:
 
 def test_a_source_that_is_away_is_told_with_the_last_figures(now_s: float) -> None:
     here = at(now_s - 20, stats("node", 100, 1.0), switch=lambda: "switched")
+    assert f"{samples.clock(now_s - 20)}, 20 s ago" in screen_text(screen_of(here), 80, 24)
     away = dataclasses.replace(here, away_s=now_s - 12)
     told = f"server away for 12 s, last figures of {samples.clock(now_s - 20)}"
     written: list[str] = []

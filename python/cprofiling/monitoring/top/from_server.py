@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cprofiling.monitoring.top.screen import Wait
 
 _DEFAULT = "default"  # the session that the command serve has
-_PATIENCE_S = 5.0  # with a server that does not answer
+_PATIENCE_S = 10.0  # with a server that does not answer
 _STEP_S = 0.05  # between two looks for an answer
 _MOST_PAUSE_S = 5.0  # between two tries, which begin with 1 s
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -212,4 +212,6 @@ def _chosen(listed: Any, server: Endpoint, wanted: str | None) -> str:
 
 def _reason(server: Endpoint, error: Any) -> str:
     details = shown_text("details", str(error.details()))
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        details = f"there was no answer for {_PATIENCE_S:g} s"
     return f"{server.address}: {error.code().name}: {details}"

@@ -115,8 +115,8 @@ class Faults:
         before = f"before {clock(begun_s)}"
         if self.last_s is None:
             return f"errors {before}, none since"
-        first = before if self.first_s is None else f"{_age(self.first_s)} ({clock(self.first_s)})"
-        return f"first error {first}, last {_age(self.last_s)}"
+        first = before if self.first_s is None else f"{age(self.first_s)} ({clock(self.first_s)})"
+        return f"first error {first}, last {age(self.last_s)}"
 
 
 def clock(moment_s: float) -> str:
@@ -124,7 +124,8 @@ def clock(moment_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(moment_s))
 
 
-def _age(moment_s: float) -> str:
+def age(moment_s: float) -> str:
+    """Return how long ago a time in seconds since 1970 was, in words."""
     seconds = max(0.0, time.time() - moment_s)
     for unit, length_s in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length_s:

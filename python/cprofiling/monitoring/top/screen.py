@@ -26,6 +26,7 @@ from cprofiling.monitoring.top.samples import (
     Faults,
     Moment,
     Row,
+    age,
     change,
     clock,
     spans_of,
@@ -63,6 +64,7 @@ _SORTED = {
 _SLOWER = 1.5  # times the mean of the last minute
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
 _DISPENSABLE = ("p50", "Max", "Total", "Load", "Calls", "Stage", "Calls/s", "Errors")
+_OLD_S = 2.0  # beyond the interval, from which on it is told how old the figures are
 _AWAY = 2.5  # intervals from one moment to the next, from which on there is a gap in the trend
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
@@ -272,6 +274,8 @@ class _Screen:
         spans = {"interval": "last interval", "minute": "last minute", "total": "since the start"}
         earlier = self.since()
         facts = [spans[self.choice.window if earlier else "total"], clock(self.now.taken_s)]
+        if self.interval_s is not None and time.time() - self.now.taken_s > self.interval_s + _OLD_S:
+            facts[-1] += f", {age(self.now.taken_s)}"
         if earlier and self.choice.window == "minute":
             seconds = self.now.taken_s - earlier[0].taken_s
             facts[0] += f" ({seconds:.0f} s so far)" if seconds < MINUTE_S - 1 else ""
