@@ -451,6 +451,8 @@ def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyP
         holder.its = argparse.Namespace(pipeline=profiler_on())
         holder.its.pipeline.record("train", "node", 1.0)
         assert counts(stub, "p") == {"node": 1}
+        whole = pb.GetProfilingSummaryRequest(session_id="p", with_snapshot=True)
+        assert cp.Snapshot.from_bytes(stub.GetProfilingSummary(whole).snapshot).stats()[0].count == 1
         stub.ResetProfiling(pb.ResetProfilingRequest(session_id="p"))
         stub.SetProfiling(pb.SetProfilingRequest(session_id="p", enabled=True))
         assert counts(stub, "p") == {}
