@@ -6,6 +6,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from . import budgets, candidates, floor, peers, report
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", metavar="WHAT", help="costs (per call), budgets, or the budgets with this text in their names"
     )
     how.add_argument(
-        "--soak", nargs="?", type=float, const=1.0, metavar="SHARE", help="only the thread soak, or a share"
+        "--soak", nargs="?", type=float, const=60.0, metavar="MINUTES", help="only the soak of a service (default: 60)"
     )
     where = made.add_argument_group("where")
     where.add_argument("--all-pythons", action="store_true", help="run on each CPython 3.10 to 3.15 found here")
@@ -130,10 +131,10 @@ def write(runs: Sequence[Run], options: argparse.Namespace) -> None:
             print(f"no plot: {error}", file=sys.stderr)
 
 
-def soaked(share: float) -> int:
-    """Run the soak in this process and return the exit status."""
+def soaked(minutes: float) -> int:
+    """Run the soak and return the exit status."""
     try:
-        return 0 if soak(share, print) else EXIT_MISSED
+        return 0 if soak(minutes, partial(print, flush=True)) else EXIT_MISSED
     except ImportError as error:
         print(f"no soak: {error}", file=sys.stderr)
         return EXIT_UNUSABLE

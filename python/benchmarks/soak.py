@@ -1,312 +1,633 @@
-"""The thread soak: nodes called by many threads while others reset, switch and read, against the contract's equation.
+"""The soak: a service that lives through a week's trouble, and counts itself what it called.
 
-Per key, what the Profiler counted since its last reset (recorded, skipped, errors, cancelled and dropped) must be the
-calls that began while profiling was on and finished since then. Each caller reads, around and inside its call, how far
-the resetting and the switching thread have come. Where that does not tell on which side of a change the call lies, it
-counts as possible only: every figure must lie between what is certain and what is possible.
+Its threads and tasks call nodes at a third of a processor at most. Turn by turn there is trouble: recordings, forks
+whose children are killed, full disks, clocks that step, a Profiler that is off or reset, a process that is stopped, and
+names without end; others scrape it, watch it with ``top`` and ``control`` it. At the end of each turn all callers
+pause, and the statistics, the recording and the live file must have exactly what was called. Memory, descriptors and
+threads must be the same in the last quarter of the time as in the third.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import ctypes
+import gc
+import json
+import multiprocessing
+import os
 import random
+import shutil
+import signal
+import statistics
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from .candidates import cprofiling
-from .harness import SEED
+SEED = 1985
+CALLERS, BURST, PAUSE_S = 4, 50, 0.03
+TURN_S, LOOK_S, PATIENCE_S = 5.0, 5.0, 30.0
+MOST_KEYS = 65_536  # of a Profiler
+NAMES_UNTIL = 0.4  # of the time; then all names are taken
+JUDGED_MINUTES = 10  # from which on memory is to be flat
+FLAT = 1.05
+CHILD_CALLS = 200
+CAPACITIES = (100, 1_000_000)
+HOUR_NS, MOMENT_NS = 3_600 * 10**9, 40 * 10**6
 
-THREADS = 16
-CALLS = 100_000
-PHASES = 20
-SKIP_FIRST_N = 3
-FAIL_EVERY = 97
-LINGER_EVERY = 13
-MOST_RESETS = 6
-LAST_RESET_AT = 0.9
-PAUSE_S = 1e-4
-SWITCH_INTERVAL_S = 1e-5
-MOST_SHOWN = 20
-SHARED = "shared by all threads"
+# What the service runs upon: clocks that step, and disks that are full for a while.
+INTERPOSER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-COUNTED, ERRORS, DROPPED = "counted", "errors", "dropped"
+long long soak_steps_ns[8]; /* by clock: 0 is that of the day, 1 the monotonic one, 7 also counts suspensions */
+int soak_full;
+static int (*read_clock)(clockid_t, struct timespec *);
+static ssize_t (*write_on)(int, const void *, size_t);
+static ssize_t (*write_at)(int, const void *, size_t, off_t);
+static int (*allocate)(int, off_t, off_t);
+
+__attribute__((constructor)) static void find(void)
+{
+    read_clock = dlsym(RTLD_NEXT, "clock_gettime");
+    write_on = dlsym(RTLD_NEXT, "write");
+    write_at = dlsym(RTLD_NEXT, "pwrite64");
+    allocate = dlsym(RTLD_NEXT, "posix_fallocate64");
+}
+
+static int is_full(int fd)
+{
+    struct stat status;
+    return soak_full && fd > 2 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+int clock_gettime(clockid_t id, struct timespec *now)
+{
+    if (read_clock == NULL) {
+        find();
+    }
+    int result = read_clock(id, now);
+    if (result == 0 && id >= 0 && id < 8 && soak_steps_ns[id] != 0) {
+        long long ns = now->tv_sec * 1000000000LL + now->tv_nsec + soak_steps_ns[id];
+        now->tv_sec = ns / 1000000000;
+        now->tv_nsec = ns % 1000000000;
+    }
+    return result;
+}
+
+#define REFUSED(fd) (is_full(fd) && (errno = ENOSPC))
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+    return REFUSED(fd) ? -1 : write_on(fd, data, size);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{
+    return REFUSED(fd) ? -1 : write_at(fd, data, size, at);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) __attribute__((alias("pwrite")));
+
+int posix_fallocate(int fd, off_t at, off_t size)
+{
+    return is_full(fd) ? ENOSPC : allocate(fd, at, size);
+}
+
+int posix_fallocate64(int fd, off_t at, off_t size) __attribute__((alias("posix_fallocate")));
+"""
 
 
 class PlannedError(Exception):
     """What a node raises on purpose."""
 
 
-@dataclass
-class Epoch:
-    """A counter that one thread advances and all read: odd while a change is under way, else settled."""
+def finished(rows: Any) -> Counter[str]:
+    """Return the calls that statistics know, by node."""
+    counted: Counter[str] = Counter()
+    for row in rows:
+        dropped = row.error_count + row.cancelled_count + row.dropped_count
+        counted[row.node_name] += row.count + row.skipped_count + dropped
+    return counted
 
-    value: int = 0
+
+def outcomes(rows: Any) -> dict[str, tuple[int, int]]:
+    """Return the errors and the cancelled calls by node."""
+    return {row.node_name: (row.error_count, row.cancelled_count) for row in rows}
+
+
+class Service:
+    """The service: Profilers, callers that count what they call, and the turns of trouble."""
+
+    def __init__(self, folder: Path, minutes: float) -> None:
+        """Make all that lives as long as the service; files go below ``folder``."""
+        import cprofiling
+
+        self.cp: Any = cprofiling
+        self.folder, self.live = folder, folder / "live.cprof"
+        self.begun, self.seconds = time.monotonic(), minutes * 60
+        self.random = random.Random(SEED)
+        self.lost: list[str] = []
+        self.running = True
+        self.counts_main = True
+        self.called = {"main": Counter[str](), "names": Counter[str](), "toggled": Counter[str]()}
+        self.failed: Counter[tuple[str, str]] = Counter()
+        self.total = self.names = self.turns = self.records = self.children = 0
+        self.locks = [threading.Lock() for _ in range(CALLERS + 1)]
+        self.counting = threading.Lock()
+        self.profilers = {name: self.cp.Profiler() for name in self.called}
+        self.profilers["main"].set_profiling(True, live=self.live)
+        for name in ("names", "toggled"):
+            self.profilers[name].set_profiling(True)
+        main = self.profilers["main"].profile_node
+        self.toggled = self.profilers["toggled"].profile_node("toggled")
+        self.outer, self.inner = main("outer")(self._outer), main("inner")(self._inner)
+        self.generator, self.coroutine = main("generator")(self._generator), main("coroutine")(self._coroutine)
+        with contextlib.suppress(ValueError, AttributeError):
+            self.steps_ns = (ctypes.c_longlong * 8).in_dll(ctypes.CDLL(None), "soak_steps_ns")
+            self.full = ctypes.c_int.in_dll(ctypes.CDLL(None), "soak_full")
+
+    # ---- What is called
+
+    def note(self, tally: Counter[tuple[str, str]], name: str, outcome: str = "") -> None:
+        """Count a call, or how it ended."""
+        tally[name, outcome] += 1
+
+    def _outer(self, tally: Counter[tuple[str, str]], number: int) -> None:
+        self.note(tally, "outer")
+        with contextlib.suppress(PlannedError):
+            self.inner(tally, fails=number % 7 == 0)
+
+    def _inner(self, tally: Counter[tuple[str, str]], *, fails: bool) -> None:
+        self.note(tally, "inner")
+        if fails:
+            self.note(tally, "inner", "error")
+            raise PlannedError
+
+    def _generator(self, tally: Counter[tuple[str, str]]) -> Iterator[int]:
+        self.note(tally, "generator")
+        yield 1
+        yield 2
+
+    async def _coroutine(self, tally: Counter[tuple[str, str]], number: int) -> None:
+        self.note(tally, "coroutine")
+        try:
+            await asyncio.sleep(0)
+            if number % 5 == 0:
+                self.note(tally, "coroutine", "error")
+                raise PlannedError
+            await asyncio.sleep(60 if number % 7 == 0 else 0)
+        except asyncio.CancelledError:
+            self.note(tally, "coroutine", "cancelled")
+            raise
+
+    def burst(self, tally: Counter[tuple[str, str]]) -> None:
+        """Make calls as a request does, some of them in a thread that ends."""
+        for number in range(BURST):
+            self.outer(tally, number)
+        for _ in self.generator(tally):
+            pass
+        next(self.generator(tally))
+        with self.toggled:
+            self.note(tally, "toggled")
+        thread = threading.Thread(target=self.outer, args=(tally, 1))
+        thread.start()
+        thread.join()
+
+    async def tasks(self, tally: Counter[tuple[str, str]]) -> None:
+        """Make calls from tasks, of which some are cancelled."""
+        tasks = [asyncio.ensure_future(self.coroutine(tally, number)) for number in range(1, BURST)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def name_anew(self) -> None:
+        """Call nodes under names that nobody has used."""
+        share = TURN_S * 1.1 / (self.seconds * NAMES_UNTIL) if self.elapsed < NAMES_UNTIL * self.seconds else 0.001
+        for _ in range(max(10, round(MOST_KEYS * share))):
+            with self.profilers["names"].profile_node(f"request {self.names}"):
+                self.names += 1
+                self.called["names"]["all"] += 1
+
+    # ---- Who calls
+
+    def call_on(self, lock: threading.Lock, *, in_tasks: bool) -> None:
+        """Call until the end, but for pauses in which somebody else has the lock."""
+        loop = asyncio.new_event_loop()
+        while self.running:
+            with lock:
+                tally: Counter[tuple[str, str]] = Counter()
+                if in_tasks:
+                    loop.run_until_complete(self.tasks(tally))
+                else:
+                    self.burst(tally)
+                with self.counting:
+                    self._add(tally)
+            time.sleep(PAUSE_S * self.random.uniform(0.5, 2))
+        loop.close()
+
+    def _add(self, tally: Counter[tuple[str, str]]) -> None:
+        for (name, outcome), count in tally.items():
+            if outcome:
+                self.failed[name, outcome] += count * self.counts_main
+                continue
+            self.total += count
+            profiler = "toggled" if name == "toggled" else "main"
+            self.called[profiler][name] += count * (profiler == "toggled" or self.counts_main)
 
     @contextlib.contextmanager
-    def change(self) -> Iterator[None]:
-        """Mark a change as under way for as long as the block runs."""
-        self.value += 1
-        yield
-        self.value += 1
-
-
-def settled(before: int, after: int) -> int | None:
-    """Return the number of changes made when something happened, from the epochs just before and just after it.
-
-    None when that something may lie on either side of a change.
-    """
-    return before // 2 if before == after and before % 2 == 0 else None
-
-
-class Call(NamedTuple):
-    """The epochs read around the beginning and around the end of a call, and whether it raised.
-
-    ``switches`` and ``begin`` are read before the call and first thing in its body, ``end`` last thing in its body and
-    after the call.
-    """
-
-    switches: tuple[int, int]
-    begin: tuple[int, int]
-    end: tuple[int, int]
-    failed: bool
-
-
-@dataclass
-class Tally:
-    """One key's calls, by kind and generation (the number of resets made when they finished)."""
-
-    certain: Counter[tuple[str, int]] = field(default_factory=Counter)
-    possible: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-    def add(self, kind: str, generation: int, *, certain: bool) -> None:
-        """Count one call as possible, or as possible and certain."""
-        self.possible[kind, generation] += 1
-        self.certain[kind, generation] += certain
-
-    def note(self, call: Call, on: bool | None) -> None:
-        """Count a call that began while profiling was on, or, for None, may have."""
-        begin, end = settled(*call.begin), settled(*call.end)
-        if on is None or begin is None or end is None:
-            self._note_possible(call, may_be_late=begin is None or begin != end)
-            return
-        late = begin < end
-        self.add(COUNTED, end, certain=True)
-        if call.failed:
-            self.add(ERRORS, end, certain=not late)
-        if late:
-            self.add(DROPPED, end, certain=not call.failed)
-
-    def _note_possible(self, call: Call, *, may_be_late: bool) -> None:
-        """Count a call as possible in each generation in which it may have finished."""
-        for generation in range(call.begin[0] // 2, (call.end[1] + 1) // 2 + 1):
-            self.add(COUNTED, generation, certain=False)
-            if call.failed:
-                self.add(ERRORS, generation, certain=False)
-            if may_be_late:
-                self.add(DROPPED, generation, certain=False)
-
-    def merge(self, other: Tally) -> None:
-        """Add another thread's tally of the same key."""
-        self.certain.update(other.certain)
-        self.possible.update(other.possible)
-
-    def allows(self, kind: str, generation: int, figure: int) -> bool:
-        """Whether a figure lies between what is certain and what is possible."""
-        return self.certain[kind, generation] <= figure <= self.possible[kind, generation]
-
-
-Node = Callable[[list[int], bool, bool], None]
-
-
-class Phase:
-    """A fresh Profiler, its nodes, and the threads that work, switch, reset and read until the calls are made.
-
-    In every other phase the switching thread switches on what is on already: then no call's beginning is in doubt.
-    """
-
-    def __init__(self, number: int, threads: int, calls: int) -> None:
-        """Make the nodes of ``threads`` threads of ``calls`` calls each; ``number`` seeds what is left to chance."""
-        self.calls = calls
-        self.made = [0] * threads
-        self.states = (False, True) if number % 2 == 0 else (True,)
-        self.random = random.Random(SEED + number)
-        self.switches, self.resets = Epoch(), Epoch()
-        self.working = threading.Event()
-        self.working.set()
-        self.violations: list[str] = []
-        self.profiler = cprofiling().Profiler()
-        self.profiler.set_profiling(True, skip_first_n=SKIP_FIRST_N)
-        self.nodes = {name: self._node(name) for name in [SHARED, *(f"node {i}" for i in range(threads))]}
-        self.tallies = {name: Tally() for name in self.nodes}
-        self.merging = threading.Lock()
-
-    def _node(self, name: str) -> Node:
-        """Return a profiled function that notes the epochs in ``mark``, and lingers or raises as told."""
-
-        def body(mark: list[int], linger: bool, fail: bool) -> None:
-            mark[0], mark[1] = self.switches.value, self.resets.value
-            if linger:
-                time.sleep(0)
-            mark[2] = self.resets.value
-            if fail:
-                raise PlannedError
-
-        node: Node = self.profiler.profile_node(name)(body)
-        return node
-
-    def was_on(self, before: int, after: int) -> bool | None:
-        """Whether profiling was on between two readings of the switches' epoch; None when that is in doubt."""
-        if False not in self.states:
-            return True
-        switched = settled(before, after)
-        return None if switched is None else switched % 2 == 0
-
-    def call(self, node: Node, *, linger: bool, fail: bool) -> Call:
-        """Call a node and return what was read on the way."""
-        mark = [0, 0, 0]
-        resets, switches = self.resets.value, self.switches.value
-        with contextlib.suppress(PlannedError):
-            node(mark, linger, fail)
-        return Call((switches, mark[0]), (resets, mark[1]), (mark[2], self.resets.value), fail)
-
-    def work(self, thread: int) -> None:
-        """Call a node of this thread's own and the shared one by turns, and keep the tally."""
-        names = (f"node {thread}", SHARED)
-        tallies = [Tally() for _ in names]
-        for number in range(self.calls):
-            turn = number % len(names)
-            fail, linger = number % FAIL_EVERY == 0, number % LINGER_EVERY == 0
-            call = self.call(self.nodes[names[turn]], linger=linger, fail=fail)
-            on = self.was_on(*call.switches)
-            if on is not False:
-                tallies[turn].note(call, on)
-            self.made[thread] = number + 1
-        with self.merging:
-            for name, tally in zip(names, tallies, strict=True):
-                self.tallies[name].merge(tally)
-
-    def switch(self) -> None:
-        """Switch profiling off and on, or on and on again, without discarding anything."""
-        while self.working.is_set():
-            for enabled in self.states:
-                with self.switches.change():
-                    self.profiler.set_profiling(enabled, skip_first_n=SKIP_FIRST_N)
-                time.sleep(PAUSE_S)
-
-    def reset(self) -> None:
-        """Reset when shares of the calls are made, as many and as large as chance will have it."""
-        shares = sorted(self.random.uniform(0, LAST_RESET_AT) for _ in range(self.random.randint(0, MOST_RESETS)))
-        for share in shares:
-            while sum(self.made) < share * self.calls * len(self.made) and self.working.is_set():
-                time.sleep(PAUSE_S)
-            with self.resets.change():
-                self.profiler.reset_profiling()
-
-    def read(self) -> None:
-        """Read summaries and check that each of their rows is whole."""
-        while self.working.is_set():
-            for stats in self.profiler.get_profiling_summary():
-                self.violations += torn(stats)
-
-    def run(self) -> None:
-        """Run all threads to their end, then check the equation for each key."""
-        workers = [threading.Thread(target=self.work, args=(thread,)) for thread in range(len(self.made))]
-        others = [threading.Thread(target=target) for target in (self.switch, self.reset, self.read)]
-        for thread in [*others, *workers]:
-            thread.start()
-        for thread in workers:
-            thread.join()
-        self.working.clear()
-        for thread in others:
-            thread.join()
-        unfinished = sum(made < self.calls for made in self.made)
-        if unfinished:
-            self.violations.append(f"{unfinished} of {len(workers)} working threads failed")
-        self.check()
+    def pause(self) -> Iterator[None]:
+        """Let no call be open."""
+        with contextlib.ExitStack() as stack:
+            for lock in self.locks:
+                stack.enter_context(lock)
+            yield
 
     @property
-    def generation(self) -> int:
-        """The number of resets made."""
-        return self.resets.value // 2
+    def elapsed(self) -> float:
+        """Seconds since the service began."""
+        return time.monotonic() - self.begun
+
+    # ---- Trouble, for a turn each
+
+    def quiet(self) -> None:
+        """Nothing but calls."""
+        time.sleep(TURN_S)
+
+    def recorded(self) -> None:
+        """Record all calls, export them, and compare."""
+        recording = self.cp.profile(capacity=self.random.choice(CAPACITIES), operators=False)
+        with self.pause():
+            before = self.total + self.names
+            recording.start()
+        self.name_anew()
+        time.sleep(TURN_S / 2)
+        with self.pause():
+            recording.stop()
+            made = self.total + self.names - before
+        kept, path = len(recording.events()), self.folder / "trace.json"
+        self.records += kept
+        self.expect("recording: kept and dropped", kept + recording.dropped, made)
+        recording.export_chrome_trace(str(path))
+        self.expect("exported", len(self.cp.load_trace(str(path)).events()), kept)
+        path.unlink()
+
+    def recorded_in_between(self) -> None:
+        """Switch recordings on and off amid calls."""
+        for _ in range(10):
+            with self.cp.profile(capacity=1_000, operators=False) as recording:
+                time.sleep(TURN_S / 20)
+            self.records += len(recording.events())
+
+    def off(self) -> None:
+        """Switch the Profiler off, and on again, while nothing runs; and the other one while something does."""
+        with self.pause():
+            self.counts_main = False
+            self.profilers["main"].set_profiling(False)
+        for number in range(round(TURN_S / 0.05)):
+            self.profilers["toggled"].set_profiling(number % 2 == 0)
+            time.sleep(0.05)
+        with self.pause():
+            self.profilers["toggled"].set_profiling(True)
+            self.profilers["main"].set_profiling(True, live=self.live)
+            self.counts_main = True
+
+    def reset(self) -> None:
+        """Discard what was counted."""
+        with self.pause():
+            self.profilers["main"].reset_profiling()
+            self.called["main"].clear()
+            self.failed.clear()
+        time.sleep(TURN_S)
+
+    def forked(self) -> None:
+        """Fork children beside all threads; they count anew, end or are killed, and leave their live file."""
+        for is_killed in (False, True) * 2:
+            ours, theirs = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=self._live_as_child, args=(theirs, is_killed))
+            child.start()
+            theirs.close()
+            if not ours.poll(PATIENCE_S):
+                self.lost.append("a forked child said nothing")
+            else:
+                self.expect("a child's calls", ours.recv(), CHILD_CALLS)
+            path = self.live.with_name(f"live_{child.pid}.cprof")
+            if is_killed:
+                self.expect_live(path, {"child": CHILD_CALLS}, patience_s=PATIENCE_S)
+                child.kill()
+            child.join(PATIENCE_S)
+            self.expect("a child's exit status", child.exitcode, -signal.SIGKILL if is_killed else 0)
+            self.expect_live(path, {"child": CHILD_CALLS}, state="killed" if is_killed else "ended")
+            path.unlink(missing_ok=True)
+            ours.close()
+            child.close()
+            self.children += 1
+
+    def _live_as_child(self, pipe: Any, is_killed: bool) -> None:
+        node = self.profilers["main"].profile_node("child")(abs)
+        for number in range(CHILD_CALLS):
+            node(number)
+        pipe.send(sum(finished(self.profilers["main"].get_profiling_summary()).values()))
+        if is_killed:
+            time.sleep(2 * PATIENCE_S)
+
+    def full_disk(self) -> None:
+        """Have no room on any disk: exports say so, and the live file goes on when there is some again."""
+        path = self.folder / "full.json"
+        self.full.value = 1
+        try:
+            with self.cp.profile(capacity=1_000, operators=False) as recording:
+                time.sleep(TURN_S / 2)
+            try:
+                recording.export_chrome_trace(str(path))
+                self.lost.append("an export onto a full disk did not fail")
+            except OSError:
+                self.expect(
+                    "files left by an export onto a full disk",
+                    [each.name for each in self.folder.iterdir() if each.name.startswith("full")],
+                    [],
+                )
+            time.sleep(TURN_S / 2)
+        finally:
+            self.full.value = 0
+        recording.export_chrome_trace(str(path))
+        path.unlink()
+
+    def clock_steps(self) -> None:
+        """Step the clocks forward and back; the machine seems to have been suspended for a while, too."""
+        for _ in range(5):
+            self.steps_ns[0] = self.random.randint(-HOUR_NS, HOUR_NS)
+            self.steps_ns[1] = self.random.randint(-MOMENT_NS, MOMENT_NS)
+            self.steps_ns[7] += HOUR_NS // 60
+            time.sleep(TURN_S / 5)
+        self.steps_ns[0] = self.steps_ns[1] = 0
+
+    # ---- What must hold
+
+    def expect(self, what: str, found: object, wanted: object) -> None:
+        """Note what is not as it should be."""
+        if found != wanted:
+            self.lost.append(f"{what}: {found}, not {wanted}")
+
+    def expect_live(self, path: Path, wanted: dict[str, int], *, state: str = "running", patience_s: float = 0) -> None:
+        """Expect a live file to have these calls, soon."""
+        from cprofiling import live
+
+        deadline, found = time.monotonic() + patience_s, ()
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                read = live.read(path)
+                rows = finished(row for part in read.parts for row in part.summary)
+                found = (read.state, {name: count for name, count in rows.items() if count})
+            if found == (state, wanted) or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        self.expect(path.name[:5], found, (state, wanted))
 
     def check(self) -> None:
-        """Compare the last generation's statistics with the tallies."""
-        rows = {stats.node_name: stats for stats in self.profiler.get_profiling_summary()}
-        for name, tally in self.tallies.items():
-            self.violations += unequal(name, rows.get(name), tally, self.generation)
+        """Compare all statistics with what was called."""
+        with self.pause():
+            gc.collect()
+            called = {name: count for name, count in self.called["main"].items() if count}
+            rows = self.profilers["main"].get_profiling_summary()
+            self.expect("calls", {name: count for name, count in finished(rows).items() if count}, called)
+            for name, found in outcomes(rows).items():
+                self.expect(name, found, (self.failed[name, "error"], self.failed[name, "cancelled"]))
+            for row in rows:
+                most_ms = self.elapsed * 1e3 + 1e3
+                if not 0 <= row.min_ms <= row.mean_ms <= row.max_ms <= most_ms:
+                    self.lost.append(f"times of {row.node_name}: {row}")
+            self.expect_live(self.live, called, patience_s=PATIENCE_S)
+            names = self.profilers["names"].get_profiling_summary()
+            self.expect("calls of many names", sum(finished(names).values()), self.called["names"]["all"])
+            toggled = finished(self.profilers["toggled"].get_profiling_summary())["toggled"]
+            if toggled > self.called["toggled"]["toggled"]:
+                self.lost.append(f"{toggled} calls of {self.called['toggled']['toggled']}")
+
+    def serve(self, addresses: dict[str, str]) -> None:
+        """Call and be in trouble until the time is over."""
+        callers = [
+            threading.Thread(target=self.call_on, args=(lock,), kwargs={"in_tasks": number == CALLERS})
+            for number, lock in enumerate(self.locks)
+        ]
+        for caller in callers:
+            caller.start()
+        troubles = [self.quiet, self.recorded, self.recorded_in_between, self.off, self.reset, self.forked]
+        if hasattr(self, "full"):
+            troubles += [self.full_disk, self.clock_steps]
+        print(json.dumps({"addresses": addresses, "troubles": len(troubles)}), flush=True)
+        try:
+            while self.elapsed < self.seconds or self.turns < len(troubles):
+                if self.turns % len(troubles) == 0:
+                    self.random.shuffle(troubles)
+                self.turn(troubles[self.turns % len(troubles)])
+        finally:
+            self.running = False
+            for caller in callers:
+                caller.join()
+
+    def turn(self, trouble: Callable[[], None]) -> None:
+        """Be in trouble, and tell what came of it."""
+        trouble()
+        self.name_anew()
+        self.check()
+        self.turns += 1
+        figures = {"calls": self.total, "names": self.names, "events": self.records, "children": self.children}
+        print(json.dumps({"turns": self.turns, **figures, "lost": self.lost, "in": trouble.__name__}), flush=True)
+        self.lost.clear()
 
 
-def torn(stats: Any) -> list[str]:
-    """Return what in one row of a summary contradicts itself. Times are compared within 1e-9 of the largest."""
-    between = (stats.mean_ms, stats.median_ms, stats.last_ms)
-    if stats.count == 0:
-        figures = (*between, stats.std_ms, stats.min_ms, stats.max_ms, stats.total_ms)
-        return [f"{stats.node_name}: figures without a sample: {stats}"] if any(figures) else []
-    slack = stats.max_ms * 1e-9
-    within = all(stats.min_ms - slack <= value <= stats.max_ms + slack for value in between)
-    total = stats.count * (stats.min_ms - slack) <= stats.total_ms <= stats.count * (stats.max_ms + slack)
-    spread = 0 <= stats.std_ms <= (stats.max_ms - stats.min_ms) / 2 + slack
-    skipped = stats.skipped_count == SKIP_FIRST_N
-    return [] if within and total and spread and skipped else [f"{stats.node_name}: torn: {stats}"]
+def run_service(folder: Path, minutes: float) -> None:
+    """Be the service, with the servers for which there are packages."""
+    service = Service(folder, minutes)
+    addresses = {"live": str(service.live)}
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ModuleNotFoundError):
+            from cprofiling.server import serve
+
+            server = serve({"main": service.profilers["main"], "toggled": service.profilers["toggled"]})
+            stack.callback(server.stop)
+            addresses["server"] = server.address
+        with contextlib.suppress(ModuleNotFoundError):
+            from prometheus_client import CollectorRegistry, start_http_server
+
+            from cprofiling.export import PrometheusCollector
+
+            registry = CollectorRegistry()
+            registry.register(PrometheusCollector(service.profilers))
+            scraped, thread = start_http_server(0, "127.0.0.1", registry)
+            stack.callback(thread.join)
+            stack.callback(scraped.shutdown)
+            addresses["metrics"] = f"http://127.0.0.1:{scraped.server_port}/metrics"
+        service.serve(addresses)
 
 
-def unequal(name: str, stats: Any, tally: Tally, generation: int) -> list[str]:
-    """Return how one key's statistics differ from what its callers counted in the last generation."""
-    if stats is None:
-        missing = tally.certain[COUNTED, generation]
-        return [f"{name}: no row, but {missing} calls"] if missing else []
-    successes = stats.count + stats.skipped_count
-    counted = successes + stats.error_count + stats.cancelled_count + stats.dropped_count
-    figures = {COUNTED: counted, ERRORS: stats.error_count, DROPPED: stats.dropped_count}
-    broken = [
-        f"{name}: {figure} {kind}, not {tally.certain[kind, generation]} to {tally.possible[kind, generation]}"
-        for kind, figure in figures.items()
-        if not tally.allows(kind, generation, figure)
-    ]
-    if stats.skipped_count != min(SKIP_FIRST_N, successes):
-        broken.append(f"{name}: {stats.skipped_count} skipped of {successes}")
-    return broken
+# ---- Who watches the service
 
 
-@contextlib.contextmanager
-def hasty_threads() -> Iterator[None]:
-    """Have the interpreter change threads as often as it can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+def state_of(pid: int) -> tuple[int, int, int]:
+    """Return a process's resident memory in KiB, its descriptors and its threads."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(fields["VmRSS"].split()[0]), sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()), int(fields["Threads"])
 
 
-def describe(phase: Phase) -> str:
-    """Return in one line what happened in a phase, and whether everything held."""
-    key = (COUNTED, phase.generation)
-    certain = sum(tally.certain[key] for tally in phase.tallies.values())
-    possible = sum(tally.possible[key] for tally in phase.tallies.values())
-    return (
-        f"{len(phase.made)} x {phase.calls:,} calls, {phase.switches.value // 2:,} switches, {phase.generation} resets;"
-        f" {certain:,} to {possible:,} calls since the last: {'BROKEN' if phase.violations else 'held'}"
-    )
+def interposer(folder: Path) -> dict[str, str]:
+    """Return the environment in which clocks step and disks are full; empty without a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return {}
+    (folder / "interposer.c").write_text(INTERPOSER, encoding="utf-8")
+    library = folder / "interposer.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", str(folder / "interposer.c"), "-o", str(library), "-ldl"]
+    subprocess.run(command, check=True)
+    return {"LD_PRELOAD": str(library)}
 
 
-def soak(share: float, say: Callable[[str], None]) -> bool:
-    """Run the soak, THREADS threads of CALLS calls, scaled by ``share``; return whether everything held.
+class Watch:
+    """Whoever watches a service from outside, and judges."""
+
+    def __init__(self, service: subprocess.Popen[bytes], output: Path, say: Callable[[str], None]) -> None:
+        """Watch a process, which prints into ``output``."""
+        self.service, self.output, self.say = service, output, say
+        self.states: list[tuple[int, int, int]] = []
+        self.wrong: list[str] = []
+        self.addresses: dict[str, str] = {}
+        self.done: Counter[str] = Counter()
+        self.read = 0
+        self.told: dict[str, Any] = {}
+
+    def listen(self) -> None:
+        """Read what the service has printed since."""
+        for line in self.output.read_text(encoding="utf-8").split("\n")[self.read : -1]:
+            self.read += 1
+            told = json.loads(line)
+            self.addresses = told.get("addresses", self.addresses)
+            self.told.update(told)
+            self.wrong += [f"{told['in']}: {lost}" for lost in told.get("lost", ())]
+
+    def run(self, what: str, *arguments: str) -> None:
+        """Run a command of ours; it must succeed and say something."""
+        command = [sys.executable, "-m", "cprofiling", *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
+        self.done[what] += 1
+        if ended.returncode or not ended.stdout or "Traceback" in ended.stderr:
+            self.wrong.append(f"{what}: status {ended.returncode}, {ended.stdout!r}, {ended.stderr!r}")
+
+    def act(self, number: int) -> None:
+        """Do one of the things that are done to services."""
+        server, metrics = self.addresses.get("server"), self.addresses.get("metrics")
+        action = ("scrape", "top", "scrape", "stop", "control")[number % 5]
+        if action == "top":
+            target = server if server and number % 2 else self.addresses["live"]
+            session = ["--session", "main"] if target == server else []
+            self.run("top", "top", str(target), "--updates", "1", *session)
+        elif action == "control" and server:
+            self.run("control", "control", server, ("off", "on")[number // 5 % 2], "--session", "toggled")
+        elif action == "scrape" and metrics:
+            with urllib.request.urlopen(metrics, timeout=4 * PATIENCE_S) as answer:  # noqa: S310 our own
+                self.done["scrapes"] += 1
+                if b"cprofiling_node_calls_total" not in answer.read():
+                    self.wrong.append("a scrape without calls")
+        elif action == "stop":
+            self.done["suspends"] += 1
+            self.service.send_signal(signal.SIGSTOP)
+            time.sleep(1)
+            self.service.send_signal(signal.SIGCONT)
+
+    def follow(self) -> None:
+        """Watch until the service ends."""
+        looks = round(60 / LOOK_S)
+        for number in range(10**9):
+            try:
+                self.service.wait(LOOK_S)
+            except subprocess.TimeoutExpired:
+                self.listen()
+            else:
+                break
+            if not self.addresses:
+                continue
+            try:
+                self.states.append(state_of(self.service.pid))
+                self.act(number)
+            except (OSError, subprocess.TimeoutExpired, KeyError) as error:
+                if self.service.poll() is None:
+                    self.wrong.append(f"watching: {error!r}")
+            if number % looks == looks - 1:
+                self.tell(f"minute {(number + 1) // looks}")
+        self.listen()
+
+    def tell(self, when: str) -> None:
+        """Say in one line how the service does."""
+        memory, descriptors, threads = self.states[-1]
+        counted = {name: self.told.get(name, 0) for name in ("turns", "calls", "names", "events", "children")}
+        figures = ", ".join(f"{value:,} {name}" for name, value in {**counted, **self.done}.items())
+        wrong = f"{len(self.wrong)} WRONG" if self.wrong else "nothing lost"
+        self.say(f"{when}: {figures}; {memory / 1024:.1f} MiB, {descriptors} descriptors, {threads} threads; {wrong}")
+
+    def judge(self, errors: str, *, by_memory: bool) -> bool:
+        """Say whether all was well, from the states of the last two quarters and what came on stderr."""
+        quarter = len(self.states) // 4
+        if quarter:
+            third, last = self.states[2 * quarter : -quarter], self.states[-quarter:]
+            for at, name, allowed in (
+                (0, "KiB resident", FLAT if by_memory else 9),
+                (1, "descriptors", 1),
+                (2, "threads", 1),
+            ):
+                before, after = (statistics.median_low([state[at] for state in each]) for each in (third, last))
+                self.say(f"{name}: {before:,} in the third quarter, {after:,} in the last")
+                if after > before * allowed:
+                    self.wrong.append(f"{name}: {before:,} became {after:,}")
+        if self.service.returncode != 0 or "Traceback" in errors:
+            self.wrong.append(f"the service ended with {self.service.returncode}: {errors[-4000:]}")
+        if self.told.get("turns", 0) < self.told.get("troubles", 1):
+            self.wrong.append("the service did not come through all troubles")
+        for each in self.wrong:
+            self.say(f"  {each}")
+        return not self.wrong
+
+
+def soak(minutes: float, say: Callable[[str], None]) -> bool:
+    """Run the soak for some minutes, at least for one turn of each trouble; return whether everything held.
 
     Raises ImportError when cprofiling is not installed.
     """
-    good = True
-    with hasty_threads():
-        for number in range(PHASES):
-            phase = Phase(number, THREADS, max(1, round(CALLS * share / PHASES)))
-            phase.run()
-            say(f"phase {number + 1} of {PHASES}: {describe(phase)}")
-            for violation in phase.violations[:MOST_SHOWN]:
-                say(f"  {violation}")
-            good = good and not phase.violations
-    return good
+    import cprofiling
+
+    say(f"cprofiling {cprofiling.__version__}, {minutes:g} minutes")
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        folder = Path(name)
+        environment = {**os.environ, **interposer(folder)}
+        if "LD_PRELOAD" not in environment:
+            say("no compiler: without full disks and clock steps")
+        command = [sys.executable, __file__, name, str(minutes)]
+        with (folder / "out").open("wb") as output, (folder / "errors").open("wb") as errors:
+            service = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
+        watch = Watch(service, folder / "out", say)
+        try:
+            watch.follow()
+        finally:
+            service.send_signal(signal.SIGCONT)
+            service.kill()
+            service.wait()
+        watch.tell("end")
+        text = (folder / "errors").read_text(encoding="utf-8", errors="replace")
+        return watch.judge(text, by_memory=minutes >= JUDGED_MINUTES)
+
+
+if __name__ == "__main__":
+    run_service(Path(sys.argv[1]), float(sys.argv[2]))
