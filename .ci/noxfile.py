@@ -492,9 +492,9 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Count calls from many threads for a while."""
+    """Have a service live through trouble for a while, and count its calls."""
     session.chdir(ROOT)
-    session.run(PYTHON, "python/benchmarks", "--soak", *(session.posargs or ["0.01"]))
+    session.run(PYTHON, "python/benchmarks", "--soak", *(session.posargs or ["0.8"]))
 
 
 # ---- sources

@@ -2,5 +2,5 @@
 
 Run the folder: ``python python/benchmarks`` (or, from the root folder, ``python -m python.benchmarks``); ``--help``
 lists the options. ``harness`` times, ``candidates`` and ``peers`` say what, ``extras`` measures summary, memory and
-import, ``budgets`` judges, ``report`` prints, ``soak`` runs the thread soak, ``pythons`` finds other interpreters.
+import, ``budgets`` judges, ``report`` prints, ``soak`` runs a service in trouble, ``pythons`` finds other interpreters.
 """

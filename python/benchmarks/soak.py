@@ -42,72 +42,6 @@ CHILD_CALLS = 200
 CAPACITIES = (100, 1_000_000)
 HOUR_NS, MOMENT_NS = 3_600 * 10**9, 40 * 10**6
 
-# What the service runs upon: clocks that step, and disks that are full for a while.
-INTERPOSER = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-long long soak_steps_ns[8]; /* by clock: 0 is that of the day, 1 the monotonic one, 7 also counts suspensions */
-int soak_full;
-static int (*read_clock)(clockid_t, struct timespec *);
-static ssize_t (*write_on)(int, const void *, size_t);
-static ssize_t (*write_at)(int, const void *, size_t, off_t);
-static int (*allocate)(int, off_t, off_t);
-
-__attribute__((constructor)) static void find(void)
-{
-    read_clock = dlsym(RTLD_NEXT, "clock_gettime");
-    write_on = dlsym(RTLD_NEXT, "write");
-    write_at = dlsym(RTLD_NEXT, "pwrite64");
-    allocate = dlsym(RTLD_NEXT, "posix_fallocate64");
-}
-
-static int is_full(int fd)
-{
-    struct stat status;
-    return soak_full && fd > 2 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-}
-
-int clock_gettime(clockid_t id, struct timespec *now)
-{
-    if (read_clock == NULL) {
-        find();
-    }
-    int result = read_clock(id, now);
-    if (result == 0 && id >= 0 && id < 8 && soak_steps_ns[id] != 0) {
-        long long ns = now->tv_sec * 1000000000LL + now->tv_nsec + soak_steps_ns[id];
-        now->tv_sec = ns / 1000000000;
-        now->tv_nsec = ns % 1000000000;
-    }
-    return result;
-}
-
-#define REFUSED(fd) (is_full(fd) && (errno = ENOSPC))
-
-ssize_t write(int fd, const void *data, size_t size)
-{
-    return REFUSED(fd) ? -1 : write_on(fd, data, size);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
-{
-    return REFUSED(fd) ? -1 : write_at(fd, data, size, at);
-}
-
-ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) __attribute__((alias("pwrite")));
-
-int posix_fallocate(int fd, off_t at, off_t size)
-{
-    return is_full(fd) ? ENOSPC : allocate(fd, at, size);
-}
-
-int posix_fallocate64(int fd, off_t at, off_t size) __attribute__((alias("posix_fallocate")));
-"""
-
 
 class PlannedError(Exception):
     """What a node raises on purpose."""
@@ -120,11 +54,6 @@ def finished(rows: Any) -> Counter[str]:
         dropped = row.error_count + row.cancelled_count + row.dropped_count
         counted[row.node_name] += row.count + row.skipped_count + dropped
     return counted
-
-
-def outcomes(rows: Any) -> dict[str, tuple[int, int]]:
-    """Return the errors and the cancelled calls by node."""
-    return {row.node_name: (row.error_count, row.cancelled_count) for row in rows}
 
 
 class Service:
@@ -160,36 +89,32 @@ class Service:
 
     # ---- What is called
 
-    def note(self, tally: Counter[tuple[str, str]], name: str, outcome: str = "") -> None:
-        """Count a call, or how it ended."""
-        tally[name, outcome] += 1
-
     def _outer(self, tally: Counter[tuple[str, str]], number: int) -> None:
-        self.note(tally, "outer")
+        tally["outer", ""] += 1
         with contextlib.suppress(PlannedError):
             self.inner(tally, fails=number % 7 == 0)
 
     def _inner(self, tally: Counter[tuple[str, str]], *, fails: bool) -> None:
-        self.note(tally, "inner")
+        tally["inner", ""] += 1
         if fails:
-            self.note(tally, "inner", "error")
+            tally["inner", "error"] += 1
             raise PlannedError
 
     def _generator(self, tally: Counter[tuple[str, str]]) -> Iterator[int]:
-        self.note(tally, "generator")
+        tally["generator", ""] += 1
         yield 1
         yield 2
 
     async def _coroutine(self, tally: Counter[tuple[str, str]], number: int) -> None:
-        self.note(tally, "coroutine")
+        tally["coroutine", ""] += 1
         try:
             await asyncio.sleep(0)
             if number % 5 == 0:
-                self.note(tally, "coroutine", "error")
+                tally["coroutine", "error"] += 1
                 raise PlannedError
             await asyncio.sleep(60 if number % 7 == 0 else 0)
         except asyncio.CancelledError:
-            self.note(tally, "coroutine", "cancelled")
+            tally["coroutine", "cancelled"] += 1
             raise
 
     def burst(self, tally: Counter[tuple[str, str]]) -> None:
@@ -200,7 +125,7 @@ class Service:
             pass
         next(self.generator(tally))
         with self.toggled:
-            self.note(tally, "toggled")
+            tally["toggled", ""] += 1
         thread = threading.Thread(target=self.outer, args=(tally, 1))
         thread.start()
         thread.join()
@@ -216,8 +141,8 @@ class Service:
 
     def name_anew(self) -> None:
         """Call nodes under names that nobody has used."""
-        share = TURN_S * 1.1 / (self.seconds * NAMES_UNTIL) if self.elapsed < NAMES_UNTIL * self.seconds else 0.001
-        for _ in range(max(10, round(MOST_KEYS * share))):
+        due = min(1.0, self.elapsed / (NAMES_UNTIL * self.seconds)) * MOST_KEYS
+        for _ in range(max(10, round(due) - self.names)):
             with self.profilers["names"].profile_node(f"request {self.names}"):
                 self.names += 1
                 self.called["names"]["all"] += 1
@@ -355,11 +280,7 @@ class Service:
                 recording.export_chrome_trace(str(path))
                 self.lost.append("an export onto a full disk did not fail")
             except OSError:
-                self.expect(
-                    "files left by an export onto a full disk",
-                    [each.name for each in self.folder.iterdir() if each.name.startswith("full")],
-                    [],
-                )
+                self.expect("files left on a full disk", list(self.folder.glob("full*")), [])
             time.sleep(TURN_S / 2)
         finally:
             self.full.value = 0
@@ -386,7 +307,7 @@ class Service:
         """Expect a live file to have these calls, soon."""
         from cprofiling import live
 
-        deadline, found = time.monotonic() + patience_s, ()
+        deadline, found = time.monotonic() + patience_s, ("", dict[str, int]())
         while True:
             with contextlib.suppress(FileNotFoundError):
                 read = live.read(path)
@@ -404,10 +325,10 @@ class Service:
             called = {name: count for name, count in self.called["main"].items() if count}
             rows = self.profilers["main"].get_profiling_summary()
             self.expect("calls", {name: count for name, count in finished(rows).items() if count}, called)
-            for name, found in outcomes(rows).items():
-                self.expect(name, found, (self.failed[name, "error"], self.failed[name, "cancelled"]))
+            most_ms = self.elapsed * 1e3 + 1e3
             for row in rows:
-                most_ms = self.elapsed * 1e3 + 1e3
+                failed = (self.failed[row.node_name, "error"], self.failed[row.node_name, "cancelled"])
+                self.expect(row.node_name, (row.error_count, row.cancelled_count), failed)
                 if not 0 <= row.min_ms <= row.mean_ms <= row.max_ms <= most_ms:
                     self.lost.append(f"times of {row.node_name}: {row}")
             self.expect_live(self.live, called, patience_s=PATIENCE_S)
@@ -490,10 +411,8 @@ def interposer(folder: Path) -> dict[str, str]:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return {}
-    (folder / "interposer.c").write_text(INTERPOSER, encoding="utf-8")
-    library = folder / "interposer.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", str(folder / "interposer.c"), "-o", str(library), "-ldl"]
-    subprocess.run(command, check=True)
+    source, library = Path(__file__).with_name("_soak.c"), folder / "soak.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
     return {"LD_PRELOAD": str(library)}
 
 
@@ -550,7 +469,7 @@ class Watch:
 
     def follow(self) -> None:
         """Watch until the service ends."""
-        looks = round(60 / LOOK_S)
+        begun, minutes = time.monotonic(), 0
         for number in range(10**9):
             try:
                 self.service.wait(LOOK_S)
@@ -566,8 +485,9 @@ class Watch:
             except (OSError, subprocess.TimeoutExpired, KeyError) as error:
                 if self.service.poll() is None:
                     self.wrong.append(f"watching: {error!r}")
-            if number % looks == looks - 1:
-                self.tell(f"minute {(number + 1) // looks}")
+            if time.monotonic() - begun >= 60 * (minutes + 1):
+                minutes = int((time.monotonic() - begun) // 60)
+                self.tell(f"minute {minutes}")
         self.listen()
 
     def tell(self, when: str) -> None:
