@@ -81,7 +81,7 @@ class Flavour(NamedTuple):
         if program == "stripes":
             return False
         if self.name == "tsan":
-            return re.search(r"check_(?:in_)?threads?\(", text_of(program)) is not None
+            return re.search(r"check_(?:in_)?threads?\(|pthread_create\(", text_of(program)) is not None
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
 
     @property
