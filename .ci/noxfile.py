@@ -356,7 +356,10 @@ def free_threaded(session: nox.Session) -> None:
 
 @nox.session
 def races(session: nox.Session) -> None:
-    """Look for data races in threads that use the extension at the same time."""
+    """Look for data races in threads that use the extension at the same time.
+
+    Those of the core's programs are looked for in ``sanitizers_whole``.
+    """
     fetch_python(session, "races", RACES)
     interpreter = RACES / "bin/python3.13t"
     if not interpreter.exists():
@@ -372,8 +375,14 @@ def races(session: nox.Session) -> None:
     known += "\nrace_top:async_gen_init_hooks\nrace:_Py_dict_lookup_threadsafe\n"
     Path("known_races").write_text(known, encoding="utf-8")
     options = f"suppressions={tree / 'known_races'} history_size=4"
-    tests = ["tests/extension/test_free_threading.py", "--capture=no"]  # it tells stderr
-    session.run(*python, "-m", "pytest", *tests, env={"PYTHONPATH": "python", "TSAN_OPTIONS": options})
+    files = (
+        "extension/test_free_threading.py", "extension/test_threads.py", "extension/test_fork.py",
+        "recording/test_recording_threads.py", "recording/test_recording_fork.py", "nodes/test_live_file.py",
+        "devices/test_device_events.py", "devices/test_launches.py", "devices/test_synchronize.py",
+    )  # fmt: skip
+    chosen = ["-k", "thread", "-m", "not (slow or unsanitized)", "--capture=no"]  # it tells stderr
+    tests = [f"tests/{name}" for name in files]
+    session.run(*python, "-m", "pytest", *chosen, *tests, env={"PYTHONPATH": "python", "TSAN_OPTIONS": options})
 
 
 def release_of_its_own(session: nox.Session, version: str) -> None:

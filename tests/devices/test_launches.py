@@ -176,6 +176,56 @@ def test_threads_generators_and_coroutines_have_their_own(run: Run) -> None:
     """)
 
 
+def test_threads_launch_beside_resets_switches_recordings_and_reads(run: Run) -> None:
+    """Every figure is exact afterwards, and nothing is left behind (C3, G2)."""
+    run("""
+        def on():
+            cp.set_profiling(True, kernels=True, gpu_time=True)
+
+        def record():
+            with cp.profile(activities=["CPU", "CUDA"]) as prof:
+                node()
+            assert prof.dropped == 0 and len(prof.events()) > 0
+
+        def launch():
+            for _ in range(100):
+                node()
+
+        def start(*bodies):
+            threads = [threading.Thread(target=body) for body in bodies]
+            for thread in threads:
+                thread.start()
+            return threads
+
+        def join(threads):
+            for thread in threads:
+                thread.join()
+
+        def until_all_have_launched(body):
+            def repeat():
+                while launching:
+                    body()
+            return repeat
+
+        on()
+        node = cp.profile_node("node")(kernel)
+        launching = True
+        others = start(*map(until_all_have_launched, (on, record, cp.reset_profiling, cp.get_profiling_summary)))
+        join(start(*[launch] * 4))
+        launching = False
+        join(others)
+        cp.set_profiling(False)
+        finish()
+        on()
+        cp.reset_profiling()
+        join(start(*[launch] * 4))
+        found = stats()["node"]
+        assert (found.count, found.launches.launches, found.launches.kernels) == (400, 400, 400), found
+        cp.set_profiling(False)
+        finish()
+    """)
+
+
 def test_calls_that_are_no_samples(run: Run) -> None:
     """Skipped ones give nothing; of one that fails the device has done its work all the same."""
     run("""
