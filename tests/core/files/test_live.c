@@ -795,6 +795,47 @@ TEST(a_file_of_its_own_is_nobody_elses)
     }
 }
 
+/* The number stands before what follows the last dot of the name, which no folder and no first letter is. */
+TEST(other_names)
+{
+    static const char *const names[][2] = {
+        {"l.cprof", "l-2.cprof"}, {"live", "live-2"}, {".live", ".live-2"}, {"a.b.live", "a.b-2.live"}};
+    char folder[] = "/tmp/cprof.live_names_XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    cprof_registry *registry = registry_made(0);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char own[80], second[80];
+        (void)snprintf(own, sizeof own, "%s/%s", folder, names[i][0]);
+        (void)snprintf(second, sizeof second, "%s/%s", folder, names[i][1]);
+        CHECK_EQUAL(mkdir(own, 0700), 0);
+        cprof_live *live = beside(own, registry);
+        record_one(registry);
+        CHECK_EQUAL(committed(live), 0);
+        closed(live);
+        CHECK_EQUAL(unlink(second), 0);
+        CHECK_EQUAL(rmdir(own), 0);
+    }
+    char name[80];
+    for (int i = 1; i <= CPROF_LIVE_NAMES; i++) {
+        (void)snprintf(name, sizeof name, i == 1 ? "%s/live" : "%s/live-%d", folder, i);
+        CHECK_EQUAL(mkdir(name, 0700), 0);
+    }
+    (void)snprintf(name, sizeof name, "%s/live", folder);
+    cprof_live *live = beside(name, registry);
+    record_one(registry);
+    CHECK_EQUAL(committed(live), EEXIST);
+    (void)snprintf(name, sizeof name, "%s/live-%d", folder, CPROF_LIVE_NAMES);
+    CHECK_EQUAL(rmdir(name), 0);
+    CHECK_EQUAL(committed(live), 0);
+    end(live, registry);
+    CHECK_EQUAL(unlink(name), 0);
+    for (int i = 1; i < CPROF_LIVE_NAMES; i++) {
+        (void)snprintf(name, sizeof name, i == 1 ? "%s/live" : "%s/live-%d", folder, i);
+        CHECK_EQUAL(rmdir(name), 0);
+    }
+    CHECK_EQUAL(rmdir(folder), 0); /* nothing else was left */
+}
+
 /* Neither a file nor a name that was to be its own stays behind, and the next commit tries again. */
 TEST(a_folder_without_links_and_renames)
 {

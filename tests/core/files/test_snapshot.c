@@ -952,7 +952,7 @@ static size_t grouped(const cprof_snapshot *snapshot, const uint16_t *bounds, si
 {
     uint64_t counts[8];
     uint16_t numbers[8];
-    cprof_buckets groups = {counts, numbers, 0};
+    cprof_buckets groups = {counts, numbers, 3}; /* as it was used before */
     cprof_buckets buckets = cprof_snapshot_histogram(snapshot, 1, false);
     cprof_buckets_group(&buckets, bounds, count, &groups);
     for (size_t i = 0; i < groups.filled; i++) {

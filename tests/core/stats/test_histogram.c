@@ -149,6 +149,8 @@ TEST(empty_histogram)
 {
     copy_all();
     CHECK_EQUAL(sum_of_counts(), 0);
+    CHECK_EQUAL(cprof_histogram_add_copy(&histogram, counts, 0), 0);
+    CHECK_EQUAL(sum_of_counts(), 0);
     cprof_histogram_clear(&histogram);
     cprof_histogram_dispose(&histogram);
     cprof_histogram_dispose(&histogram);
@@ -211,6 +213,7 @@ TEST(carry)
 {
     unsigned index = 20 * ROW + 5;
     fill(index, UINT32_MAX - 2);
+    fake_alloc_fail(2);
     for (uint64_t i = 1; i <= 6; i++) {
         add(index);
         copy_all();
@@ -218,6 +221,7 @@ TEST(carry)
         CHECK_EQUAL(sum_of_counts(), counts[index]);
         CHECK((histogram.rows->high == NULL) == (i < 3));
     }
+    CHECK(!fake_alloc_has_failed()); /* one allocation is enough */
     *low_of(index) = UINT32_MAX;
     add(index);
     copy_all();

@@ -262,6 +262,11 @@ TEST(fractions)
     check_fractions(0, 1 << 20, SAMPLES, 1e-12);
     check_fractions(5, 1 << 10, SAMPLES, 1e-12);
     check_fractions(0, UINT64_C(1) << 52, SAMPLES, 1e-12);
+    for (uint64_t i = 0, random = 3; i < 1000; i++) {
+        cprof_moments one = {.total_ns = 0};
+        cprof_moments_add_ms(&one, check_random_unit(&random));
+        CHECK(cprof_moments_std_ms(&one, 1) == 0.0); /* no rounding is a deviation */
+    }
 }
 
 /* E6: the mean is 10^8 times the deviation; 3.5 * 10^9 times, as uniform in [0, 1) above 10^9. What the pairs lose grows with

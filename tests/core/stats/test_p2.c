@@ -237,6 +237,15 @@ TEST(short_streams)
     }
 }
 
+/* The parabola may reach a neighbour, but not take its height. */
+TEST(as_high_as_a_neighbour)
+{
+    static const double below[] = {11, 7, 5, 4, 12, 6, 3};
+    static const double above[] = {11, 9, 11, 5, 5, 12, 10};
+    check_stream(below, COUNT_OF(below));
+    check_stream(above, COUNT_OF(above));
+}
+
 TEST(known_values)
 {
     /* The example of the paper: Table I. */
@@ -264,8 +273,12 @@ TEST(samples_that_wait)
         int64_t sample_ns = (int64_t)(check_random(&random) % 1000000);
         if (check_random(&random) % 8 == 0) {
             cprof_p2_add(&estimator, (double)sample_ns / 1e6);
-        } else if (cprof_p2_put(&estimator, sample_ns)) {
-            cprof_p2_settle(&estimator);
+        } else {
+            bool is_full = cprof_p2_put(&estimator, sample_ns);
+            CHECK(is_full == (estimator.waiting == CPROF_P2_WAITING));
+            if (is_full) {
+                cprof_p2_settle(&estimator);
+            }
         }
         reference_add(&expected, (double)sample_ns / 1e6);
         if (i >= 4 && check_random(&random) % 32 == 0) {

@@ -59,6 +59,15 @@ TEST(gpu_times)
     }
 }
 
+TEST(milliseconds_are_rounded)
+{
+    CHECK_EQUAL(cprof_resources_ns_of_ms(0.0), 0);
+    CHECK_EQUAL(cprof_resources_ns_of_ms(1e-6), 1);
+    CHECK_EQUAL(cprof_resources_ns_of_ms(2.6e-6), 3);
+    CHECK_EQUAL(cprof_resources_ns_of_ms(2.4e-6), 2);
+    CHECK_EQUAL(cprof_resources_ns_of_ms(1e12), INT64_C(1000000000000000000));
+}
+
 TEST(longest_gpu_times_add_up)
 {
     for (int i = 0; i < 4; i++) {

@@ -192,6 +192,11 @@ TEST(who_makes_the_tail)
     key = see(); /* now it has more, and is it all the same */
     CHECK(key.slowest == 11 && key.tails[0] == 11);
     cprof_registry_reset(registry);
+    for (int i = 0; i < 20; i++) {
+        CHECK(finish("a", i < 4 ? 40 * MS : i < 10 ? 20 * MS : 1 * MS));
+    }
+    CHECK_EQUAL(see().slowest, 10); /* two buckets with ten */
+    cprof_registry_reset(registry);
     CHECK(!finish_as(CPROF_OUTCOME_ERROR, "a", 1));
     CHECK(see().slowest == 0 && see().tails[0] == 0);
 }
@@ -214,6 +219,7 @@ TEST(without_memory)
     fake_alloc_fail(0);
     key = see();
     CHECK(key.shapes == 2 && key.figures[0].count == 2 && key.figures[0].lost == 1 && key.figures[0].most_ns == 1 * MS);
+    CHECK_NEAR(key.quantiles_ms[0][0], 5e-6, 0.02);
     seen nothing = {.count = 0};
     cprof_generation epoch;
     for (uint64_t nth = 1; nth <= 2; nth++) {

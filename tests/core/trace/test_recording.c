@@ -589,6 +589,7 @@ TEST(one_at_a_time)
     cprof_registry_configure(later, CPROF_FLAG_STATS, 0, false);
     CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS | CPROF_FLAG_TRACE);
     drop(session);
+    CHECK(atomic_load(&cprof_recording.open_serial) == 0 && atomic_load(&cprof_recording.serial) == 0);
     CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS);
     cprof_registry_destroy(later);
     cprof_registry_destroy(foreign);
@@ -713,6 +714,7 @@ TEST(a_child_has_no_part_in_it)
     IN_CHILD
     {
         CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+        CHECK(atomic_load(&cprof_recording.open_serial) == 0 && atomic_load(&cprof_recording.serial) == 0);
         close_span(span);
         CHECK_EQUAL(cprof_recording_step(session, thread, key("", "step")), CPROF_OK);
         cprof_table *nothing = finish(session);
@@ -727,6 +729,25 @@ TEST(a_child_has_no_part_in_it)
     close_span(span);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
+}
+
+/* A name for which there was no memory is asked for again with the next call. */
+TEST(labels_without_memory)
+{
+    cprof_recording_session *session = start(100, false, false);
+    call(nodes[0]); /* which brings in the thread */
+    uint64_t failed = 0;
+    for (uint64_t nth = 0; fake_alloc_fail_next(&nth); failed++) {
+        call(nodes[1]);
+        CHECK(nth < 100);
+    }
+    fake_alloc_fail(0);
+    call(nodes[1]);
+    cprof_table *table = finish(session);
+    CHECK(failed > 1);
+    CHECK_EQUAL(table->count, 3);
+    CHECK_EQUAL(table->dropped, failed - 1);
+    CHECK(has_text(table, table->name, 2, "b"));
 }
 
 TEST(labels_have_a_limit)
