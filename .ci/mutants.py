@@ -3,11 +3,12 @@
     python .ci/mutants.py --room cprofiling/stats --sample 400 --seed 1
     python .ci/mutants.py --room python/cprofiling/nodes --tests tests/nodes
 
-A room is how the paths of its sources begin. C is compiled with -O1; a mutant runs the C programs that are linked with what
-it changes, and one that survives them runs ``--tests`` with the extension. Where the compiler makes the same code of it, or
-nothing of it, it does not count. Python needs pytest and coverage: a mutant runs the tests, among ``--tests``, that run its
-line. Survivors are printed as in mutants_equivalent.txt, where those stand that no test can notice, and why; ``--only FILE``
-tries what such a file lists. All is done in a copy of the checkout, below build/mutants.
+A room is how the paths of its sources begin. C is compiled with -O1; a mutant runs the C programs that are linked with
+what it changes, and one that survives them runs ``--tests`` with the extension. Where the compiler makes the same code
+of it, or nothing of it, it does not count. Python needs pytest and coverage: a mutant runs the tests, among
+``--tests``, that run its line. Survivors are printed as in mutants_equivalent.txt, where those stand that no test can
+notice, and why; ``--only FILE`` tries what such a file lists. All is done in a copy of the checkout, below
+build/mutants.
 """
 
 from __future__ import annotations
@@ -30,23 +31,27 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants" / "tree"
 BUILT = ROOT / "build" / "mutants" / "built"
-NOT_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|^[ \t]*#(?:\\\n|[^\n])*", re.S | re.M)
+NOT_CODE = re.compile(
+    r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE
+)
 TOKEN = re.compile(
-    r"->|<<=|>>=|<=|>=|==|!=|&&|\|\||\+\+|--|\+=|-=|<<|>>|(?<=[\w)\]] )[-+]|[<>]|\b(?:true|false)\b|(?<![\w.])\d+\.\d+(?![\w.])"
-    r"|(?<![\w.])(?:0[xX][0-9a-fA-F]+|\d+)(?![\w.])"
+    r"->|<<=|>>=|<=|>=|==|!=|&&|\|\||\+\+|--|\+=|-=|<<|>>|(?<=[\w)\]] )[-+]|[<>]|\b(?:true|false)\b"
+    r"|(?<![\w.])\d+\.\d+(?![\w.])|(?<![\w.])(?:0[xX][0-9a-fA-F]+|\d+)(?![\w.])"
 )
 SWAPS = {
     "<": "<= >=", "<=": "< >", ">": ">= <=", ">=": "> <", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "++": "--",
     "--": "++", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "+": "-", "-": "+", "true": "false", "false": "true",
 }  # fmt: skip
 DECLARATION = re.compile(r"(?:return\b.|case\b|typedef\b|(?:const |struct )*\w+[ *]+(?:const )?\w+ *(?:[=;,\[]|:))")
-STATEMENT = re.compile(r"(?<=[;{}:])\s*\n[ \t]+(\w[^;{}]*;|\+\+[^;{}]*;|--[^;{}]*;|\*[^;{}]*;)", re.S)
+STATEMENT = re.compile(r"(?<=[;{}:])\s*\n[ \t]+(\w[^;{}]*;|\+\+[^;{}]*;|--[^;{}]*;|\*[^;{}]*;)", re.DOTALL)
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE], ast.GtE: [ast.Gt, ast.Lt],
     ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is], ast.In: [ast.NotIn],
@@ -135,7 +140,11 @@ class Core:
                 if name in self.tests.LOADERS or (name == "stripes" and not striped):
                     continue
                 listing = self.link(program, [str(self.object_of(program.units[0], striped)), *self.archive(striped)])
-                units = [path for path in self.needs if f"){self.object_of(path, striped).name}\n" in listing or path in program.units]
+                units = [
+                    path
+                    for path in self.needs
+                    if f"){self.object_of(path, striped).name}\n" in listing or path in program.units
+                ]
                 begun = time.monotonic()
                 if self.run(program, 60):
                     seconds = time.monotonic() - begun
@@ -146,6 +155,7 @@ class Core:
         self.programs.sort(key=lambda program: (Path(program.units[0]).parent.name not in room, program.seconds))
 
     def object_of(self, path: str | Path, striped: bool, folder: Path = BUILT) -> Path:
+        """Return where the object file of a source is."""
         return folder / ("striped" if striped else "plain") / str(path).replace("/", "-").replace(".c", ".o")
 
     def archive(self, striped: bool) -> list[str]:
@@ -230,7 +240,16 @@ def passes(command: list[str], limit_s: float) -> bool:
     """Run a program in the copy, and end what it started."""
     environment = os.environ | {"PYTHONPATH": f"{COPY}/python:{COPY}/tests/support", "TMPDIR": str(BUILT)}
     cpu_s = int(limit_s / 3) + 1  # others may use the processor, too
-    limits = {resource.RLIMIT_CORE: (0, 0), resource.RLIMIT_DATA: (1 << 33, 1 << 33), resource.RLIMIT_CPU: (cpu_s, cpu_s)}
+    limits = {
+        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_DATA: (1 << 33, 1 << 33),
+        resource.RLIMIT_CPU: (cpu_s, cpu_s),
+    }
+
+    def limit() -> None:
+        for kind, values in limits.items():
+            resource.setrlimit(kind, values)
+
     process = subprocess.Popen(
         command,
         cwd=COPY,
@@ -239,9 +258,9 @@ def passes(command: list[str], limit_s: float) -> bool:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=lambda: [resource.setrlimit(*limit) for limit in limits.items()],
+        preexec_fn=limit,  # noqa: PLW1509 - there are no threads
     )
-    return wait(process.pid, lambda: process.poll(), limit_s) == 0
+    return wait(process.pid, process.poll, limit_s) == 0
 
 
 def wait(leader: int, poll: Callable[[], int | None], limit_s: float) -> int | None:
@@ -250,10 +269,8 @@ def wait(leader: int, poll: Callable[[], int | None], limit_s: float) -> int | N
     while (status := poll()) is None and time.monotonic() < end:
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     while status is None and poll() is None:
         time.sleep(0.01)
     return status
@@ -292,6 +309,7 @@ def mutate_python(path: str, text: str) -> Iterator[Mutant]:
 
 
 def is_fixed(test: ast.expr) -> bool:
+    """Tell whether a condition asks where it runs."""
     return re.search("TYPE_CHECKING|version_info|sys.platform", ast.unparse(test)) is not None
 
 
@@ -319,6 +337,7 @@ def others_of(node: ast.AST, inside: bool) -> Iterator[ast.AST]:
 
 
 def is_call(node: ast.AST) -> bool:
+    """Tell whether it is a statement that only calls something."""
     return isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
 
 
@@ -326,14 +345,18 @@ class Watch:
     """A plugin of pytest that notes which lines of the room each test runs, and how long it takes."""
 
     def __init__(self, room: str) -> None:
-        self.coverage = importlib.import_module("coverage").Coverage(data_file=None, config_file=False, include=[f"{COPY}/{room}*"])
+        self.coverage = importlib.import_module("coverage").Coverage(
+            data_file=None, config_file=False, include=[f"{COPY}/{room}*", f"{COPY}/{room}/*"]
+        )
         self.seconds: dict[str, float] = {}
         self.coverage.start()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Begin a test."""
         self.coverage.switch_context(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        """Add the time of a part of a test; one that fails is not to be run."""
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
         if report.failed:
             self.seconds[report.nodeid] = float("inf")
@@ -341,7 +364,8 @@ class Watch:
     def lines(self) -> dict[str, list[str]]:
         """Return the lines that each test runs, those of imports for the test named with nothing."""
         self.coverage.stop()
-        data, lines = self.coverage.get_data(), {}
+        data = self.coverage.get_data()
+        lines: dict[str, list[str]] = {}
         for file in data.measured_files():
             for line, tests in data.contexts_by_lineno(file).items():
                 for test in tests:
@@ -367,7 +391,7 @@ class Modules:
                 continue
             name, key = str(path.relative_to(COPY)), hashlib.sha256(path.read_bytes()).hexdigest()
             if found.get(name, {}).get("key") != key:
-                fork(lambda: watch(room, name), 600)
+                fork(partial(watch, room, name), 600)
                 found[name] = json.loads((BUILT / "lines.json").read_text(encoding="utf-8")) | {"key": key}
                 kept.write_text(json.dumps(found), encoding="utf-8")
         self.seconds = {test: took for file in found.values() for test, took in file["seconds"].items() if took < 60}
@@ -382,15 +406,18 @@ class Modules:
         path = COPY / mutant.path
         made = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"
         made.unlink(missing_ok=True)
-        tests = sorted(self.lines.get(f"{mutant.path}:{mutant.line}", set()) & set(self.seconds), key=self.seconds.get)
+        tests = sorted(
+            self.lines.get(f"{mutant.path}:{mutant.line}", set()) & set(self.seconds), key=self.seconds.__getitem__
+        )
         if not tests:
             return "survived"
-        status = fork(lambda: run_pytest(["-x", *tests]), 5 * sum(map(self.seconds.get, tests)) + 20)
+        status = fork(lambda: run_pytest(["-x", *tests]), 5 * sum(self.seconds[test] for test in tests) + 20)
         made.unlink(missing_ok=True)
         return "survived" if status == 0 else "killed"
 
 
 def watch(room: str, name: str) -> int:
+    """Run the tests of a file, and leave in lines.json what each of them runs."""
     plugin = Watch(room)
     status = run_pytest([name], plugin)
     (BUILT / "lines.json").write_text(
@@ -401,8 +428,18 @@ def watch(room: str, name: str) -> int:
 
 def run_pytest(arguments: list[str], *plugins: object) -> int:
     """Run tests; a status that is no failure means that there were none."""
-    flags = ["-q", "-p", "no:cprofiling", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    return importlib.import_module("pytest").main([*flags, *arguments], plugins=list(plugins)) % 5
+    flags = [
+        "-q",
+        "-p",
+        "no:cprofiling",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ]
+    return int(importlib.import_module("pytest").main([*flags, *arguments], plugins=list(plugins))) % 5
 
 
 def fork(body: Callable[[], int], limit_s: float) -> int | None:
@@ -417,7 +454,7 @@ def fork(body: Callable[[], int], limit_s: float) -> int | None:
             for descriptor in range(3):
                 os.dup2(output, descriptor)
             status = int(body())
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a status is all that the parent gets
             traceback.print_exc()
         finally:
             os._exit(status)
@@ -455,7 +492,7 @@ def main() -> None:
         (COPY / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / file, COPY / file)
     in_python = options.room.startswith("python")
-    mutants = []
+    mutants: list[Mutant] = []
     for file in sorted(files.split("\0")):
         if file.startswith(options.room) and file.endswith((".py",) if in_python else (".c", ".h")):
             text = (ROOT / file).read_text(encoding="utf-8")

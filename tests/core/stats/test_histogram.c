@@ -84,6 +84,8 @@ TEST(beyond_the_limit)
     CHECK_EQUAL(cprof_histogram_index(CPROF_HISTOGRAM_LIMIT - 1), BUCKETS - 1);
     CHECK_EQUAL(cprof_histogram_index(CPROF_HISTOGRAM_LIMIT), BUCKETS - 1);
     CHECK_EQUAL(cprof_histogram_index(UINT64_MAX), BUCKETS - 1);
+    CHECK_EQUAL(cprof_histogram_index_ns((cprof_ns)(CPROF_HISTOGRAM_LIMIT / ROW)), BUCKETS - 1);
+    CHECK_EQUAL(cprof_histogram_index_ns(INT64_MAX), BUCKETS - 1);
 }
 
 static double quantile_ns(cprof_histogram_dense dense, uint64_t total, double fraction)

@@ -1,4 +1,5 @@
 /* moments.h, against sums of whole numbers without limit. */
+#include "cprofiling/stats/figures.h"
 #include "cprofiling/stats/moments.h"
 
 #include "tests/core/check.h"
@@ -266,6 +267,11 @@ TEST(fractions)
         cprof_moments one = {.total_ns = 0};
         cprof_moments_add_ms(&one, check_random_unit(&random));
         CHECK(cprof_moments_std_ms(&one, 1) == 0.0); /* no rounding is a deviation */
+        cprof_figures equal = {.count = 3, .min_ms = (double)i / 1e6, .max_ms = (double)i / 1e6};
+        cprof_moments_add_ns(&equal.moments, (cprof_ns)i);
+        cprof_moments_add_ms(&equal.moments, equal.min_ms);
+        cprof_moments_add_ms(&equal.moments, equal.min_ms);
+        CHECK(cprof_figures_std_ms(&equal) == 0.0);
     }
 }
 
