@@ -121,6 +121,21 @@ TEST(without_memory)
     CHECK_EQUAL(figures_of(1).count, 0);
 }
 
+/* A clock that is read on another processor may be behind: the call has not run before it was resumed. */
+TEST(suspended_where_the_clock_is_behind)
+{
+    cprof_span span = {.start = 50};
+    cprof_resumable call = {.span = &span, .active = 5, .resumed = 100};
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 90), 35);
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 100), 45);
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 101), 45);
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 52), 0);
+    call.paused = 110;
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 120), 65);
+    call.resumed = 115;
+    CHECK_EQUAL(cprof_resumable_suspended(&call, 120), 60);
+}
+
 TEST(calls_need_no_memory)
 {
     uint64_t made = 0;

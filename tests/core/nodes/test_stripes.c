@@ -158,6 +158,15 @@ TEST(a_stripe_that_is_read_elsewhere)
     CHECK(cprof_accum_changes(accum, now.generation, 0, &changes) == CPROF_BUSY);
     cprof_lock_release(&stripes[CPROF_STRIPES - 1].lock);
     CHECK(cprof_accum_copy(accum, &now, 0, &figures, all_counts, &order, NULL) == CPROF_OK);
+    cprof_thread_self = &records[1];
+    uint64_t in_stripes = 0;
+    for (int i = 0; i < 10; i++) {
+        (void)succeed_once(accum);
+    }
+    for (size_t i = 0; i < CPROF_STRIPES; i++) {
+        in_stripes += stripes[i].count;
+    }
+    CHECK(in_stripes >= 9); /* the first may find them closed */
 }
 
 TEST(without_memory)
