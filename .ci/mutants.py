@@ -3,7 +3,7 @@
     python .ci/mutants.py --room cprofiling/stats --sample 400 --seed 1
     python .ci/mutants.py --room python/cprofiling/nodes --tests tests/nodes
 
-A room is how the paths of its sources begin. C is compiled with -O1; a mutant runs the C programs that are linked with
+A room is how the paths of its sources begin; they may have wildcards, as cprofiling/nodes/*.c. C is compiled with -O1; a mutant runs the C programs that are linked with
 what it changes, and one that survives them runs ``--tests`` with the extension. Where the compiler makes the same code
 of it, or nothing of it, it does not count. Python needs pytest and coverage: a mutant runs the tests, among
 ``--tests``, that run its line. Survivors are printed as in mutants_equivalent.txt, where those stand that no test can
@@ -32,6 +32,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,6 +170,10 @@ class Core:
         """Compile a file of the copy, and remember what it includes."""
         target = self.object_of(path, striped, folder)
         target.parent.mkdir(parents=True, exist_ok=True)
+        noted = target.with_suffix(".d")
+        if folder == BUILT and self.is_new(target, noted):
+            self.needs[path] = self.needs.get(path, set()) | set(self.included(noted))
+            return True
         flags = [flag for flag in self.tests.COMMON if not flag.startswith("-W")]
         if path.startswith("csrc"):
             build = runpy.run_path(str(ROOT / "python/cprofiling/_build.py"))["of_sources"](str(ROOT))
@@ -178,9 +183,19 @@ class Core:
         command = ["gcc", "-w", "-O1", "-fPIC", "-fvisibility=hidden", *flags, "-MMD", "-c", path, "-o", str(target)]
         if subprocess.run(command, cwd=COPY, capture_output=True, check=False).returncode:
             return False
-        words = target.with_suffix(".d").read_text(encoding="utf-8").replace("\\\n", " ").split()
-        self.needs[path] = self.needs.get(path, set()) | {os.path.normpath(word) for word in words}
+        self.needs[path] = self.needs.get(path, set()) | set(self.included(noted))
         return True
+
+    def included(self, noted: Path) -> list[str]:
+        """Read what the compiler notes of the files that it has read."""
+        words = noted.read_text(encoding="utf-8").replace("\\\n", " ").split()
+        return [os.path.normpath(word) for word in words[1:]]
+
+    def is_new(self, target: Path, noted: Path) -> bool:
+        """Tell whether an object file is newer than what it is made of."""
+        if not noted.exists() or not target.exists():
+            return False
+        return all((COPY / path).stat().st_mtime < target.stat().st_mtime for path in self.included(noted))
 
     def link(self, program: Program, objects: list[str]) -> str:
         """Link a program, and return what the linker says."""
@@ -494,7 +509,7 @@ def main() -> None:
     in_python = options.room.startswith("python")
     mutants: list[Mutant] = []
     for file in sorted(files.split("\0")):
-        if file.startswith(options.room) and file.endswith((".py",) if in_python else (".c", ".h")):
+        if fnmatch(file, f"{options.room}*") and file.endswith((".py",) if in_python else (".c", ".h")):
             text = (ROOT / file).read_text(encoding="utf-8")
             mutants += (mutate_python if in_python else mutate_c)(file, text)
     possible = len(mutants)

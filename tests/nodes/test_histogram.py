@@ -117,6 +117,8 @@ def test_it_is_a_value_that_prints_itself() -> None:
     first, strip = str(histogram).split("\n")
     assert first == "a: 10 samples"
     assert strip == f"999.4 µs |█{' ' * 38}▁| 20.19 ms"
+    decades = profiler_with({("s", "decades"): [0.01, 1.0, 100.0]}).snapshot().histogram("decades")
+    assert str(decades).split("|")[1] == f"█{' ' * 19}█{' ' * 18}█"
     begin, _, rest = histogram._repr_html_().partition(">")
     assert begin.startswith('<pre style="font-family: ')
     assert "monospace" in begin

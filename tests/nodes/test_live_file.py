@@ -84,6 +84,8 @@ def test_what_is_counted_is_in_the_file_without_being_asked_for(tmp_path: Path) 
     assert part.summary.skip_first_n == 1
     assert part.summary.cost_ns == pytest.approx(profiler.get_profiling_summary().cost_ns)
     assert read.snapshot.stats() == part.summary
+    with pytest.raises(ValueError, match="snapshot"):
+        _ = replace(read, parts=()).snapshot
     assert abs(read.taken_ns - time.time_ns()) < PATIENCE_S * 1e9
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["live"]
@@ -838,11 +840,15 @@ def with_commits(data: bytearray, **changes: int) -> bytes:
 
 
 def test_a_place_that_points_elsewhere_is_refused(written: Path) -> None:
-    data = bytearray(written.read_bytes())
+    whole = written.read_bytes()
+    data = bytearray(whole)
     for offset, length in ((0, 8), (8192, 2**40), (2**63, 2**63), (2**62, 8)):
         written.write_bytes(with_commits(data, offset=offset, length=length))
         with pytest.raises(cp.FormatError, match="cut or changed bytes"):
             live.read(written)
+    written.write_bytes(with_commits(bytearray(whole), length=4, checksum=0))  # less than the number of its parts
+    with pytest.raises(cp.FormatError, match="its statistics are no parts with labels"):
+        live.read(written)
 
 
 def test_an_overflow_is_told(written: Path) -> None:

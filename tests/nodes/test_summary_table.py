@@ -154,6 +154,18 @@ def test_where_frames_are_not_known_there_is_no_figure() -> None:
     ]
 
 
+def test_calls_without_a_sample_count_as_frames() -> None:
+    row = node("n", count=4, total_ms=8.0, skipped_count=1, error_count=3, cancelled_count=2)
+    assert average(row, node("of another", "val", count=3))[0] == (
+        " (train): 2.00 ms (500.0 FPS), frames: 10 (calls of n, failed calls included)"
+    )
+    outer = node("outer", count=9, total_ms=90.0, self_total_ms=18.0, skipped_count=1)
+    inner = node("inner", count=20, total_ms=80.0, self_total_ms=80.0)
+    assert average(outer, inner) == [
+        " (train): 10.00 ms (100.0 FPS), frames: 10 (calls of outer, in which all others ran)"
+    ]
+
+
 def test_a_total_of_zero_is_zero_frames_per_second() -> None:
     assert format_profiling_table([node(total_ms=0.0)]).endswith("\nAverage per-frame pipeline time: 0.00 ms (0.0 FPS)")
 
@@ -181,6 +193,7 @@ def test_which_median_the_column_has_is_told_where_there_is_another_one() -> Non
     assert format_profiling_table(rows, median="p2").endswith(
         f"\nMedian(ms) is the P² estimate; p50_ms, within 1 %, is: {names} and 2 more"
     )
+    assert format_profiling_table(rows[:4], median="p2").endswith(f" is: {names}")
     assert "P²" not in format_profiling_table(rows)  # as of recordings, whose medians are exact
 
 

@@ -150,6 +150,10 @@ TEST(scenarios)
         CHECK_EQUAL(figures.cancelled_count, scenarios[i].cancelled);
         CHECK_EQUAL(figures.skipped_count, scenarios[i].skipped);
         CHECK_EQUAL(figures.dropped_count, scenarios[i].dropped);
+        uint64_t changes;
+        CHECK_EQUAL(cprof_accum_changes(accum, generation(), INT64_MAX, &changes), CPROF_OK);
+        CHECK_EQUAL(changes, figures.count + figures.error_count + figures.cancelled_count + figures.skipped_count +
+                                 figures.dropped_count);
     }
 }
 
