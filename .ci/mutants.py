@@ -3,12 +3,12 @@
     python .ci/mutants.py --room cprofiling/stats --sample 400 --seed 1
     python .ci/mutants.py --room python/cprofiling/nodes --tests tests/nodes
 
-A room is how the paths of its sources begin; they may have wildcards, as cprofiling/nodes/*.c. C is compiled with -O1; a mutant runs the C programs that are linked with
-what it changes, and one that survives them runs ``--tests`` with the extension. Where the compiler makes the same code
-of it, or nothing of it, it does not count. Python needs pytest and coverage: a mutant runs the tests, among
-``--tests``, that run its line. Survivors are printed as in mutants_equivalent.txt, where those stand that no test can
-notice, and why; ``--only FILE`` tries what such a file lists. All is done in a copy of the checkout, below
-build/mutants.
+A room is how the paths of its sources begin, and may have wildcards, as cprofiling/nodes/*.c. C is compiled with -O1; a
+mutant runs the C programs that are linked with what it changes. Where the compiler makes the same code of it, or none
+of it, it does not count. Python needs pytest and coverage: a mutant runs the tests, among ``--tests``, that run its
+line; of those that start programs nothing is known, and ``--whole`` runs them all. Survivors are printed as in
+mutants_equivalent.txt, where those stand that no test can notice, and why; ``--only FILE`` tries what such a file
+lists. All is done in a copy of the checkout, below build/mutants.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ import os
 import random
 import re
 import resource
-import runpy
 import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -124,15 +122,14 @@ class Program(NamedTuple):
 class Core:
     """Compiles and runs what a mutant of C changes."""
 
-    def __init__(self, room: str, tests: list[str]) -> None:
+    def __init__(self, room: str) -> None:
         sys.path[:0] = [str(COPY / "tests/core"), str(COPY / "tests/support")]
         self.tests = importlib.import_module("test_core")
-        self.python_tests = tests
         self.needs: dict[str, set[str]] = {}
         self.programs: list[Program] = []
-        for unit in [*COPY.glob("cprofiling/**/*.c"), *COPY.glob("tests/core/**/*.c"), *COPY.glob("csrc/**/*.c")]:
+        for unit in [*COPY.glob("cprofiling/**/*.c"), *COPY.glob("tests/core/**/*.c")]:
             path = str(unit.relative_to(COPY))
-            for striped in [False, True][: 1 if path.startswith("csrc") else 2]:
+            for striped in (False, True):
                 if not self.compile(path, BUILT, striped) and not path.startswith("tests/"):
                     sys.exit(f"{path} cannot be compiled")
         for name, path in self.tests.SOURCES.items():
@@ -175,9 +172,6 @@ class Core:
             self.needs[path] = self.needs.get(path, set()) | set(self.included(noted))
             return True
         flags = [flag for flag in self.tests.COMMON if not flag.startswith("-W")]
-        if path.startswith("csrc"):
-            build = runpy.run_path(str(ROOT / "python/cprofiling/_build.py"))["of_sources"](str(ROOT))
-            flags += ["-isystem", sysconfig.get_paths()["include"], f'-DCPROF_BUILD="{build}"']
         flags += ["-isystem", self.tests.NVTX] if self.tests.NVTX else []
         flags += ["-DCPROF_STRIPES=8"] if striped else []
         command = ["gcc", "-w", "-O1", "-fPIC", "-fvisibility=hidden", *flags, "-MMD", "-c", path, "-o", str(target)]
@@ -232,23 +226,12 @@ class Core:
                         self.link(program, files)
                         if not self.run(program, 10 * program.seconds + 6):
                             return "killed"
-            files = objects([path for path in self.needs if not path.startswith("tests")], False)
+            objects([path for path in self.needs if not path.startswith("tests")], False)
         except SyntaxError:
             return "not C"
         if same == {True}:
             return "same code"
-        if not self.python_tests:
-            return "survived"
-        target = next((COPY / "python/cprofiling").glob("_core*.so"))
-        kept = target.read_bytes()
-        target.unlink()
-        (COPY / mutant.path).write_text((ROOT / mutant.path).read_text(encoding="utf-8"), encoding="utf-8")
-        subprocess.run(["gcc", "-shared", "-pthread", *files, "-o", target, "-lm", "-ldl"], check=True)
-        flags = ["-q", "-x", "-p", "no:cprofiling", "-p", "no:cacheprovider"]
-        noticed = not passes([sys.executable, "-m", "pytest", *flags, *self.python_tests], 900)
-        target.unlink()
-        target.write_bytes(kept)
-        return "killed" if noticed else "survived"
+        return "survived"
 
 
 def passes(command: list[str], limit_s: float) -> bool:
@@ -391,7 +374,7 @@ class Watch:
 class Modules:
     """Runs the tests of a mutant of Python."""
 
-    def __init__(self, room: str, tests: list[str]) -> None:
+    def __init__(self, room: str, tests: list[str], whole: bool) -> None:
         sys.path[:0] = [str(COPY / "python"), str(COPY / "tests/support")]
         os.environ["PYTHONPATH"] = f"{COPY}/python:{COPY}/tests/support"
         for module in PRELOADED:
@@ -399,6 +382,9 @@ class Modules:
                 importlib.import_module(module)
             except ImportError:
                 print(f"without {module}")
+        self.whole = tests if whole else []
+        if whole:
+            return
         kept = BUILT / f"{room.replace('/', '-')}.json"
         found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
         for path in sorted(path for test in tests for path in [COPY / test, *(COPY / test).rglob("test_*.py")]):
@@ -421,6 +407,8 @@ class Modules:
         path = COPY / mutant.path
         made = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"
         made.unlink(missing_ok=True)
+        if self.whole:
+            return "survived" if fork(lambda: run_pytest(["-x", *self.whole]), 900) == 0 else "killed"
         tests = sorted(
             self.lines.get(f"{mutant.path}:{mutant.line}", set()) & set(self.seconds), key=self.seconds.__getitem__
         )
@@ -495,6 +483,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--room", required=True, help="how the paths of the sources begin")
     parser.add_argument("--tests", nargs="*", default=[], help="folders or files of Python tests")
+    parser.add_argument(
+        "--whole", action="store_true", help="all of them, also those whose programs alone run the line"
+    )
     parser.add_argument("--sample", type=int, default=400, help="the number of mutants to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=1440, help="when to stop (default: after %(default)s minutes)")
@@ -518,7 +509,7 @@ def main() -> None:
         wanted = listed(options.only)
         mutants = [mutant for mutant in mutants if str(mutant) in wanted]
     equivalent = listed(Path(__file__).with_name("mutants_equivalent.txt"))
-    worker: Core | Modules = (Modules if in_python else Core)(options.room, options.tests)
+    worker = Modules(options.room, options.tests, options.whole) if in_python else Core(options.room)
     counts = dict.fromkeys(["killed", "survived", "equivalent", "same code", "not C"], 0)
     end = time.monotonic() + 60 * options.minutes
     for mutant in mutants:

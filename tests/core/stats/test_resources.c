@@ -8,6 +8,8 @@
 #define MS INT64_C(1000000)
 #define LONGEST INT64_MAX
 
+enum { ADDERS = 4, ADDS = 10000 };
+
 static cprof_resources extra;
 
 static void begin(void)
@@ -412,6 +414,26 @@ TEST(an_accumulator_keeps_what_is_asked_for)
     CHECK(key.figures.gpu_count == 2 && key.figures.multi_stream == 2 && key.figures.missed[CPROF_GPU_CAPTURED] == 2);
     CHECK(key.figures.waits == 6 && key.figures.wait_ns == 8);
     expect_launches(&key.figures.launched, 2);
+}
+
+static void *add_often(void *unused)
+{
+    for (int i = 0; i < ADDS; i++) {
+        add_all_kinds(generation());
+    }
+    return unused;
+}
+
+TEST(threads_add_up)
+{
+    CHECK(finish());
+    add_all_kinds(generation());
+    check_threads(ADDERS, add_often, NULL, 0);
+    seen key = see();
+    const uint64_t times = ADDERS * ADDS + 1;
+    CHECK(key.gpu_sum == times && key.figures.gpu_count == times && key.figures.missed[CPROF_GPU_CAPTURED] == times);
+    CHECK(key.figures.waits == 3 * times && key.figures.wait_ns == 4 * times);
+    expect_launches(&key.figures.launched, times);
 }
 
 TEST(what_is_missed_alone_is_asked_for)
