@@ -183,6 +183,8 @@ TEST(parts_of_the_time)
     CHECK_EQUAL(figures.self_unknown, 1);
     CHECK(cprof_figures_self_ms(&figures) < 0.0);
     CHECK(cprof_figures_active_ms(&figures) == 12.0);
+    CHECK(cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &(cprof_sample){MS, 0, 1}));
+    CHECK(figures_now().suspended_ns == figures.suspended_ns + 1);
     static const cprof_sample suspended = {MS, 0, -1};
     cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &suspended);
     figures = figures_now();

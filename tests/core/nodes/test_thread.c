@@ -29,6 +29,7 @@ static int divisor = 1;
 static bool key_fails;
 static _Atomic bool binding_fails; /* of a record to its thread */
 static _Atomic bool bounds_fail;
+static _Atomic bool guard_fails; /* the question for its size */
 
 WRAP_REAL(int, pthread_key_create, pthread_key_t *key, void (*destroy)(void *))
 {
@@ -43,6 +44,11 @@ WRAP_REAL(int, pthread_setspecific, pthread_key_t key, const void *value)
 WRAP_REAL(int, pthread_getattr_np, pthread_t thread, pthread_attr_t *attributes)
 {
     return atomic_load(&bounds_fail) ? ENOMEM : real_pthread_getattr_np(thread, attributes);
+}
+
+WRAP_REAL(int, pthread_attr_getguardsize, const pthread_attr_t *attributes, size_t *size)
+{
+    return atomic_load(&guard_fails) ? EINVAL : real_pthread_attr_getguardsize(attributes, size);
 }
 
 static pthread_t start_guarded(void *(*run)(void *), void *argument, size_t stack_size, size_t guard_size)
@@ -192,6 +198,21 @@ static void *measure_stack(void *unused)
     return (void *)descend(thread, (uintptr_t)low);
 }
 
+static void *leave_in_a_recording(void *unused)
+{
+    (void)unused;
+    cprof_thread *thread = cprof_thread_get();
+    thread->trace.serial = 1;
+    return thread;
+}
+
+/* A record that is used again is in no recording, whatever the one before took part in. */
+TEST(records_leave_recordings)
+{
+    const cprof_thread *record = run(leave_in_a_recording, NULL, 0);
+    CHECK_EQUAL(record->trace.serial, 0);
+}
+
 /* B1: at least 64 KiB are left; of a stack that is too small for that, about a half. */
 TEST(stack_is_kept_free)
 {
@@ -230,6 +251,9 @@ TEST(bounds_cannot_be_had)
     atomic_store(&bounds_fail, true);
     (void)run(check_unknown_bounds, NULL, 0);
     atomic_store(&bounds_fail, false);
+    atomic_store(&guard_fails, true);
+    (void)run(check_unknown_bounds, NULL, 0);
+    atomic_store(&guard_fails, false);
     CHECK((size_t)run(measure_stack, NULL, 512 * KIB) >= LEAST_LEFT); /* asked anew for each thread */
 }
 
