@@ -475,6 +475,21 @@ TEST(closed_from_the_bottom_up)
     CHECK_EQUAL(figures_of(0).moments.total_ns, DEEPEST * (DEEPEST + 1) / 2 + DEEP * (DEEP + 1) / 2);
 }
 
+/* Whether a thread that needs spans may take this one. */
+static bool is_spare(const cprof_span *span)
+{
+    cprof_span *kept = thread->free_spans;
+    thread->free_spans = NULL;
+    CHECK(cprof_span_refill(thread));
+    cprof_span *last = thread->free_spans;
+    bool found = last == span;
+    for (; last->parent != NULL; last = last->parent) {
+        found = found || last->parent == span;
+    }
+    last->parent = kept;
+    return found;
+}
+
 /* Its thread has ended, but it is left all the same: the time is known. */
 TEST(detached)
 {
@@ -488,7 +503,9 @@ TEST(detached)
     close_node(around);
     pass(70);
     cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    CHECK(is_spare(span));
     cprof_call_abandon(given_up);
+    CHECK(is_spare(given_up));
     check_node(0, 1, 77, UNKNOWN_NS);
     check_node(1, 1, 7, UNKNOWN_NS);
     check_node(2, 0, 0, 0);

@@ -752,6 +752,9 @@ TEST(the_clock_of_a_suspended_call)
     pass(5000);
     play("a]");
     check_time(0, 1, (cprof_ns)elapsed);
+    cprof_resources_figures unused;
+    cprof_figures figures = figures_of(0, &unused); /* what passed before the probe is neither call nor suspension */
+    CHECK(figures.suspended_ns >= 10000 && figures.suspended_ns < 10000 + 10 * LATE_NS);
 }
 
 TEST(waits)
@@ -945,6 +948,11 @@ TEST(memory_of_the_device)
     cprof_probe_set_memory(span->probe, &whole);
     close_node(span);
     check_device_memory(0, 60, 80, UNKNOWN);
+    probe = new_probe(1);
+    probe->memory = (cprof_probe_memory){true, 0, 0, 0}; /* nothing was in use yet, which is known */
+    probe->resets_peak = true;
+    close_using(open_with(1, probe), 0, 5, 9);
+    check_device_memory(1, 0, 5, 9);
 }
 
 TEST(rests)
