@@ -475,6 +475,43 @@ TEST(closed_from_the_bottom_up)
     CHECK_EQUAL(figures_of(0).moments.total_ns, DEEPEST * (DEEPEST + 1) / 2 + DEEP * (DEEP + 1) / 2);
 }
 
+/* What ran inside one that is not counted is known of the one around it, and only once. */
+TEST(closed_below_what_is_not_counted)
+{
+    for (int round = 0; round < 2; round++) {
+        cprof_span *around = open_node(1);
+        cprof_span *span = open_node(0);
+        cprof_span *over = cprof_call_open(thread, &chain, nodes[3], 0, NULL, NULL);
+        if (round == 0) {
+            cprof_span *child = open_node(2);
+            pass(10);
+            close_node(child);
+        }
+        pass(1);
+        close_node(span);
+        close_node(over);
+        pass(100);
+        close_node(around);
+    }
+    check_node(0, 2, 12, 2);
+    check_node(1, 2, 212, 200);
+    check_node(2, 1, 10, 10);
+}
+
+/* A block that is left below another one was suspended only where its line of execution went to another thread or task. */
+TEST(blocks_left_below_others)
+{
+    for (uint64_t unknown = 0; unknown < 2; unknown++) {
+        cprof_span *span = open_node(0);
+        cprof_span *inner = open_node(1);
+        pass(5);
+        chain.moment += unknown;
+        cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+        CHECK_EQUAL(figures_of(0).active_unknown, unknown);
+        close_node(inner);
+    }
+}
+
 /* Whether a thread that needs spans may take this one. */
 static bool is_spare(const cprof_span *span)
 {

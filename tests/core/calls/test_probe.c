@@ -953,6 +953,12 @@ TEST(memory_of_the_device)
     probe->resets_peak = true;
     close_using(open_with(1, probe), 0, 5, 9);
     check_device_memory(1, 0, 5, 9);
+    probe = new_probe(2);
+    probe->memory = (cprof_probe_memory){true, 0, 0, 0};
+    probe->resets_peak = true;
+    close_using(open_with(2, probe), 0, 0, 0);
+    check_device_memory(2, 0, 0, 0);
+    CHECK_EQUAL(extra_of(2).asked & CPROF_RESOURCES_PEAK_UNKNOWN, 0);
 }
 
 TEST(rests)
