@@ -498,6 +498,22 @@ TEST(closed_below_what_is_not_counted)
     check_node(2, 1, 10, 10);
 }
 
+/* Where a task runs on elsewhere, its calls charge nothing to what it has inherited, whatever is in between and not counted. */
+TEST(inherited_through_what_is_not_counted)
+{
+    cprof_span *span = open_node(0);
+    cprof_chain_begin(&task, span);
+    cprof_span *over = cprof_call_open(thread, &task, nodes[3], 0, NULL, NULL);
+    cprof_span *inner = open_in(&task, 1);
+    pass(5);
+    task.moment++;
+    close_in(&task, inner);
+    close_in(&task, over);
+    close_node(span);
+    check_node(0, 1, 5, UNKNOWN_NS);
+    check_node(1, 1, 5, 5);
+}
+
 /* A block that is left below another one was suspended only where its line of execution went to another thread or task. */
 TEST(blocks_left_below_others)
 {
