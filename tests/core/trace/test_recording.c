@@ -731,6 +731,24 @@ TEST(a_child_has_no_part_in_it)
     CHECK_EQUAL(table->count, 1);
 }
 
+/* The label that a key has in one recording means nothing in another. */
+TEST(many_recordings)
+{
+    static const char *const names[NODES] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 200; i++) {
+        cprof_recording_session *session = start(10, false, false);
+        for (int k = 0; k < NODES; k++) {
+            call(nodes[(i + k) % NODES]);
+        }
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(table->count, NODES);
+        for (int k = 0; k < NODES; k++) {
+            CHECK(has_text(table, table->name, (size_t)k, names[(i + k) % NODES]));
+        }
+        drop_tables();
+    }
+}
+
 /* A name for which there was no memory is asked for again with the next call. */
 TEST(labels_without_memory)
 {
