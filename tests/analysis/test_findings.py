@@ -218,6 +218,15 @@ def test_what_another_thread_does_meanwhile_is_not_python_s_time() -> None:
     assert the(python_overhead, rows).figures["python_ns"] == (10_000 - 1000 - 3000 + 300) * 1000
 
 
+def test_code_without_a_finding_hides_no_later_one() -> None:
+    late = [node("late", 150_000, 200_000), *calls(10, 100, start=150_000, step=1000)]
+    few = [node("few", 0, 50_000), *calls(9, 100, step=500)]
+    beside = [node("beside", 0, 50_000), *calls(10, 100, step=500), host("backward", 0, 50_000, thread="1/2")]
+    for rows in (few, beside):
+        assert found(python_overhead, rows) == []
+        assert the(python_overhead, [*rows, *late]).text.startswith("1 call of 'late'")
+
+
 # --- many short calls -----------------------------------------------------------------------------------------------
 
 
@@ -618,6 +627,7 @@ NO_FINDING: dict[Rule, list[list[Row]]] = {
         [node("post", 0, 900), *calls(10, 10, step=50)],
         [node("post", 0, 2000), *calls(10, 10, step=50), host("long", 3000, 30_000)],
         [node("post", 0, 10_000), *calls(10, 100, step=500), host("backward", 0, 10_000, thread="1/2")],
+        [node("post", 0, 10_000), *calls(10, 450, step=1000), host("backward", 0, 2000, thread="1/2")],
         [host("linear", 0, 10_000), *calls(10, 100, step=500)],
     ],
     many_short_calls: [
