@@ -240,7 +240,9 @@ TEST(short_suspensions_do_not_add_up)
         }
         CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.0001);
         let_pass(25 * MILLISECOND);
-        cprof_clock_refine(); /* goes on after them */
+        uint64_t multiplier = atomic_load(&cprof_clock.multiplier);
+        atomic_store(&cprof_clock.multiplier, multiplier + multiplier / 2000); /* as if badly measured */
+        cprof_clock_refine();                                                  /* goes on after them */
         CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.0001);
     }
 }
