@@ -623,6 +623,15 @@ TEST(without_statistics)
     check_time(0, 0, 0);
     play("a[ a]");
     check_notes("push1 pop ");
+    span = open_at(0, (cprof_gpu_place){0, 0});
+    cprof_span *inner = cprof_call_open(thread, &chain, nodes[1], 0, NULL, NULL);
+    close_node(span); /* below another one */
+    check_notes("push2 pop ");
+    close_node(inner);
+    span = open_at(0, (cprof_gpu_place){0, 0});
+    cprof_call_abandon(span);
+    check_notes("push3 pop ");
+    cprof_call_trim(thread, &chain);
 }
 
 /* ---- Scenarios */
