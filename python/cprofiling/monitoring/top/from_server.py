@@ -95,9 +95,9 @@ def moments(
     failures = 0
     with server.channel() as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        about = {"timeout": _PATIENCE_S, "metadata": server.metadata}
         for given in count(1):
             asked_s = time.time()
+            about = {"timeout": _PATIENCE_S, "metadata": server.metadata}
             try:
                 if last is None:
                     listed = _awaited(stub.ListSessions.future(pb.ListSessionsRequest(), **about), wait)
@@ -111,7 +111,8 @@ def moments(
                 last, failures = _moment(answer, server, request.session_id), 0
                 yield last
             except grpc.RpcError as error:
-                if last is None or error.code() in _LASTING:
+                is_new = server.token is None and error.code() == grpc.StatusCode.UNAUTHENTICATED  # its file comes late
+                if last is None or (error.code() in _LASTING and not is_new):
                     raise TopError(_reason(server, error)) from None
                 failures += 1
                 why = "" if error.code() in _AWAY else _reason(server, error)
