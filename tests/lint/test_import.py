@@ -67,6 +67,7 @@ QUIET_EVENTS = (
     "compile",
     "cpython.",
     "exec",
+    "function.__new__",
     "import",
     "marshal.",
     "object.",

@@ -707,7 +707,7 @@ def test_a_server_that_ends_by_itself_tells(
         else:
             raise fault
 
-    dying: Any = serve({"p": profiler}, f"unix:{tmp_path}/socket" if kind == "unix" else "127.0.0.1:0")
+    dying: Any = serve({"p": profiler}, f"unix:{tmp_path}/socket" if kind == "unix" else "127.0.0.1:0", token=None)
     assert dying.failure is None
     dying._loop.call_soon_threadsafe(fail)
     dying._thread.join(30)
@@ -718,7 +718,7 @@ def test_a_server_that_ends_by_itself_tells(
     assert dying.address in str(warning.message)
     assert repr(fault) in str(warning.message)
     assert refusal(lambda: call_with(dying, "ListSessions"))[0] is STATUS.UNAVAILABLE
-    with serve({"p": profiler}, dying.address) as anew:
+    with serve({"p": profiler}, dying.address, token=None) as anew:
         assert len(call_with(anew, "ListSessions").sessions) == 1
     dying.stop()
 

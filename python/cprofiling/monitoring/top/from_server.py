@@ -111,14 +111,13 @@ def moments(
                 last, failures = _moment(answer, server, request.session_id), 0
                 yield last
             except grpc.RpcError as error:
-                is_new = server.token is None and error.code() == grpc.StatusCode.UNAUTHENTICATED  # its file comes late
-                if last is None or (error.code() in _LASTING and not is_new):
+                if last is None or error.code() in _LASTING:
                     raise TopError(_reason(server, error)) from None
                 failures += 1
                 why = "" if error.code() in _AWAY else _reason(server, error)
                 last = replace(last, away_s=last.away_s or asked_s, why=why)
                 yield last
-            pause_s = min(2.0 ** (failures - 1), _MOST_PAUSE_S) if failures else interval_s
+            pause_s = min(2.0 ** min(failures - 1, 9), _MOST_PAUSE_S) if failures else interval_s
             if given == updates or not wait(pause_s):
                 return
 
