@@ -216,8 +216,8 @@ def test_the_total_is_judged_where_the_same_calls_were_made() -> None:
     ("new", "reason"),
     [
         ({"vae": stage(10, 50, 1), "dit": stage(10, 1, 0.1)}, "the reports have different stages"),
-        ({"vae": stage(11, 50, 1)}, "the stages have different numbers of calls"),
-        ({"vae": {**stage(10, 50, 1), "std_ms": None}}, "the spread of the calls is not known for every stage"),
+        ({"vae": stage(11, 50, 1)}, "the rows have different numbers of calls"),
+        ({"vae": {**stage(10, 50, 1), "std_ms": None}}, "the spread of the calls is not known for every row"),
     ],
 )
 def test_totals_of_other_calls_are_not_judged(new: dict[str, Any], reason: str) -> None:
@@ -592,7 +592,7 @@ def test_one_command_compares_statistics_and_traces(tmp_path: Path, capsys: pyte
         (trace_file(tmp_path / "a.json", 0.001), trace_file(tmp_path / "b.json.gz", 0.03)),
     ):
         assert main.main(["compare", old, new]) == main.main(["report", new, "--against", old]) == 3
-        assert capsys.readouterr().out.count("Slower than the baseline (stages: 1 slower)") == 2
+        assert capsys.readouterr().out.count("Slower than the baseline (nodes: 1 slower)") == 2
         assert main.main(["compare", new, old]) == main.main(["report", old, "--against", new]) == 0
         assert main.main(["report", new, "--against", old, "-o", str(tmp_path / "page.md")]) == 3
         capsys.readouterr()

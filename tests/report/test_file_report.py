@@ -123,7 +123,7 @@ def test_a_trace_again(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(capsys, files / "b.bin", "--against", files / "a.bin", status=3)
-    assert "Slower than the baseline (stages: 1 slower)" in text
+    assert "Slower than the baseline (nodes: 1 slower)" in text
     assert "<code>net&#124;</code>" in report(
         capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md", status=3
     )
@@ -135,7 +135,7 @@ def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     text, told = capsys.readouterr()
     assert told == "cprofiling: no row can be judged\n"
     assert text.startswith(f"{trace}: ")
-    assert text.index("Stage") < text.index("Averages, by")
+    assert text.index("Node ") < text.index("Averages, by")
     message = failure(capsys, files / "a.bin", "--against", trace)
     assert message == "what is compared must be of one kind, got statistics with recording"
     assert failure(capsys, files / "a.bin", "--against", files / "b.bin", "-r", "csv").startswith(
@@ -283,7 +283,7 @@ def test_what_other_processes_write_into_pipes_is_compared(arguments: list[str],
             [*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stderr) == (3, "")
-        assert "Slower than the baseline (stages: 1 slower)" in done.stdout
+        assert "Slower than the baseline (nodes: 1 slower)" in done.stdout
         assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
     finally:
         for writer in writers:

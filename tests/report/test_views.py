@@ -630,7 +630,8 @@ def test_two_runs_are_compared() -> None:
     valid(document)
     assert " slower</bdi>" in after.to_html(against=before)
     text = View(after, against=before).render("text")
-    assert text.startswith("Slower than the baseline (stages: 1 missing, 1 slower, 1 unclear, 1 unknown)\n")
+    assert text.startswith("Slower than the baseline (nodes: 1 missing, 1 slower, 1 unclear, 1 unknown)\n")
+    assert text.splitlines()[2].split()[:2] == ["Node", "Calls"]
     markdown = View(after, against=View(before)).render("md")
     assert "| `a` | 50 / 50 |" in markdown
     assert "| <code>b&#124;</code> |" in markdown
@@ -650,12 +651,12 @@ def test_what_a_wide_interval_may_hide_is_not_called_the_same() -> None:
     note = "Times spread so much that a change of 10 % could be hidden; more calls or runs tell more: wide."
     assert section.notes[-2] == note
     text = view.render("text")
-    assert text.startswith("Not found slower (stages: 1 unclear)\n")
+    assert text.startswith("Not found slower (nodes: 1 unclear)\n")
     assert note in text
     steady = run_of(*(("train", f"steady {number}", 5.0) for number in range(5)))
     both = Snapshot.merge([before, steady]), Snapshot.merge([after, steady])
     text = View(both[1], against=both[0]).render("text")
-    assert text.startswith("Not found slower (stages: 5 same, 1 unclear)\n")
+    assert text.startswith("Not found slower (nodes: 5 same, 1 unclear)\n")
 
 
 def test_nodes_of_several_stages_are_told_apart() -> None:

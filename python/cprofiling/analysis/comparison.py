@@ -247,6 +247,7 @@ class TimingComparison:
         notes: Sentences that belong to the figures.
         baseline_runs: The reports of the baseline.
         new_runs: The runs compared with it.
+        row_kind: What a row is, ``stage`` or ``node``.
     """
 
     stages: tuple[StageComparison, ...]
@@ -256,6 +257,7 @@ class TimingComparison:
     notes: tuple[str, ...]
     baseline_runs: int = 1
     new_runs: int = 1
+    row_kind: Literal["stage", "node"] = "stage"
 
     @property
     def has_regressed(self) -> bool:
@@ -309,13 +311,13 @@ class TimingComparison:
         """Return the headings and the rows as texts, the total last."""
         interval = f"{self.confidence * 100:.6g} % interval (ms)"
         times = ("Baseline (ms)", "New (ms)", "Difference (ms)", "Change", interval)
-        return [("Stage", "Calls", *times, "Verdict"), *map(_cells, (*self.stages, self.total))]
+        return [(self.row_kind.capitalize(), "Calls", *times, "Verdict"), *map(_cells, (*self.stages, self.total))]
 
     @property
     def _headline(self) -> str:
         found = [outcome(row) for row in self.stages]
         counts = [f"{found.count(each)} {each}" for each in _OUTCOMES if each in found]
-        told = f"(stages: {', '.join(counts) or 'none'})"
+        told = f"({self.row_kind}s: {', '.join(counts) or 'none'})"
         if self.has_regressed:
             return f"Slower than the baseline {told}"
         if not self.has_verdict:
@@ -338,7 +340,11 @@ class TimingComparison:
 
 
 def compare_runs(
-    old: Sequence[Run], new: Sequence[Run], min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
+    old: Sequence[Run],
+    new: Sequence[Run],
+    min_change_pct: float = MIN_CHANGE_PCT,
+    confidence: float = CONFIDENCE,
+    row_kind: Literal["stage", "node"] = "stage",
 ) -> TimingComparison:
     """Compare runs of any kind.
 
@@ -347,6 +353,7 @@ def compare_runs(
         new: The runs that are judged.
         min_change_pct: The smallest change that counts, in percent of the baseline: 0 to 1e6.
         confidence: Of all intervals together: above 0, at most 0.999999.
+        row_kind: What a row is called.
 
     Raises ValueError for a side without runs, or with one run twice.
     """
@@ -379,7 +386,7 @@ def compare_runs(
     notes = _notes(old, new, stages, rule)
     if common * 100 > smallest_pct and any(row.verdict not in UNJUDGED for row in (*stages, total)):
         notes.append(f"{told}, and only what changed by more is judged. {_SEVERAL}")
-    return TimingComparison(stages, total, smallest_pct, level, tuple(notes), len(old), len(new))
+    return TimingComparison(stages, total, smallest_pct, level, tuple(notes), len(old), len(new), row_kind)
 
 
 class _Rule(NamedTuple):
@@ -476,11 +483,11 @@ def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[flo
     terms = []
     for name in first:
         if len({run.rows[name].calls for run in runs}) > 1:
-            return [], "the stages have different numbers of calls"
+            return [], "the rows have different numbers of calls"
         for run in runs if len(runs) == 2 else ():
             sample = _side([run], name).sample
             if sample is None:
-                return [], "the spread of the calls is not known for every stage"
+                return [], "the spread of the calls is not known for every row"
             terms.append((sample.variance * sample.size, sample.size - 1))
     return terms, ""
 

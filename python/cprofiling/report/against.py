@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cprofiling._internal.tables import Column, Section
 from cprofiling.analysis.comparison import RowTimes, Run, compare_runs, outcome
@@ -47,7 +47,8 @@ def comparison_of(baseline: Sequence[View], new: Sequence[View], **options: floa
         raise ValueError(f"what is compared must be of one kind, got {' with '.join(kinds)}")
     labels = _labels(view.tables for view in (*baseline, *new))
     old, current = ([_run(view, labels) for view in side] for side in (baseline, new))
-    return compare_runs(old, current, **options)
+    row_kind: Literal["stage", "node"] = "stage" if isinstance(baseline[0].of, Mapping) else "node"
+    return compare_runs(old, current, row_kind=row_kind, **options)
 
 
 def compared(view: View, against: View) -> Document:
