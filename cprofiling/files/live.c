@@ -48,8 +48,8 @@ struct cprof_live_part {
 /* Who commits has `writing` from the beginning to the end, and `lock` for moments only: who adds a registry, or gives one to
  * the file, waits for neither copying nor the disk. */
 struct cprof_live {
-    pid_t process;  /* that has opened the file, */
-    uint32_t epoch; /* and after which fork */
+    pid_t process;         /* that has opened the file, */
+    uint32_t epoch;        /* and after which fork */
     cprof_live *next_open; /* guarded by `open_lock` */
     pthread_t thread;
     uint64_t interval_ns;

@@ -330,7 +330,8 @@ def test_licences_are_those_of_the_packages_that_the_extras_name() -> None:
         for package, licence in stated.items():
             with contextlib.suppress(metadata.PackageNotFoundError):
                 about = metadata.metadata(package)
-                named = (about["License-Expression"], about["License"], *(about.get_all("Classifier") or ()))
+                fields = ("License-Expression", "License", "Classifier")
+                named = [text for field in fields for text in about.get_all(field) or ()]
                 words = " ".join(str(each)[:200] for each in named if each and "Operating" not in each)
                 found = {family for family in families if family in words}
                 assert not found or {family for family in families if family in licence} <= found, package

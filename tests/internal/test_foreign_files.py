@@ -234,7 +234,7 @@ def test_nothing_that_is_written_follows_a_link(
     writer: str, attack: str, place: str, folder: Path, own: Own, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suffix, write = WRITERS[writer]
-    for package in {".html": ["jinja2"], ".parquet": ["pyarrow"]}.get(suffix, []):
+    for package in {".html": ["jinja2"], ".parquet": ["pyarrow"], ".prom": ["prometheus_client"]}.get(suffix, []):
         pytest.importorskip(package)
     write(results, Path(results.own.name, f"unharmed{suffix}"))  # as the victim can import nothing of root's
     assert Path(results.own.name, f"unharmed{suffix}").is_file()

@@ -718,8 +718,9 @@ def test_a_server_that_ends_by_itself_tells(
     assert dying.address in str(warning.message)
     assert repr(fault) in str(warning.message)
     assert refusal(lambda: call_with(dying, "ListSessions"))[0] is STATUS.UNAVAILABLE
-    with serve({"p": profiler}, dying.address, token=None) as anew:
-        assert len(call_with(anew, "ListSessions").sessions) == 1
+    with serve({"p": profiler}, dying.address, token=None) as anew, stub_of(anew) as stub:
+        answer = stub.ListSessions(pb.ListSessionsRequest(), timeout=10, wait_for_ready=True)  # gRPC knows the refusal
+        assert len(answer.sessions) == 1
     dying.stop()
 
 

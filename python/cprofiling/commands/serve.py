@@ -73,7 +73,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     """Add options for who may call a server."""
     add_token(parser, "that clients need")
     add = parser.add_argument
-    without_help = "want none, as clients of cuvis-ai-core have none: of this machine, all may call"
+    without_help = "want none: all users of this machine may call"
     add("--no-token", action="store_true", help=without_help)
     add("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     add("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
