@@ -31,8 +31,14 @@ def call_metadata(address: str, token: str | None = None) -> tuple[tuple[str, st
     """
     wanted = checked_address(address)
     if token is None and socket_path(wanted) is None:
-        found = (own for _, alive, served, own in _read_all() if alive and _is_reached(served, wanted))
-        token = next(found, None)
+        host, asked = split_address(wanted)
+        for _, alive, served, its in _read_all():
+            own, port = split_address(served)
+            # No other address will do: another user may listen at it, and would get the token.
+            is_reached = own == host or (own == "::" and is_local(wanted)) or (own, host) == ("0.0.0.0", "127.0.0.1")  # noqa: S104
+            if alive and port == asked and is_reached:
+                token = its
+                break
     return () if token is None else (("authorization", f"Bearer {token}"),)
 
 
@@ -103,14 +109,3 @@ def _read_all() -> Iterator[tuple[str, bool | None, str, str]]:
                         yield os.path.join(folder, name), alive, address.decode("ascii"), token.decode("ascii")
             finally:
                 os.close(opened)
-
-
-def _is_reached(served: str, wanted: str) -> bool:
-    """Return whether a server's address is what a client has asked for.
-
-    No other address will do: another user may listen at it, and would get the token.
-    """
-    (own, port), (host, asked) = split_address(served), split_address(wanted)
-    if port != asked:
-        return False
-    return own == host or (own == "::" and is_local(wanted)) or (own, host) == ("0.0.0.0", "127.0.0.1")  # noqa: S104
