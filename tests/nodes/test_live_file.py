@@ -488,6 +488,7 @@ def test_a_file_outlives_kill_9_at_any_moment(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
+@pytest.mark.unsanitized
 def test_a_forked_child_has_a_file_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "live.cprof"
     profiler, gone = cp.Profiler(), cp.Profiler()
