@@ -25,7 +25,7 @@ def call_metadata(address: str, token: str | None = None) -> tuple[tuple[str, st
 
     Args:
         address: ``host:port`` or ``unix:PATH``.
-        token: Of a server; None: the one in the file of a server that this user runs on this machine, if there is one.
+        token: Of a server; None: the one in the token file of a server of this user on this machine, if any.
 
     Raises TypeError or ValueError for what is no address.
     """
