@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from cprofiling._internal.tables import Section
-from cprofiling._internal.text import format_time, shown_text
+from cprofiling._internal.text import counted, format_time, shown_text
 from cprofiling.report import tables
 from cprofiling.report.against import SECTION
 from cprofiling.report.charts import Axis, bars, bins, lines
@@ -83,7 +83,7 @@ class Table:
     sorted_by: int = -1  # the column by which the rows descend, or -1
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)  # why figures are missing, numbered
-    headline: str = ""  # what it tells, in a sentence
+    headline: list[tuple[str, list[str]]] = field(default_factory=list)  # what it tells, a label with names each
 
     @property
     def groups(self) -> list[tuple[str, list[tuple[int, Heading]]]]:
@@ -296,20 +296,21 @@ def _in_words(node: Node | None) -> str:
 
 # ---- two runs
 
-_COMPARED = ("mean_ms", "count", "p50_ms", "p99_ms", "self_total_ms", "error_count")
+_COMPARED = ("mean_ms", "self_total_ms", "count", "p50_ms", "p99_ms", "error_count")
 _SIDES = ("Before", "Now", "Change")
 _MISSING = "it takes both runs to have it"
 _FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
 _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or that one run alone has it", 1)
 _BOTH = _CHART._replace(tip="the samples of both runs, on an axis for each row", rank=6)
 _BOUNDS = {
-    name: Heading(title, "time", f"{end} end of the interval of the change, for all rows together", RARE, "Mean")
-    for name, title, end in (("low_ms", "At least", "lower"), ("high_ms", "At most", "upper"))
+    name: Heading(title, "time", f"{end} end of its interval, for all rows together", RARE, "Mean")
+    for name, title, end in (("low_ms", "Change at least", "lower"), ("high_ms", "Change at most", "upper"))
 }
 _MARKS = {"slower": "\N{BLACK UP-POINTING TRIANGLE} ", "faster": "\N{BLACK DOWN-POINTING TRIANGLE} "}
 _TONES = {"slower": "worse", "faster": "better", "new": "noted", "gone": "noted"}
 _MORE_CALLS = 1.5  # times as many calls, or as few, beside what most nodes have
 _SEVERAL = 5  # nodes, of which most can be said
+_MOST_NAMED = 5  # nodes in a headline
 
 
 def comparison_table(document: Document, against: Document) -> Table:
@@ -355,14 +356,21 @@ def comparison_table(document: Document, against: Document) -> Table:
             reason = "" if None in nodes else judged.get(key, {}).get("reason")
             if reason:
                 cells[at] = table.marked(cells[at], reason)
-    counts = Counter(verdict for verdict in verdicts.values() if verdict)
-    found = [f"{counts[verdict]:,} {verdict}" for verdict in dict.fromkeys((*_TONES, *counts)) if counts[verdict]]
-    told = [", ".join(found), f"{len(calls):,} with another number of calls" if calls else ""]
-    table.headline = f"{'; '.join(filter(None, told))}." if any(told) else ""
+    named_groups = {verdict.capitalize(): [key for key in keys if verdicts[key] == verdict] for verdict in _TONES}
+    named_groups["Called more or less often"] = [key for key in keys if key in calls]
+    for title, found in named_groups.items():
+        names = [shown_text("node", key[1]) for key in found[:_MOST_NAMED]]
+        if len(found) > _MOST_NAMED:
+            names.append(f"{len(found) - _MOST_NAMED:,} more")
+        if found:
+            table.headline.append((title, names))
+    for verdict, count in Counter(verdicts.values()).items():
+        if verdict and verdict not in _TONES:
+            table.headline.append((verdict.capitalize(), [counted(count, "node")]))
     if usual_calls:
-        table.headline += f" Most nodes were called {usual_calls:.1f} times as often as before."
+        table.notes.append(f"Most nodes were called {usual_calls:.1f} times as often as before.")
     if SECTION in document.sections:
-        table.notes = [shown_text("note", note) for note in document.sections[SECTION].notes]
+        table.notes += [shown_text("note", note) for note in document.sections[SECTION].notes]
     return table
 
 
@@ -397,7 +405,9 @@ def _sides(pairs: Mapping[Any, Pair]) -> dict[str, Heading]:
         of = _FIELDS[name]
         kinds = (of.kind, of.kind, "change" if of.kind == "time" else "growth")
         for side, kind, need in zip(_SIDES, kinds, (2, 1, 0), strict=True):
-            rank = 2 + 3 * at + need if at < 2 else 10 + at + RARE * (need > 0)
+            rank = (5 if name == "self_total_ms" else 10 + at) + RARE * (need > 0)
+            if name in ("mean_ms", "count"):
+                rank = 2 + 3 * at + need
             headings[f"{name} {side}"] = Heading(side, kind, f"{of.tip}: {side.lower()}", rank, of.title)
         if name == "mean_ms":
             headings |= _BOUNDS

@@ -264,13 +264,16 @@
       const histogram = drawHistogram(this, row);
       if (histogram) inside.append(histogram);
       const list = make('dl');
+      let group;
       this.heads.forEach(head => {
         const column = Number(head.dataset.c), kind = this.info.kinds[column], cell = row.cells[column];
         if (kind === 'source' && this.value(row, column) !== null) inside.append(sourceLine(this.value(row, column)));
         if (['text', 'chart', 'source'].includes(kind)) return;
         const shown = make('dd');
         for (const node of cell.childNodes) if (node.nodeName !== 'svg') shown.append(node.cloneNode(true));
-        list.append(make('div', {}, make('dt', {}, this.title(head)), shown));
+        const begins = head.dataset.group !== group ? 'begins' : '';
+        group = head.dataset.group;
+        list.append(make('div', {class: begins}, make('dt', {}, this.title(head)), shown));
       });
       inside.append(list);
       row.detail = make('tr', {class: 'detail'}, make('td', {colspan: row.cells.length}, inside));
