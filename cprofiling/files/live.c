@@ -688,12 +688,15 @@ bool cprof_live_is_first(void)
     return !atomic_flag_test_and_set(&was_asked);
 }
 
-void cprof_live_stop_all(void)
+int cprof_live_stop_all(void)
 {
-    cprof_live_state state;
+    int error = 0;
     for (cprof_live *live = open_files; live != NULL; live = open_files) {
+        cprof_live_state state;
         cprof_live_stop(live, &state);
+        error = state.error != 0 ? state.error : error;
     }
+    return error;
 }
 
 /* A forked child finds it in whatever state that was: it is let go of, as it is. */

@@ -9,6 +9,8 @@
 #include "cprofiling/files/live.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #define PATIENCE_NS INT64_C(5000000000)
 
@@ -27,6 +29,19 @@ typedef struct {
         __VA_ARGS__;                                               \
         cprof_lock_release(&(state)->live_files);                  \
     } while (0)
+
+/* For ends without Python: what could not be written would else be missing without a word. */
+static void say_unwritten(int error)
+{
+    if (error != 0) {
+        (void)fprintf(stderr, "cprofiling: the newest statistics are not in a live file: %s\n", strerror(error));
+    }
+}
+
+static void stop_all(void)
+{
+    say_unwritten(cprof_live_stop_all());
+}
 
 static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -53,7 +68,7 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->state = ext_state_hold(state);
     plan.errors = &state->internal_errors;
     if (cprof_live_is_first()) { /* files that the interpreter does not let go of, as somebody's leaked object holds them */
-        (void)Py_AtExit(cprof_live_stop_all);
+        (void)Py_AtExit(stop_all);
     }
     cprof_live *live = NULL;
     int error;
@@ -194,7 +209,9 @@ static void live_dealloc(PyObject *object)
         EXT_WITHOUT_GIL(is_alone = cprof_lock_acquire_within(&self->state->live_files, PATIENCE_NS));
     }
     if (is_alone) {
+        int told = self->heard.error;
         close_live(self);
+        say_unwritten(self->heard.error != told ? self->heard.error : 0);
         cprof_lock_release(&self->state->live_files);
     }
     ext_state_release(self->state);

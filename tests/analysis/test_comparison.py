@@ -22,7 +22,7 @@ from markup import Markup
 from timing_reports import ours, peers, stage
 
 ONE_RUN = (
-    "Two runs with so few rows may differ by 30 % with the machine, and only what changed by more is judged. "
+    "Two runs with so few rows may differ by 30 % with the machine: only what changed by more is judged. "
     "Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
 )
 
@@ -326,8 +326,8 @@ def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
     assert [row.verdict for row in found.stages] == ["unclear"] * 6 + ["slower"]
     assert found.total.verdict == "unclear"
     assert found.notes[-1] == (
-        "A busier or less busy machine may explain changes of up to 20 %, as of most rows, and only what changed by "
-        "more is judged. Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
+        "Most rows changed by up to 20 %, as on a busier or less busy machine: only what changed by more is judged. "
+        "Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
     )
     many = compare_timing_reports(times(1.0), times(3.0))
     assert {row.verdict for row in (*many.stages, many.total)} == {"slower"}

@@ -449,7 +449,7 @@ def controls(address: str) -> Operation:
     from cprofiling.server import profiling_pb2 as pb
     from cprofiling.server import profiling_pb2_grpc, serve
 
-    server = serve({"p": PROFILER}, address)
+    server = serve({"p": PROFILER}, address, token=None)
 
     def ask() -> int:
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
@@ -490,6 +490,7 @@ SAVES: dict[str, tuple[str, Callable[[str], Any]]] = {
         for of, what in (("a recording", RECORDING), ("a snapshot", SNAPSHOT))
         for kind, suffix in (("text", ".txt"), ("html", ".html"), ("json", ".json"), ("csv", ".csv"), ("md", ".md"))
     },
+    "parquet": ("file.parquet", functools.partial(SNAPSHOT.save, format="parquet")),
     "chrome": ("trace.json", RECORDING.export_chrome_trace),
     "packed chrome": ("trace.json.gz", RECORDING.export_chrome_trace),
     "stacks": ("stacks.txt", RECORDING.export_stacks),

@@ -271,7 +271,8 @@ def test_two_runs_stand_side_by_side() -> None:
     assert list(rows) == ["new", "gone", "faster", "same"]
     groups, heads = page.tables["comparison"][:2]
     assert groups == ["Node", "Stage", "Verdict", "Distribution", "Mean", "Self", "Count"]
-    assert heads == ["Before", "Now", "Change"] * 3
+    assert heads == [*["Before", "Now", "Change"] * 2, "Difference", "Before", "Now", "Change"]
+    assert [rows[name][10] for name in rows] == ["+10.00ms", "-10.00ms", "-10.00ms", "0.00ns"]
     assert rows["faster"][4:7] == ["4.00ms", "2.00ms", "\N{BLACK DOWN-POINTING TRIANGLE} \N{MINUS SIGN}50.0%"]
     assert rows["same"][2:7] == ["", "", "2.00ms", "2.00ms", "0.0%"]
     assert rows["gone"][2:7] == ["gone", "", "2.00ms", DASH, DASH]
@@ -313,7 +314,7 @@ def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     assert {row[0]: row[2] for row in Page(text).tables["comparison"][2:]} == {"a": f"{UP} slower", "b": ""}
     assert text.count('class="change worse"') == 1
     assert text.count('class="text worse"') == 1
-    assert "Slower: a." in re.sub("<[^>]+>", "", text)
+    assert "Slower: a (+100.0 % a call)." in re.sub("<[^>]+>", "", text)
     same = section._replace(rows=(("a", "train", "same"), ("b", "train", "same")))
     text = render(replace(this, sections={"comparison": same}), against=before)
     assert text.count("\N{BLACK UP-POINTING TRIANGLE} +100.0") == 2
@@ -325,7 +326,7 @@ def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     for elapsed in (50.0, 51.0, 49.0) * 20:
         from_snapshots.record("train", "a", elapsed)
     (row,) = Page(from_snapshots.snapshot().to_html(against=first)).tables["comparison"][2:]
-    assert row[2] == f"{UP} slower, 21.0x the calls"
+    assert row[2] == f"{UP} 21.0x the calls, slower"
 
 
 def test_a_comparison_has_no_empty_column_and_no_reason_in_a_cell() -> None:
@@ -350,7 +351,7 @@ def test_other_numbers_of_calls_are_said() -> None:
     verdicts = {row[0]: row[2] for row in Page(text).tables["comparison"][2:]}
     assert verdicts == {"a": "2.0x the calls", "b": "0.5x the calls", "c": "", "d": "", "e": ""}
     assert list(verdicts)[:2] == ["a", "b"]
-    assert "Called more or less often: a, b." in re.sub("<[^>]+>", "", text)
+    assert "Called more or less often: a (2.0x), b (0.5x)." in re.sub("<[^>]+>", "", text)
     longer = render(document(*(node(name, count=31) for name in "abcde")), against=before)
     assert "x the calls" not in longer
     assert "Most nodes were called 3.1 times as often as before." in longer

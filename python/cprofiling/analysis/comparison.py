@@ -385,7 +385,7 @@ def compare_runs(
     total = _compared("Total", before, now, rule, interval, no_total)
     notes = _notes(old, new, stages, rule)
     if common * 100 > smallest_pct and any(row.verdict not in UNJUDGED for row in (*stages, total)):
-        notes.append(f"{told}, and only what changed by more is judged. {_SEVERAL}")
+        notes.append(f"{told}: only what changed by more is judged. {_SEVERAL}")
     return TimingComparison(stages, total, smallest_pct, level, tuple(notes), len(old), len(new), row_kind)
 
 
@@ -466,7 +466,7 @@ def _common_change(sides: Iterable[tuple[_Side, _Side]]) -> tuple[float, str]:
         return _RUNS_DIFFER, f"Two runs with so few rows may differ by {_RUNS_DIFFER * 100:.0f} % with the machine"
     middle = median(changes)
     common = min(middle + median(abs(change - middle) for change in changes), 1.0)
-    return common, f"A busier or less busy machine may explain changes of up to {common * 100:.0f} %, as of most rows"
+    return common, f"Most rows changed by up to {common * 100:.0f} %, as on a busier or less busy machine"
 
 
 def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[float, int]], str]:

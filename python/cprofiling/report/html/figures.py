@@ -34,9 +34,9 @@ _LEAST_CHANGE = 0.0005
 class Heading(NamedTuple):
     """A column, under the title of a group with its neighbours if it has one.
 
-    kind: ``time`` (in ms), ``change`` or ``growth`` (a share, where more of a ``change`` is worse), ``chart``,
-    ``source`` (a file and a line), or the unit of a section's column. rank: where room is short, the highest are not
-    shown; those of ``RARE`` only when somebody asks. is_bad: it counts faults.
+    kind: ``time`` or ``difference`` (in ms), ``change`` or ``growth`` (a share), ``chart``, ``source`` (a file and a
+    line), or the unit of a section's column. More of a ``difference`` or ``change`` is worse. rank: where room is
+    short, the highest are not shown; those of ``RARE`` only when somebody asks. is_bad: it counts faults.
     """
 
     title: str
@@ -134,7 +134,7 @@ class Table:
 
 
 def shown(value: Any, kind: str) -> Cell:
-    """Return a value as people read it; more is worse of a ``change``."""
+    """Return a value as people read it."""
     if kind in ("change", "growth"):
         if abs(value) < _LEAST_CHANGE:
             return Cell("0.0", "%")
@@ -143,8 +143,10 @@ def shown(value: Any, kind: str) -> Cell:
         tone = "worse" if is_more else "better"
         text = f"{arrow} {100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
         return Cell(text, "%", tone=tone if kind == "change" else "")
-    text = tables.shown(value, "ms" if kind == "time" else cast("Unit", kind))
+    text = tables.shown(value, "ms" if kind in ("time", "difference") else cast("Unit", kind))
     number, _, unit = (text, "", "") if isinstance(value, str) else text.partition(" ")
+    if kind == "difference" and value:
+        return Cell(f"+{number}" if value > 0 else number, unit, tone="worse" if value > 0 else "better")
     return Cell(number, unit)
 
 
@@ -301,15 +303,22 @@ _SIDES = ("Before", "Now", "Change")
 _MISSING = "it takes both runs to have it"
 _FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
 _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or that one run alone has it", 1)
-_BOTH = _CHART._replace(tip="the samples of both runs, on an axis for each row", rank=6)
+_BOTH = _CHART._replace(tip="the samples of both runs, on an axis for each row; lines at p50 and p99 now")
 _BOUNDS = {
-    name: Heading(title, "time", f"{end} end of its interval, for all rows together", RARE, "Mean")
-    for name, title, end in (("low_ms", "Change at least", "lower"), ("high_ms", "Change at most", "upper"))
+    name: Heading(title, "time", f"{end} end of the interval of the change, for all rows together", RARE, "Mean")
+    for name, title, end in (("low_ms", "Change from", "lower"), ("high_ms", "Change to", "upper"))
 }
+_MOVED = Heading("Difference", "difference", "self time of the run: now less before", 0, "Self")
+# Shown where there is room, those that are needed most first, after the verdict.
+_CHANGED = (
+    "mean_ms Change", "mean_ms Now", "mean_ms Before", "self_total_ms Difference", "chart", "p50_ms Change",
+    "count Change", "p99_ms Change", "error_count Change",
+)  # fmt: skip
 _MARKS = {"slower": "\N{BLACK UP-POINTING TRIANGLE} ", "faster": "\N{BLACK DOWN-POINTING TRIANGLE} "}
 _TONES = {"slower": "worse", "faster": "better", "new": "noted", "gone": "noted"}
 _MORE_CALLS = 1.5  # times as many calls, or as few, beside what most nodes have
 _SEVERAL = 5  # nodes, of which most can be said
+_CALLED = "Called more or less often"
 _MOST_NAMED = 5  # nodes in a headline
 
 
@@ -327,16 +336,20 @@ def comparison_table(document: Document, against: Document) -> Table:
     unchanged = {key for key, verdict in verdicts.items() if verdict not in _TONES and key not in calls}
     keys = sorted(pairs, key=lambda key: (key in unchanged, -abs(_moved_ms(pairs[key]))))
     headings = {"node": _NODE, "stage": _STAGE, "verdict": _VERDICT, "chart": _BOTH, **_sides(pairs)}
+    for name in headings.keys() - {"node", "stage", "verdict"}:
+        rank = _CHANGED.index(name) + 2 if name in _CHANGED else RARE
+        headings[name] = headings[name]._replace(rank=rank)
     rows = {}
     for key, (now, before) in pairs.items():
-        told = [verdicts[key], f"{calls[key]:.1f}x the calls" if key in calls else ""]
+        told = [f"{calls[key]:.1f}x the calls" if key in calls else "", verdicts[key]]
         row: dict[str, Any] = {"stage": key[0], "node": key[1], "verdict": ", ".join(filter(None, told))}
         for name in _COMPARED:
             was, is_now = (None if node is None else figure(node, name) for node in (before, now))
             growth = None if was is None or is_now is None else is_now / was - 1 if was else None if is_now else 0.0
             row |= zip([f"{name} {side}" for side in _SIDES], [was, is_now, growth], strict=True)
         bounds = {name: judged.get(key, {}).get(name) for name in _BOUNDS}
-        rows[key] = {**row, **bounds, "chart": _moved_ms((now, before))}
+        moved_ms = _moved_ms((now, before))
+        rows[key] = {**row, **bounds, "chart": moved_ms, "self_total_ms Difference": moved_ms}
     named = [name for name in headings if name == "node" or any(row[name] not in (None, "") for row in rows.values())]
     table = Table("comparison", "Nodes of both runs", [headings[name] for name in named])
     for key in keys:
@@ -357,16 +370,19 @@ def comparison_table(document: Document, against: Document) -> Table:
             if reason:
                 cells[at] = table.marked(cells[at], reason)
     named_groups = {verdict.capitalize(): [key for key in keys if verdicts[key] == verdict] for verdict in _TONES}
-    named_groups["Called more or less often"] = [key for key in keys if key in calls]
+    named_groups[_CALLED] = [key for key in keys if key in calls]
     for title, found in named_groups.items():
-        names = [shown_text("node", key[1]) for key in found[:_MOST_NAMED]]
+        names = []
+        for key in found[:_MOST_NAMED]:
+            growth = rows[key]["mean_ms Change"]
+            amount = "" if growth is None else f" ({100 * growth:+.1f} % a call)"
+            names.append(shown_text("node", key[1]) + (f" ({calls[key]:.1f}x)" if title == _CALLED else amount))
         if len(found) > _MOST_NAMED:
             names.append(f"{len(found) - _MOST_NAMED:,} more")
         if found:
             table.headline.append((title, names))
-    for verdict, count in Counter(verdicts.values()).items():
-        if verdict and verdict not in _TONES:
-            table.headline.append((verdict.capitalize(), [counted(count, "node")]))
+    others = Counter(verdict for key, verdict in verdicts.items() if key in unchanged and verdict)
+    table.headline += [(verdict.capitalize(), [counted(count, "node")]) for verdict, count in others.items()]
     if usual_calls:
         table.notes.append(f"Most nodes were called {usual_calls:.1f} times as often as before.")
     if SECTION in document.sections:
@@ -399,18 +415,17 @@ def _unusual_calls(pairs: Mapping[Any, Pair]) -> tuple[dict[Any, float], float]:
 def _sides(pairs: Mapping[Any, Pair]) -> dict[str, Heading]:
     """Return the columns of the figures that are known, three for each."""
     headings: dict[str, Heading] = {}
-    for at, name in enumerate(_COMPARED):
+    for name in _COMPARED:
         if not any(figure(node, name) for pair in pairs.values() for node in pair if node is not None):
             continue
         of = _FIELDS[name]
         kinds = (of.kind, of.kind, "change" if of.kind == "time" else "growth")
-        for side, kind, need in zip(_SIDES, kinds, (2, 1, 0), strict=True):
-            rank = (5 if name == "self_total_ms" else 10 + at) + RARE * (need > 0)
-            if name in ("mean_ms", "count"):
-                rank = 2 + 3 * at + need
-            headings[f"{name} {side}"] = Heading(side, kind, f"{of.tip}: {side.lower()}", rank, of.title)
+        for side, kind in zip(_SIDES, kinds, strict=True):
+            headings[f"{name} {side}"] = Heading(side, kind, f"{of.tip}: {side.lower()}", group=of.title)
         if name == "mean_ms":
             headings |= _BOUNDS
+        if name == "self_total_ms":
+            headings["self_total_ms Difference"] = _MOVED
     return headings
 
 

@@ -219,12 +219,12 @@
     show(unit) {
       this.unit = unit;
       this.info.kinds.forEach((kind, column) => {
-        if (kind !== 'time') return;
+        if (kind !== 'time' && kind !== 'difference') return;
         for (const row of this.rows) {
           const value = this.value(row, column);
           if (value === null) continue;
           const [text, shown] = timeParts(value, unit);
-          row.cells[column].replaceChildren(text, make('i', {}, shown));
+          row.cells[column].replaceChildren(kind === 'difference' && value > 0 ? '+' + text : text, make('i', {}, shown));
         }
       });
       this.columns?.fit();
