@@ -693,14 +693,14 @@ def test_errors_have_a_share_and_a_beginning(now_s: float) -> None:
         at(now_s - ago, *(stats(name, 100 + place, 1.0, error_count=count) for name, count in errors.items()))
         for place, (ago, errors) in enumerate(zip((200, 140, 50, 10), counted, strict=True))
     ]
-    assert "before" not in screen_of(moments[0]).plain_text()  # of which there is nothing to say yet
+    assert "already" not in screen_of(moments[0]).plain_text()  # of which there is nothing to say yet
     screen = screen_of(*moments)
     start, began = (samples.clock(now_s - ago) for ago in (200, 50))
     lines = screen.plain_text().splitlines()
     assert lines[-3:] == [
         f"new: first error 50 s ago ({began}), last 10 s ago",
-        f"both: first error before {start}, last 50 s ago",
-        f"old: errors before {start}, none since",
+        f"both: had errors already when top began at {start}, last 50 s ago",
+        f"old: had errors already when top began at {start}, none since",
     ]
     assert [row.cells()[-1] for row in rows_of(screen)] == ["4 (3.7 %)", "2 (1.9 %)", "0", "7 (6.4 %)"]
     assert samples.Row("n", stats("n", 10_000, 1.0, error_count=2), None, None).cells()[-1] == "2 (<0.1 %)"

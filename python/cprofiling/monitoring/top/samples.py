@@ -112,11 +112,11 @@ class Faults:
 
     def text(self, begun_s: float) -> str:
         """Return both times in words. begun_s: that of the first sample."""
-        before = f"before {clock(begun_s)}"
+        earlier = f"had errors already when top began at {clock(begun_s)}"
         if self.last_s is None:
-            return f"errors {before}, none since"
-        first = before if self.first_s is None else f"{age(self.first_s)} ({clock(self.first_s)})"
-        return f"first error {first}, last {age(self.last_s)}"
+            return f"{earlier}, none since"
+        first = earlier if self.first_s is None else f"first error {age(self.first_s)} ({clock(self.first_s)})"
+        return f"{first}, last {age(self.last_s)}"
 
 
 def clock(moment_s: float) -> str:

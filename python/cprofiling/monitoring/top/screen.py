@@ -47,8 +47,9 @@ O               switch profiling on or off (servers; other options then have the
 Up, Down, PageUp, PageDown   scroll
 ?               back to the table
 
-Calls, Mean, Total, Errors   of the window, exact
-Errors          calls that raised, which Calls leaves out, and their share of both
+Calls, Mean, Total           of the window, exact, without calls that raised
+Errors          calls that raised, and their share of all calls
+Load            time in calls a second; 100 % is one thread that does nothing else
 Calls/s, Load   of the window; "now": of the last interval, beside figures since the start
 p50, p99, Max   of the window within 1 %; - where the source sends no histogram
 last 60 s       mean of each of the last intervals, scaled to the largest; red: with errors
