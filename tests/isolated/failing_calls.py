@@ -45,7 +45,7 @@ from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.testing.gates import baseline
 
 SHORT = 0
-CODES = (SHORT, errno.EINTR, errno.EIO, errno.ENOSPC, errno.EDQUOT)
+CODES = (SHORT, errno.EINTR, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EACCES)
 SOCKET_CODES = (SHORT, errno.EINTR, errno.EIO, errno.ENOBUFS, errno.ECONNRESET)
 MEMORY = Path("/dev/shm")
 FOLDER = Path(tempfile.mkdtemp(prefix="failing-calls-", dir=MEMORY if MEMORY.is_dir() else None))

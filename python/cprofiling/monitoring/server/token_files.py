@@ -35,7 +35,8 @@ def call_metadata(address: str, token: str | None = None) -> tuple[tuple[str, st
         for _, alive, served, its in _read_all():
             own, port = split_address(served)
             # No other address will do: another user may listen at it, and would get the token.
-            is_reached = own == host or (own == "::" and is_local(wanted)) or (own, host) == ("0.0.0.0", "127.0.0.1")  # noqa: S104
+            is_reached = own == host or (own == "::" and is_local(wanted))
+            is_reached |= (own, host) == ("0.0.0.0", "127.0.0.1")  # noqa: S104 nothing is bound to it
             if alive and port == asked and is_reached:
                 token = its
                 break

@@ -80,7 +80,6 @@ def render(document: Document, against: Document | None = None) -> str:
         tables[name] = figures.section_table(name, section)
     parts = [_part(number, run) for number, run in enumerate(runs)]
     all_tables = [*tables.values(), *(table for part in parts for table in part["tables"])]
-    tiles, before = _tiles(document), {} if against is None else _tiles(against)
     script, style = _text("report.js"), _text("report.css")
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     html: str = _template().render(
@@ -90,7 +89,7 @@ def render(document: Document, against: Document | None = None) -> str:
         sources=[shown_text("source", run.source) if run.source else "" for run in runs],
         is_named_by_file=bool(titles[1:]) and titles[1] == os.path.basename(runs[-1].source or ""),
         program=_program(document) if against is None else [],
-        tiles=[(label, tiles.get(label, "0"), before.get(label, "0")) for label in {**tiles, **before}],
+        tiles=_tiles(runs),
         findings=[
             {
                 **{name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")},
@@ -154,25 +153,28 @@ def _program(document: Document) -> list[str]:
     return texts
 
 
-def _tiles(document: Document) -> dict[str, str]:
-    """Return the figures on top, by label, those that are 0 left out."""
-    nodes = document.nodes
-    stages = {node.stage for node in nodes if node.stage}
-    named = f"{len({node.node_name for node in nodes}):,}"
-    if len(stages) > 1:
-        named = f"{named} in {counted(len(stages), 'stage')}"
-    tiles = {"Nodes": named, "Calls": f"{sum(node.count or 0 for node in nodes):,}"}
-    if nodes:
-        tiles["Time in nodes"] = format_time(sum(map(figures.own_ms, nodes)))
-    if document.timeline is not None and document.timeline.spans:
-        tiles["Recorded"] = format_time(document.timeline.duration_ns / 1e6)
-    for label, name in (("Errors", "error_count"), ("Cancelled", "cancelled_count"), ("Skipped", "skipped_count")):
-        count = sum(getattr(node, name) for node in nodes)
-        if count:
-            tiles[label] = f"{count:,}"
-    if document.measurement.dropped:
-        tiles["Dropped"] = f"{document.measurement.dropped:,}"
-    return tiles
+def _tiles(runs: Sequence[Document]) -> list[tuple[str, list[str]]]:
+    """Return the labels of the figures on top, with the text of each run."""
+    shown = []
+    for run in runs:
+        stages = {node.stage for node in run.nodes if node.stage}
+        named = f"{len({node.node_name for node in run.nodes}):,}"
+        if len(stages) > 1:
+            named = f"{named} in {counted(len(stages), 'stage')}"
+        tiles = {"Nodes": named, "Calls": f"{sum(node.count or 0 for node in run.nodes):,}"}
+        if run.nodes:
+            tiles["Time in nodes"] = format_time(sum(map(figures.own_ms, run.nodes)))
+        if run.timeline is not None and run.timeline.spans:
+            tiles["Recorded"] = format_time(run.timeline.duration_ns / 1e6)
+        for label, name in (("Errors", "error_count"), ("Cancelled", "cancelled_count"), ("Skipped", "skipped_count")):
+            count = sum(getattr(node, name) for node in run.nodes)
+            if count:
+                tiles[label] = f"{count:,}"
+        if run.measurement.dropped:
+            tiles["Dropped"] = f"{run.measurement.dropped:,}"
+        shown.append(tiles)
+    labels = dict.fromkeys(label for tiles in shown for label in tiles)
+    return [(label, [tiles.get(label, "0") for tiles in shown]) for label in labels]
 
 
 def _measured(runs: Sequence[Document]) -> list[tuple[str, list[str]]]:
