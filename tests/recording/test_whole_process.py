@@ -340,7 +340,7 @@ def test_who_comes_first_keeps_the_path(tmp_path: Path) -> None:
     (name,) = set(left(tmp_path)) - {"trace.json"}
     assert name == f"trace_{done.out.strip()}.json"
     assert done.err == (
-        f"cprofiling: '{tmp_path}/trace.json' is another process's or user's by now: the trace is '{tmp_path}/{name}'\n"
+        f"cprofiling: '{tmp_path}/trace.json' is somebody else's by now: the trace is '{tmp_path}/{name}'\n"
     )
     assert (names_in_file(tmp_path / "trace.json"), names_in_file(tmp_path / name)) == (["other"], ["node"])
     assert run("", tmp_path) == (0, "", "")  # one that starts later may write over it
@@ -381,7 +381,7 @@ def test_processes_that_end_at_once_all_leave_a_trace(before: str | None, tmp_pa
     assert sorted(errors) == sorted(
         ""
         if pid == first
-        else f"cprofiling: '{tmp_path}/t.json' is another process's or user's by now: the trace is '{tmp_path}/t_{pid}.json'\n"
+        else f"cprofiling: '{tmp_path}/t.json' is somebody else's by now: the trace is '{tmp_path}/t_{pid}.json'\n"
         for pid in (first, *others)
     )
 

@@ -143,7 +143,7 @@ class Automatic(profile):
     def _written(self, recording: Recording, path: str) -> None:  # noqa: ARG002 others tell more
         """Report the file written, here not if the environment named it."""
         if self.output.is_owner and path != self.output.path:
-            say(f"{self.output.path!a} is another process's or user's by now: the trace is {path!a}")
+            say(f"{self.output.path!a} is somebody else's by now: the trace is {path!a}")
 
     def _conclude(self) -> None:
         """Report at the end."""
