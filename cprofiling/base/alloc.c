@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "cprofiling/base/alloc.h"
 
+#include <stdalign.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -97,4 +98,62 @@ void *cprof_alloc_reserve(void *bytes, size_t *capacity, size_t size)
     void *grown = cprof_alloc_resize(bytes, more);
     *capacity = grown != NULL ? more : *capacity;
     return grown;
+}
+
+enum {
+    PAGE = 4096,
+    MOST_ALLOCATED = 64 * 1024, /* bytes of a pool's block; larger ones are mapped */
+    MOST_DOUBLED = 1024 * 1024,
+};
+
+struct cprof_alloc_block {
+    alignas(max_align_t) struct cprof_alloc_block *before;
+    size_t size; /* with this head */
+    size_t used;
+};
+
+static struct cprof_alloc_block *add_block(cprof_alloc_pool *pool, size_t least)
+{
+    struct cprof_alloc_block *before = pool->newest;
+    size_t size = before == NULL ? PAGE : before->size < MOST_DOUBLED ? before->size * 2 : MOST_DOUBLED;
+    size = size < least ? (least + PAGE - 1) / PAGE * PAGE : size;
+    struct cprof_alloc_block *block = size <= MOST_ALLOCATED ? cprof_alloc_zeroed(size) : cprof_alloc_map_pages(size);
+    if (block != NULL) {
+        if (size > MOST_ALLOCATED) {
+            cprof_alloc_touch_pages(block, size);
+        }
+        *block = (struct cprof_alloc_block){.before = before, .size = size, .used = sizeof *block};
+        pool->newest = block;
+    }
+    return block;
+}
+
+void *cprof_alloc_from(cprof_alloc_pool *pool, size_t size)
+{
+    if (pool == NULL) {
+        return cprof_alloc_zeroed(size);
+    }
+    size = (size + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+    struct cprof_alloc_block *block = pool->newest;
+    if (block == NULL || size > block->size - block->used) {
+        block = add_block(pool, sizeof *block + size);
+    }
+    if (block == NULL) {
+        return NULL;
+    }
+    void *memory = (char *)block + block->used;
+    block->used += size;
+    return memory;
+}
+
+void cprof_alloc_release_pool(cprof_alloc_pool *pool)
+{
+    for (struct cprof_alloc_block *block = pool->newest; block != NULL; block = pool->newest) {
+        pool->newest = block->before;
+        if (block->size <= MOST_ALLOCATED) {
+            cprof_alloc_release(block);
+        } else {
+            cprof_alloc_unmap_pages(block, block->size);
+        }
+    }
 }

@@ -32,6 +32,18 @@ void *cprof_alloc_grow(void *items, size_t *capacity, size_t count, size_t width
  * changed. */
 void *cprof_alloc_reserve(void *bytes, size_t *capacity, size_t size);
 
+/* Memory that is given back all at once. Where it is much it is pages, which go back to the system: of what the C library is
+ * given back it may keep tens of MB, for each of its arenas, of which threads have different ones. All zero: none yet. */
+typedef struct {
+    struct cprof_alloc_block *newest;
+} cprof_alloc_pool;
+
+/* `size` zeroed bytes of a pool, aligned for any type, or without one as cprof_alloc_zeroed() does; NULL without memory. */
+void *cprof_alloc_from(cprof_alloc_pool *pool, size_t size);
+
+/* Gives everything of a pool back. */
+void cprof_alloc_release_pool(cprof_alloc_pool *pool);
+
 /* `size` bytes (a multiple of 4,096) of zero pages, which take no memory until written; NULL when refused. */
 void *cprof_alloc_map_pages(size_t size);
 

@@ -15,9 +15,10 @@ enum {
 
 static void release_keys(cprof_snapshot *snapshot)
 {
-    for (size_t i = 0; i < snapshot->key_count; i++) {
+    for (size_t i = 0; snapshot->pool.newest == NULL && i < snapshot->key_count; i++) {
         cprof_snapshot_key_destroy(snapshot->keys[i]);
     }
+    cprof_alloc_release_pool(&snapshot->pool);
     cprof_alloc_release(snapshot->keys);
     cprof_alloc_release(snapshot->in_order);
 }
@@ -144,7 +145,8 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     }
     cprof_snapshot_key **keys = cprof_alloc_grow(snapshot->keys, &all->kept->capacity, snapshot->key_count, sizeof *keys, 16);
     snapshot->keys = keys != NULL ? keys : snapshot->keys;
-    cprof_snapshot_key *key = keys != NULL ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
+    cprof_alloc_pool *pool = all->kept->is_for_once ? &snapshot->pool : NULL;
+    cprof_snapshot_key *key = keys != NULL ? cprof_snapshot_key_of_figures(pool, names, figures, counts, all->taken_ns) : NULL;
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
@@ -244,7 +246,7 @@ cprof_status cprof_snapshot_refresh(cprof_snapshot_kept *kept, cprof_registry *r
 
 cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot)
 {
-    cprof_snapshot_kept kept = {.snapshot = NULL};
+    cprof_snapshot_kept kept = {.is_for_once = true};
     bool has_changed = false;
     cprof_status status = cprof_snapshot_refresh(&kept, registry, remarks, &has_changed);
     if (status == CPROF_OK) {
@@ -492,6 +494,7 @@ static cprof_status fold(cprof_snapshot *snapshot, size_t most, bool keeps_stage
     cprof_snapshot gone = folded;
     if (status == CPROF_OK) {
         gone = *snapshot;
+        snapshot->pool = folded.pool;
         snapshot->keys = folded.keys;
         snapshot->in_order = folded.in_order;
         snapshot->key_count = folded.key_count;

@@ -36,6 +36,7 @@
 #ifndef CPROF_SNAPSHOT_H
 #define CPROF_SNAPSHOT_H
 
+#include "cprofiling/base/alloc.h"
 #include "cprofiling/nodes/registry.h"
 #include "cprofiling/stats/histogram.h"
 
@@ -72,6 +73,7 @@ typedef struct {
     uint8_t *notes; /* as encoded: ascending, each once; see cprof_snapshot_next_note() */
     size_t note_bytes;
     size_t note_count;
+    cprof_alloc_pool pool;                /* owned, of all keys; empty: each is an allocation of its own */
     struct cprof_snapshot_key **keys;     /* ascending by stage, then node */
     struct cprof_snapshot_key **in_order; /* the same keys by place: the summary's order */
     size_t key_count;
@@ -97,7 +99,8 @@ cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapsh
 typedef struct {
     cprof_snapshot *snapshot; /* owned, as the next */
     cprof_registry_seen seen;
-    size_t capacity; /* of the snapshot's keys */
+    size_t capacity;  /* of the snapshot's keys */
+    bool is_for_once; /* no keys are replaced, so that they can be of a pool */
 } cprof_snapshot_kept;
 
 /* Brings a snapshot up to date, always with the same registry and notes; only keys that have changed are copied. *has_changed

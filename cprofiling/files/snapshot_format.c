@@ -451,7 +451,7 @@ static cprof_status read_shapes(stream *s, cprof_figures *figures)
         return refuse(s, begin, "a number of signatures that points behind the end, or is 0");
     }
     cprof_snapshot_shapes builder;
-    if (!cprof_snapshot_shapes_begin(&builder, count, filled, text)) {
+    if (!cprof_snapshot_shapes_begin(NULL, &builder, count, filled, text)) {
         return CPROF_NO_MEMORY;
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -518,7 +518,7 @@ static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
     if (!cprof_name_is_legal(stage) || !cprof_name_is_legal(node)) {
         return refuse(s, begin, "a name that is too long or no UTF-8");
     }
-    cprof_snapshot_key *key = cprof_snapshot_key_new((cprof_names){stage, node}, &room);
+    cprof_snapshot_key *key = cprof_snapshot_key_new(NULL, (cprof_names){stage, node}, &room);
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }

@@ -136,11 +136,12 @@ const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra
     return is_possible ? NULL : "impossible bytes of memory";
 }
 
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes *builder, size_t count, size_t filled, size_t text)
+bool cprof_snapshot_shapes_begin(cprof_alloc_pool *pool, cprof_snapshot_shapes *builder, size_t count, size_t filled,
+                                 size_t text)
 {
     size_t head_bytes = sizeof(cprof_shapes_view) + count * sizeof(cprof_shape_copy);
     size_t bucket_bytes = filled * (sizeof(uint64_t) + sizeof(uint16_t));
-    cprof_shapes_view *view = cprof_alloc_zeroed(head_bytes + bucket_bytes + text);
+    cprof_shapes_view *view = cprof_alloc_from(pool, head_bytes + bucket_bytes + text);
     if (view == NULL) {
         return false;
     }
@@ -201,7 +202,8 @@ static bool add_run(cprof_snapshot_shapes *builder, const cprof_shape_copy *cons
 
 /* Sets the figures by signature of a key to those of `count` keys, which may have none. `counts` is a dense histogram of zeros,
  * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
-static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
+static cprof_status merge_shapes(cprof_alloc_pool *pool, cprof_snapshot_key *sum, cprof_snapshot_key *const *parts,
+                                 size_t count, uint64_t *counts)
 {
     size_t total = 0, filled = 0, text = 0;
     for (size_t i = 0; i < count; i++) {
@@ -216,7 +218,7 @@ static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *co
     }
     cprof_snapshot_shapes builder;
     const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
-    if (items == NULL || !cprof_snapshot_shapes_begin(&builder, total, filled, text)) {
+    if (items == NULL || !cprof_snapshot_shapes_begin(pool, &builder, total, filled, text)) {
         cprof_alloc_release(items);
         return CPROF_NO_MEMORY;
     }
@@ -284,13 +286,13 @@ const char *cprof_snapshot_shapes_fault(const cprof_shapes_view *view, const cpr
     return fits ? NULL : "more calls of signatures than of their node";
 }
 
-cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room)
+cprof_snapshot_key *cprof_snapshot_key_new(cprof_alloc_pool *pool, cprof_names names, const cprof_snapshot_room *room)
 {
     size_t extra_bytes = room->has_extra ? sizeof(cprof_snapshot_resources) : 0;
     size_t sum_bytes = room->is_fractional ? sizeof(cprof_snapshot_sums) : 0;
     size_t filled = room->filled + room->gpu_filled;
     size_t bytes = sizeof(cprof_snapshot_key) + extra_bytes + sum_bytes + filled * (sizeof(uint64_t) + sizeof(uint16_t));
-    cprof_snapshot_key *key = cprof_alloc_zeroed(bytes + names.stage.length + names.node.length);
+    cprof_snapshot_key *key = cprof_alloc_from(pool, bytes + names.stage.length + names.node.length);
     if (key == NULL) {
         return NULL;
     }
@@ -386,12 +388,12 @@ void cprof_snapshot_key_complete(cprof_snapshot_key *key)
 }
 
 /* A key with the filled buckets of two histograms, and nothing else yet. NULL without memory. */
-static cprof_snapshot_key *key_of_buckets(cprof_names names, cprof_snapshot_room room, cprof_histogram_dense times,
-                                          cprof_histogram_dense gpu_times)
+static cprof_snapshot_key *key_of_buckets(cprof_alloc_pool *pool, cprof_names names, cprof_snapshot_room room,
+                                          cprof_histogram_dense times, cprof_histogram_dense gpu_times)
 {
     room.filled = cprof_buckets_count(times);
     room.gpu_filled = cprof_buckets_count(gpu_times);
-    cprof_snapshot_key *key = cprof_snapshot_key_new(names, &room);
+    cprof_snapshot_key *key = cprof_snapshot_key_new(pool, names, &room);
     if (key != NULL) {
         cprof_buckets_take(&key->buckets, times);
     }
@@ -412,8 +414,8 @@ static void set_resources(cprof_snapshot_resources *extra, const cprof_resources
     extra->host_memory = (cprof_snapshot_memory){f->host_memory.calls > 0 ? taken_ns : 0, f->host_memory.change};
 }
 
-cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
-                                                  uint64_t taken_ns)
+cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_alloc_pool *pool, cprof_names names, const cprof_figures *figures,
+                                                  const uint64_t *counts, uint64_t taken_ns)
 {
     uint64_t any;
     const cprof_moments *moments = &figures->moments;
@@ -427,7 +429,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
     if (has_extra) {
         gpu_times = (cprof_histogram_dense){extra->gpu_counts, extra->figures.gpu_rows};
     }
-    cprof_snapshot_key *key = key_of_buckets(names, room, (cprof_histogram_dense){counts, figures->rows}, gpu_times);
+    cprof_snapshot_key *key = key_of_buckets(pool, names, room, (cprof_histogram_dense){counts, figures->rows}, gpu_times);
     if (key == NULL) {
         return NULL;
     }
@@ -451,8 +453,8 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
     if (figures->shapes != NULL && figures->shapes->count > 0) {
         cprof_snapshot_key borrowed = {.figures.shapes = figures->shapes};
         uint64_t *scratch = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *scratch);
-        if (scratch == NULL || merge_shapes(key, (cprof_snapshot_key *[]){&borrowed}, 1, scratch) != CPROF_OK) {
-            cprof_snapshot_key_destroy(key);
+        if (scratch == NULL || merge_shapes(pool, key, (cprof_snapshot_key *[]){&borrowed}, 1, scratch) != CPROF_OK) {
+            cprof_snapshot_key_destroy(pool == NULL ? key : NULL);
             key = NULL;
         }
         cprof_alloc_release(scratch);
@@ -531,7 +533,7 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
             room.has_extra = true;
         }
     }
-    cprof_snapshot_key *sum = key_of_buckets(parts[0]->names, room, times, gpu_times);
+    cprof_snapshot_key *sum = key_of_buckets(NULL, parts[0]->names, room, times, gpu_times);
     for (size_t i = 0; i < count; i++) {
         cprof_buckets_unspread(&parts[i]->buckets, counts);
         if (parts[i]->extra != NULL) {
@@ -552,7 +554,7 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
     for (size_t i = 0; fits && i < count; i++) {
         fits = merge_key(sum, parts[i]);
     }
-    cprof_status status = fits ? merge_shapes(sum, parts, count, counts) : CPROF_OUT_OF_RANGE;
+    cprof_status status = fits ? merge_shapes(NULL, sum, parts, count, counts) : CPROF_OUT_OF_RANGE;
     if (status != CPROF_OK) {
         cprof_snapshot_key_destroy(sum);
         return status;

@@ -43,10 +43,11 @@ typedef struct {
     uint64_t squares[CPROF_SNAPSHOT_KEY_WORDS];
 } cprof_snapshot_sums;
 
-/* One allocation, with everything that it points to behind it, but for figures.shapes. Without a sample all times are 0. */
+/* One allocation, or piece of its snapshot's pool, with everything that it points to behind it, but for figures.shapes. Without
+ * a sample all times are 0. */
 typedef struct cprof_snapshot_key {
     cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` is NULL: see below; `shapes` is owned,
-                            * NULL or one allocation, its items ascending by signature, at least one */
+                            * NULL or another such piece, its items ascending by signature, at least one */
     cprof_names names;
     uint64_t place;
     uint64_t order;                  /* that of the registry that it was copied from */
@@ -71,14 +72,14 @@ static inline void *cprof_snapshot_key_table(size_t count, size_t width)
 }
 
 /* A key with copies of the names and room for the rest, which is zero. NULL without memory. */
-cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room);
+cprof_snapshot_key *cprof_snapshot_key_new(cprof_alloc_pool *pool, cprof_names names, const cprof_snapshot_room *room);
 
-/* Gives everything back. NULL is ignored. */
+/* Gives back everything of a key without a pool. NULL is ignored. */
 void cprof_snapshot_key_destroy(cprof_snapshot_key *key);
 
 /* A complete key of what a visitor of a registry is given, read at `taken_ns`. NULL without memory. */
-cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
-                                                  uint64_t taken_ns);
+cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_alloc_pool *pool, cprof_names names, const cprof_figures *figures,
+                                                  const uint64_t *counts, uint64_t taken_ns);
 
 /* Makes *merged of `count` keys of the same names. `counts` is two dense histograms of zeros, before and after.
  * CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
@@ -102,7 +103,8 @@ typedef struct {
 
 /* Begins with room for at most `count` items with together `filled` buckets and `text` bytes of signatures. False without
  * memory. */
-bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes *builder, size_t count, size_t filled, size_t text);
+bool cprof_snapshot_shapes_begin(cprof_alloc_pool *pool, cprof_snapshot_shapes *builder, size_t count, size_t filled,
+                                 size_t text);
 
 /* Adds an item with a copy of the signature, and room for its buckets. Signatures ascend. */
 cprof_shape_copy *cprof_snapshot_shapes_add(cprof_snapshot_shapes *builder, cprof_name signature, size_t filled);

@@ -180,20 +180,21 @@ typedef struct {
     uint64_t order;
     cprof_figures figures;
     double quantiles_ms[QUANTILES];
-    resources_copy *extra; /* owned; NULL: nothing was asked for beyond times */
-    shape_rows *shapes;    /* owned; NULL: calls were not told apart by their arguments */
+    resources_copy *extra; /* NULL: nothing was asked for beyond times */
+    shape_rows *shapes;    /* NULL: calls were not told apart by their arguments */
 } summary_row;
 
 typedef struct {
     const cprof_name *stage; /* NULL: all */
-    summary_row *rows;       /* owned */
+    cprof_alloc_pool pool;   /* of rows, and what they point to */
+    summary_row **rows;      /* owned */
     size_t count;
     size_t capacity;
 } collector;
 
-static bool copy_resources(const cprof_resources_copy *extra, resources_copy **copy)
+static bool copy_resources(cprof_alloc_pool *pool, const cprof_resources_copy *extra, resources_copy **copy)
 {
-    *copy = cprof_alloc_zeroed(sizeof **copy);
+    *copy = cprof_alloc_from(pool, sizeof **copy);
     if (*copy == NULL) {
         return false;
     }
@@ -202,14 +203,14 @@ static bool copy_resources(const cprof_resources_copy *extra, resources_copy **c
     return true;
 }
 
-static shape_rows *new_shapes(const cprof_shapes_view *view)
+static shape_rows *new_shapes(cprof_alloc_pool *pool, const cprof_shapes_view *view)
 {
     size_t text = 0;
     for (size_t i = 0; i < view->count; i++) {
         text += view->items[i].signature.length;
     }
-    shape_rows *shapes =
-        cprof_alloc_zeroed(sizeof *shapes + view->count * sizeof shapes->rows[0] + text + view->count * sizeof(uint64_t));
+    size_t size = sizeof(shape_rows) + view->count * sizeof(shape_row) + text + view->count * sizeof(uint64_t);
+    shape_rows *shapes = cprof_alloc_from(pool, size);
     if (shapes != NULL) {
         shapes->count = view->count;
     }
@@ -234,10 +235,10 @@ static void fill_shapes(shape_rows *shapes, const cprof_shapes_view *view, uint6
 }
 
 /* A copy of a key's calls by signature, with quantiles. False without memory. */
-static bool copy_shapes(const cprof_shapes_view *view, shape_rows **copy)
+static bool copy_shapes(cprof_alloc_pool *pool, const cprof_shapes_view *view, shape_rows **copy)
 {
     uint64_t *scratch = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *scratch);
-    *copy = scratch != NULL ? new_shapes(view) : NULL;
+    *copy = scratch != NULL ? new_shapes(pool, view) : NULL;
     if (*copy != NULL) {
         fill_shapes(*copy, view, scratch);
     }
@@ -254,12 +255,13 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
         (all->stage->length != names.stage.length || memcmp(all->stage->bytes, names.stage.bytes, names.stage.length) != 0)) {
         return CPROF_OK;
     }
-    summary_row *rows = cprof_alloc_grow(all->rows, &all->capacity, all->count, sizeof *rows, 16);
-    if (rows == NULL) {
+    summary_row **rows = cprof_alloc_grow(all->rows, &all->capacity, all->count, sizeof *rows, 16);
+    all->rows = rows != NULL ? rows : all->rows;
+    summary_row *row = rows != NULL ? cprof_alloc_from(&all->pool, sizeof *row) : NULL;
+    if (row == NULL) {
         return CPROF_NO_MEMORY;
     }
-    all->rows = rows;
-    summary_row *row = &all->rows[all->count++];
+    rows[all->count++] = row;
     row->names = names;
     row->order = order;
     row->figures = *figures;
@@ -269,17 +271,15 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     } else if (figures->median_ms == CPROF_FIGURES_NO_MEDIAN) {
         row->figures.median_ms = fmax(row->quantiles_ms[0], figures->min_ms); /* without memory the histogram may lack all */
     }
-    row->extra = NULL;
-    row->shapes = NULL;
-    bool complete = (figures->extra == NULL || copy_resources(figures->extra, &row->extra)) &&
-                    (figures->shapes == NULL || copy_shapes(figures->shapes, &row->shapes));
+    bool complete = (figures->extra == NULL || copy_resources(&all->pool, figures->extra, &row->extra)) &&
+                    (figures->shapes == NULL || copy_shapes(&all->pool, figures->shapes, &row->shapes));
     return complete ? CPROF_OK : CPROF_NO_MEMORY;
 }
 
 static int by_order(const void *left, const void *right)
 {
-    uint64_t a = ((const summary_row *)left)->order;
-    uint64_t b = ((const summary_row *)right)->order;
+    uint64_t a = (*(const summary_row *const *)left)->order;
+    uint64_t b = (*(const summary_row *const *)right)->order;
     return (a > b) - (a < b);
 }
 
@@ -356,13 +356,13 @@ static PyObject *row_list(const ext_state *state, const collector *all, uint64_t
         if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
             EXT_WITHOUT_GIL((void)0); /* others may want to run */
         }
-        PyObject *row = make_row(state, &all->rows[i]);
+        PyObject *row = make_row(state, all->rows[i]);
         if (row == NULL) {
             Py_DECREF(list);
             return NULL;
         }
         PyList_SET_ITEM(list, (Py_ssize_t)i, row);
-        *lost += all->rows[i].figures.histogram_lost;
+        *lost += all->rows[i]->figures.histogram_lost;
     }
     PyObject_GC_Track(list);
     return list;
@@ -388,9 +388,9 @@ static PyObject *shape_list(const ext_state *state, const collector *all)
 {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; i < all->count; i++) {
-        const shape_rows *shapes = all->rows[i].shapes;
+        const shape_rows *shapes = all->rows[i]->shapes;
         for (size_t j = 0; list != NULL && shapes != NULL && j < shapes->count; j++) {
-            PyObject *shape = make_shape_row(state, all->rows[i].names, &shapes->rows[j], shapes->slowest);
+            PyObject *shape = make_shape_row(state, all->rows[i]->names, &shapes->rows[j], shapes->slowest);
             bool is_added = shape != NULL && PyList_Append(list, shape) == 0;
             Py_XDECREF(shape);
             if (!is_added) {
@@ -432,10 +432,7 @@ static PyObject *rows_of(const ext_state *state, cprof_registry *registry, const
                                         : NULL;
         result = ext_summary_row_of(state->summary_row, values);
     }
-    for (size_t i = 0; i < all.count; i++) {
-        cprof_alloc_release(all.rows[i].extra);
-        cprof_alloc_release(all.rows[i].shapes);
-    }
+    cprof_alloc_release_pool(&all.pool);
     cprof_alloc_release(all.rows);
     return result;
 }

@@ -92,6 +92,52 @@ TEST(pages_cost_nothing_until_written)
     cprof_alloc_unmap_pages(memory, (size_t)PAGES * PAGE);
 }
 
+TEST(pools)
+{
+    cprof_alloc_pool pool = {.newest = NULL};
+    unsigned char *pieces[100];
+    for (size_t i = 0; i < 100; i++) {
+        size_t size = 1 + i * i * i; /* the largest have a million bytes */
+        pieces[i] = cprof_alloc_from(&pool, size);
+        CHECK(pieces[i] != NULL && (uintptr_t)pieces[i] % alignof(max_align_t) == 0);
+        CHECK(is_zero(pieces[i], size));
+        memset(pieces[i], (int)i, size);
+    }
+    for (size_t i = 0; i < 100; i++) {
+        CHECK(pieces[i][0] == i && pieces[i][i * i * i] == i);
+    }
+    CHECK(cprof_alloc_from(&pool, too_much()) == NULL);
+    CHECK_EQUAL(pieces[99][0], 99);
+    cprof_alloc_release_pool(&pool);
+    CHECK(pool.newest == NULL);
+    cprof_alloc_release_pool(&pool);
+    void *alone = cprof_alloc_from(NULL, 10);
+    CHECK(alone != NULL && is_zero(alone, 10));
+    cprof_alloc_release(alone);
+}
+
+/* What a pool takes beyond a little is mapped, and so is nothing that the C library could keep. */
+TEST(large_pools_are_pages)
+{
+    cprof_alloc_pool pool = {.newest = NULL};
+    fake_alloc_install();
+    uint64_t mapped = fake_alloc_mapped_bytes();
+    for (int i = 0; i < 100; i++) {
+        CHECK(cprof_alloc_from(&pool, 10) != NULL);
+    }
+    CHECK_EQUAL(fake_alloc_mapped_bytes(), mapped);
+    for (int i = 0; i < 1000; i++) {
+        CHECK(cprof_alloc_from(&pool, 1000) != NULL);
+    }
+    CHECK(fake_alloc_live_bytes() > 1000 * 1000);
+    CHECK(fake_alloc_live_bytes() - (fake_alloc_mapped_bytes() - mapped) < 200000);
+    fake_alloc_fail(1);
+    CHECK(cprof_alloc_from(&pool, 2000000) == NULL);
+    cprof_alloc_release_pool(&pool);
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    cprof_alloc_set_hooks(NULL);
+}
+
 static void check_refused_once(uint64_t nth)
 {
     fake_alloc_fail(nth);
