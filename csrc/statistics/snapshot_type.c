@@ -239,10 +239,28 @@ static Py_hash_t snapshot_hash(PyObject *object)
     return hash;
 }
 
-static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
+/* Sets *part to some of the snapshot's keys, borrowed: from a place in the summary's order on, at most so many. False with an
+ * exception: the arguments, of which "O" is the first, are others. */
+static bool take_part(PyObject *object, PyObject *args, PyObject **argument, cprof_snapshot *part)
+{
+    Py_ssize_t first = 0, most = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(args, "O|nn", argument, &first, &most)) {
+        return false;
+    }
+    *part = *core_of(object);
+    Py_ssize_t count = (Py_ssize_t)part->key_count;
+    first = first < 0 ? 0 : first < count ? first : count;
+    part->in_order += first;
+    part->key_count = (size_t)(most < 0 ? 0 : most < count - first ? most : count - first);
+    return true;
+}
+
+static PyObject *snapshot_rows(PyObject *object, PyObject *args)
 {
     ext_state *state = ext_state_of_type(Py_TYPE(object));
-    return state != NULL ? ext_summary_rows(state, NULL, core_of(object), stage) : NULL;
+    PyObject *stage;
+    cprof_snapshot part;
+    return state != NULL && take_part(object, args, &stage, &part) ? ext_summary_rows(state, NULL, &part, stage) : NULL;
 }
 
 /* ---- Histograms, as coarse as a reader wants them */
@@ -323,13 +341,18 @@ static PyObject *list_of_keys(grouping *all)
 /* For each key, in the summary's order, a pair: of its times, and of its GPU times, the groups of buckets that hold something,
  * as a flat tuple (group, count, ...), ascending. Group i ends before bucket bounds[i], which rise; None: each bucket is one.
  */
-static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
+static PyObject *snapshot_groups(PyObject *object, PyObject *args)
 {
+    PyObject *bounds;
+    cprof_snapshot part;
+    if (!take_part(object, args, &bounds, &part)) {
+        return NULL;
+    }
     grouping *all = PyMem_Malloc(sizeof *all);
     if (all == NULL) {
         return PyErr_NoMemory();
     }
-    all->snapshot = core_of(object);
+    all->snapshot = &part;
     PyObject *list = set_bounds(all, bounds) ? list_of_keys(all) : NULL;
     PyMem_Free(all);
     return list;
@@ -399,8 +422,8 @@ static PyMethodDef snapshot_methods[] = {
     {"to_bytes", snapshot_to_bytes, METH_NOARGS,
      PyDoc_STR("to_bytes($self, /)\n--\n\n"
                "The snapshot as bytes with a version and a checksum, the same on every machine and for equal snapshots.")},
-    {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
-    {"_groups", snapshot_groups, METH_O, PyDoc_STR("Histograms of each key, as coarse as the bounds say.")},
+    {"_rows", snapshot_rows, METH_VARARGS, PyDoc_STR("As Profiler._rows, of what was taken.")},
+    {"_groups", snapshot_groups, METH_VARARGS, PyDoc_STR("Histograms of each key, as coarse as the bounds say.")},
     {"_facts", snapshot_facts, METH_NOARGS, PyDoc_STR("A row about the whole snapshot.")},
     {"_sources", snapshot_sources, METH_NOARGS, PyDoc_STR("The id of each Profiler, and its generation, ascending.")},
     {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},

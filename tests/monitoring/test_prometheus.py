@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import logging
 import math
@@ -26,7 +27,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import by_name, profiler_on, spin, unwatched
+from calls import by_name, profiler_on, run_unwatched, spin, unwatched
 from command import python
 from cprofiling.monitoring.node_totals import DEFAULT_BOUNDS
 from gpu_snapshots import GPU_MS, gpu_snapshot
@@ -350,6 +351,46 @@ def test_a_hundred_thousand_nodes_are_a_thousand_series() -> None:
     counts = values(registry_with(profiler), "cprofiling_node_calls_total")
     assert len(counts) == 1001
     assert sum(counts.values()) == 100_000
+
+
+MEMORY_OF_SCRAPES = """
+import ctypes, threading, tracemalloc
+import cprofiling as cp
+from cprofiling.export import PrometheusCollector
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", *"1234567", "free", "9")]
+
+info = ctypes.CDLL(None).mallinfo2
+info.restype = Info
+profiler = cp.Profiler()
+profiler.set_profiling(True)
+for number in range(30_000):
+    profiler.record("train", str(number), 1.0)
+collector = PrometheusCollector(profiler, max_nodes=1)
+bytearray(31 << 20)  # from now on each arena keeps up to 62 MiB of what is given back to it
+
+def scrape():
+    thread = threading.Thread(target=collector.collect)
+    thread.start()
+    thread.join()
+
+before = info().free
+scrape()
+free = info().free - before
+tracemalloc.start()
+scrape()
+print(free, tracemalloc.get_traced_memory()[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="it asks glibc")
+def test_a_scrape_of_many_nodes_leaves_no_memory_with_the_allocator() -> None:
+    done = run_unwatched(MEMORY_OF_SCRAPES)
+    assert done.returncode == 0, done.stderr
+    free, peak = map(int, done.stdout.split())
+    assert free < 4 << 20
+    assert peak < 4 << 20
 
 
 # ---- while things happen -------------------------------------------------------------------------

@@ -598,6 +598,19 @@ def test_groups_hold_what_is_between_their_bounds() -> None:
     assert cp.Profiler().snapshot()._groups((1,)) == []
 
 
+def test_rows_and_groups_are_had_a_few_at_a_time() -> None:
+    profiler = profiler_on()
+    for number in range(600):
+        profiler.record("train", str(number), 1.0 + number)
+    snapshot = profiler.snapshot()
+    rows, groups = snapshot._rows(None).rows, snapshot._groups(None)
+    assert list(snapshot._keys(None)) == list(zip(rows, groups, strict=True))
+    for first, most in ((0, 0), (0, 1), (598, 9), (600, 1), (10**9, 1), (-1, 2), (5, -1)):
+        part = slice(max(0, first), max(0, first) + max(0, most))
+        assert snapshot._rows(None, first, most).rows == rows[part]
+        assert snapshot._groups(None, first, most) == groups[part]
+
+
 def test_a_mean_is_between_the_least_and_the_most(p: cp.Profiler) -> None:
     """A forged total may differ from them by what rounding can do."""
     p.record("val", "node", 3.25)

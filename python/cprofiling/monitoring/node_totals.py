@@ -106,7 +106,7 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
     nodes: dict[Key, NodeTotals] = {}
     stages: set[str] = set()
     own = folded = 0
-    for row, (times, gpu_times) in zip(snapshot._rows(None).rows, snapshot._groups(bounds), strict=True):
+    for row, (times, gpu_times) in snapshot._keys(bounds):
         stage, node = exportable(row.stage), exportable(row.node_name)
         if (stage, node) not in nodes:
             if own < limit:

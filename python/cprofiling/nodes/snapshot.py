@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling._internal.text import checked_text
@@ -15,6 +16,8 @@ from cprofiling.nodes.summary_table import no_such_stage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_AT_A_TIME = 256
 
 
 class Snapshot(_core.Snapshot, WithHistograms):
@@ -78,11 +81,19 @@ class Snapshot(_core.Snapshot, WithHistograms):
 
     def _filled_buckets(self) -> dict[tuple[str, str], tuple[tuple[Bucket, ...], tuple[Bucket, ...]]]:
         """Return the buckets of times and of GPU times of each key, (node, stage)."""
-        rows = self._rows(None).rows
         return {
             (row.node_name, row.stage): (spread(times), spread(gpu_times))
-            for row, (times, gpu_times) in zip(rows, self._groups(None), strict=True)
+            for row, (times, gpu_times) in self._keys(None)
         }
+
+    def _keys(self, bounds: tuple[int, ...] | None) -> Iterator[tuple[Any, tuple[tuple[int, ...], tuple[int, ...]]]]:
+        """Yield each key's row and groups of buckets.
+
+        All rows of many keys at once would take as much memory as the snapshot.
+        """
+        for first in range(0, self._facts().key_count, _AT_A_TIME):
+            rows = self._rows(None, first, _AT_A_TIME).rows
+            yield from zip(rows, self._groups(bounds, first, _AT_A_TIME), strict=True)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return an Arrow stream (see ``ProfilingSummary.__arrow_c_stream__``)."""
