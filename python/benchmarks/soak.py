@@ -531,8 +531,7 @@ def soak(minutes: float, say: Callable[[str], None]) -> bool:
     say(f"cprofiling {cprofiling.__version__}, {minutes:g} minutes")
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        # Of many arenas each keeps what the largest scrape took in it: resident memory is to tell what is kept by us.
-        environment = {**os.environ, **interposer(folder), "MALLOC_ARENA_MAX": "1"}
+        environment = {**os.environ, **interposer(folder)}
         if "LD_PRELOAD" not in environment:
             say("no compiler: without full disks and clock steps")
         command = [sys.executable, __file__, name, str(minutes)]
