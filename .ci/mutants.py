@@ -146,7 +146,7 @@ class Core:
                 begun = time.monotonic()
                 if self.run(program, 60):
                     seconds = time.monotonic() - begun
-                    if seconds < 1 or path.parent.name in room.split("/"):
+                    if seconds < 5 or path.parent.name in room.split("/"):
                         self.programs.append(program._replace(units=units, seconds=seconds))
                 else:
                     print(f"left out, as it fails: {name}")

@@ -214,9 +214,7 @@ static void end_host_memory(cprof_probe *probe)
     if (probe->host_highest == CPROF_TABLE_UNKNOWN || now.memory_peak <= probe->host_highest) {
         return; /* the call's own peak is below an earlier one */
     }
-    /* The kernel keeps its counts for each processor, and sums them now and then. */
-    int64_t most = sample->entry > sample->exit ? sample->entry : sample->exit;
-    sample->peak = now.memory_peak > most ? now.memory_peak : most;
+    sample->peak = now.memory_peak;
 }
 
 /* ---- Running */

@@ -71,7 +71,7 @@ static void add_memory(cprof_resources_memory *memory, const cprof_resources_mem
     memory->entry = sample->entry;
     memory->exit = sample->exit;
     memory->change = add_within_range(memory->change, sample->exit - sample->entry);
-    if (sample->peak >= 0) {
+    if (sample->peak >= 0) { /* which may lag: the kernel keeps its counts for each processor, and sums them now and then */
         memory->peak = largest(memory->peak, largest(sample->peak, largest(sample->entry, sample->exit)));
     }
 }

@@ -282,6 +282,9 @@ static const struct {
     {"a span that only names an owner is no node: its children are those of the node around it",
      "a( o( 1 b( 10 b) 100 o) 1000 a)",
      {{1, 1111, 1101}, {1, 10, 10}}},
+    {"also when it is left in its place: those that ended before that, and after it",
+     "a( o( c( 1000 c) 1 b( o)' o* 10 b) trim =a 100 a)",
+     {{1, 1111, 101}, {1, 10, 10}, {1, 1000, 1000}}},
     {"spans that overlap, and the one around them, have no known self time; the next call has",
      "a( b( 1 c( 10 b) =c 100 d( 1000 d) c) =a a) a( 3 a)",
      {{2, 1114, .self_unknown = 1}, {1, 11, .self_unknown = 1}, {1, 1110, .self_unknown = 1}, {1, 1000, 1000}}},
@@ -452,7 +455,7 @@ TEST(random_nesting)
     }
 }
 
-/* Also so deep that a call is not looked for, and its chain has to be trimmed. */
+/* A call is looked for below 64 others; one that is deeper stays in its chain, which has to be trimmed. */
 TEST(closed_from_the_bottom_up)
 {
     cprof_span *open[DEEP];
@@ -464,6 +467,7 @@ TEST(closed_from_the_bottom_up)
         }
         for (int i = 0; i < depth; i++) {
             close_node(open[i]);
+            CHECK(cprof_span_is_left(open[i]) == (depth - 1 - i > 64));
             if (depth == DEEP) {
                 cprof_call_trim(thread, &chain);
             }

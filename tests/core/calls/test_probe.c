@@ -14,6 +14,7 @@
 #include "tests/core/fake_alloc.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -575,6 +576,8 @@ TEST(counters_that_were_only_asked_for)
     const unsigned counters = CPROF_RESOURCES_COUNTERS | 5 << CPROF_RESOURCES_COUNTER_SHIFT;
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), 5, 0);
     close_as(open_node(0), CPROF_OUTCOME_ERROR);
+    cprof_call_abandon(open_node(0));
+    cprof_call_trim(thread, &chain);
     cprof_resources_figures figures = extra_of(0);
     CHECK_EQUAL(figures.asked, counters);
     CHECK(figures.counted[0] == 0 && figures.host_memory.calls == 0 && figures.estimated == 0);
@@ -664,6 +667,7 @@ static const struct {
      "a( @a b( @b counters c( @b launches d( @d d) @b c) @b b) @a a) @-", FLAG(LAUNCHES), .nodes = {[2] = {1, 0}}},
     {"out of order", "a( +1 b( +10 c( +100 b) @c a) +1000 @c c) @-", FLAG(LAUNCHES) | FLAG(NVTX) | FLAG(COUNTERS), .ranges = 3,
      .nodes = {{1, 111}, {1, 110}, {1, 1100}}},
+    {"the outermost of three first", "a( b( c( a) @c c) @b b) @-", FLAG(LAUNCHES) | FLAG(NVTX), .ranges = 3},
     {"a block in whose thread others ran, of which nobody knew that it stood still, has no counters",
      "a( tick +3 a)? a( +4 a)?", FLAG(COUNTERS), .nodes = {{1, 4}}},
     {"blocks inside a suspended call stand still with it, whether they have a probe or not",
@@ -687,7 +691,7 @@ static const struct {
      "a(1:10,10 b(1:20,60 b! c(1:20,40 c# b(1:20,30 b)1:20,30 a)1:20,50", FLAG(MEMORY),
      .nodes = {{.memory = {1, 10, 20, 60}}, {.memory = {1, 20, 20, 30}}}},
     {"memory that is not known at the end, by a word of its own, of another device there, or not at the start",
-     "a(1:100,100 a) a(1:100,100 a=- a) a(1:100,100 a)2:100,100 a( a)1:100,100", FLAG(MEMORY),
+     "a(1:100,100 a) a(0:100,100 a=- a) a(1:100,100 a)2:100,100 a( a)0:100,100", FLAG(MEMORY),
      .nodes = {{.asked = CPROF_RESOURCES_MEMORY}}},
     {"an allocator that keeps no peak", "a(1:100,-1 a)1:130,-1", FLAG(MEMORY),
      .nodes = {{.memory = {1, 100, 130, UNKNOWN}, .asked = CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_PEAK_UNKNOWN}}},
@@ -879,6 +883,25 @@ TEST(end_in_another_thread)
     wrapped_cprof_nvtx_pop();
 }
 
+static void *run_unknown(void *unused)
+{
+    cprof_chain here = {.top = NULL};
+    cprof_call_resumable_continue(&calls[0], &here);
+    worked += 20;
+    cprof_call_resumable_suspend(&calls[0], &here, false);
+    return unused;
+}
+
+/* A thread of which nothing is known has no list of running probes: what is done there is not measured. */
+TEST(suspended_call_in_a_thread_without_a_record)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
+    play("a[ +1 a,");
+    check_in_thread(run_unknown, NULL);
+    play("a. +300 a]");
+    check_work(0, 1, 301);
+}
+
 /* A stretch of the call in another thread; the last one where it `ends`. */
 static void *run_elsewhere(void *ends)
 {
@@ -937,6 +960,10 @@ TEST(memory_of_the_process)
     extra = extra_of(0);
     check_memory(&extra.host_memory, 4, 7000, 2000, 7000);
     CHECK_EQUAL(extra.host_memory.change, 500 - 100 + 5600 - 5000);
+    cprof_registry_reset(registry);
+    fake.memory = (cprof_memory){.memory = 3000, .memory_peak = 2000};
+    host_call(1000, 2500); /* it lags already at the beginning */
+    CHECK_EQUAL(extra_of(0).host_memory.peak, 3000);
 }
 
 /* Without an allocator to ask, what is not free on the device counts; of which nobody knows a peak. */
@@ -1064,6 +1091,9 @@ TEST(window)
 {
     set_up(0, 0, 0);
     CHECK(cprof_capture_set(cprof_name_of("b"), 1, 2) == CPROF_OK);
+    close_node(open_node(1));
+    close_node(open_node(1)); /* it is another owner's node so far */
+    check_notes("");
     cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
     close_node(open_node(1));
     close_node(open_node(0));
@@ -1197,6 +1227,72 @@ TEST(threads)
     CHECK(spare_probes() <= THREADS + 8);
     CHECK_EQUAL(atomic_load(&fake.pushed), THREADS * CALLS);
     CHECK_EQUAL(fake.registered, THREADS);
+}
+
+static _Atomic int allowed_steps, done_steps;
+
+static void end_step(void)
+{
+    int done = atomic_fetch_add(&done_steps, 1) + 1;
+    while (atomic_load(&allowed_steps) == done) {
+        (void)sched_yield();
+    }
+}
+
+/* Each step changes one of the lists that all threads have in common. */
+static void *take_steps(void *unused)
+{
+    cprof_thread *here = cprof_thread_get();
+    cprof_span span = {.probe = NULL};
+    CHECK(here != NULL);
+    cprof_probe *own = here->spare_probe != NULL ? new_probe(0) : NULL; /* of an earlier thread with this record */
+    cprof_probe *first = new_probe(0);
+    first->memory = (cprof_probe_memory){true, 1, 10, 10};
+    end_step();
+    cprof_probe_begin(first, here, &span);
+    end_step();
+    cprof_probe_set_memory(first, &first->memory);
+    end_step();
+    cprof_probe_finish(first, true, false);
+    end_step();
+    cprof_probe *second = new_probe(0); /* the thread's own spare one */
+    second->mark = &marks[0];
+    second->end_mark = end_own_mark;
+    cprof_probe_finish(second, false, false);
+    end_step();
+    cprof_probe_settle();
+    end_step();
+    first = new_probe(0);
+    second = new_probe(0);
+    cprof_probe_finish(first, false, false);
+    end_step();
+    cprof_probe_finish(second, false, false);
+    atomic_fetch_add(&done_steps, 1);
+    if (own != NULL) {
+        cprof_probe_finish(own, false, false);
+    }
+    return unused;
+}
+
+/* Without a GIL, too, no thread changes a list while another one does. */
+TEST(lists_are_changed_by_one_thread_at_a_time)
+{
+    enum { STEPS = 8, MOMENT_US = 10000 };
+    set_up(FLAG(STATS) | FLAG(GPU) | FLAG(MEMORY), CPROF_REGISTRY_RESETS_PEAK, 0);
+    fake.is_quiet = true;
+    pthread_t taker = 0;
+    for (int i = 0; i < STEPS; i++) {
+        cprof_lock_acquire(&cprof_probes.lock);
+        atomic_store(&allowed_steps, i + 1);
+        taker = i == 0 ? check_thread(take_steps, NULL) : taker;
+        (void)usleep(MOMENT_US);
+        CHECK_EQUAL(atomic_load(&done_steps), i);
+        cprof_lock_release(&cprof_probes.lock);
+        while (atomic_load(&done_steps) == i) {
+            (void)sched_yield();
+        }
+    }
+    check_join(taker);
 }
 
 int main(void)

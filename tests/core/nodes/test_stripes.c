@@ -1,5 +1,6 @@
 /* accum.h, with stripes: the same figures as without them. */
 #define _GNU_SOURCE
+#include "cprofiling/calls/call.h"
 #include "cprofiling/nodes/accum.h"
 #include "cprofiling/nodes/thread.h"
 
@@ -144,6 +145,26 @@ TEST(random_operations)
     }
     cprof_clock_set_test(NULL);
     check_same();
+}
+
+/* Calls of two threads, in any order: the last one is that which ended last. */
+TEST(the_last_call_of_two_threads)
+{
+    static cprof_span spans[2];
+    cprof_chain chain = {.top = NULL};
+    CHECK(meet(10000) > 0);
+    cprof_clock_set_test(next_tick);
+    records[0].free_spans = &spans[0];
+    records[1].free_spans = &spans[1];
+    for (uint64_t i = 1; i < 10; i++) {
+        cprof_thread_self = &records[i % 3 % 2];
+        uint64_t state = cprof_registry_state(registry);
+        cprof_span *span = cprof_call_open(cprof_thread_self, &chain, accum, state, registry, NULL);
+        now_ticks += i;
+        cprof_call_close(cprof_thread_self, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+        CHECK(figures_now().last_ms == (double)i / 1e6);
+    }
+    cprof_clock_set_test(NULL);
 }
 
 TEST(a_stripe_that_is_read_elsewhere)

@@ -156,11 +156,12 @@ static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row
  *   b10          opens it, lets 10 ns pass, and closes it
  *   a[ a] a]~    begins a call that may be suspended; ends it with success, cancelled
  *   a, a; a. a_  suspends it within a step or between two; continues it; gives it up
- *   a% a" a#     mutes it; gives it a detail; discards it
+ *   a% a" a# a&  mutes it; gives it a detail; discards it; gives it up in its place
  *   ?5 a=5       notes that a call of key 5 begins; it was one of a, and is over
  *
  * A number lets so many ns pass; @100 is the time since the beginning. start, pause, resume, drop, end (which looks at the
- * rows): of the recording. loud, quiet: whether a span would be recorded that is opened now.
+ * rows): of the recording. loud, quiet: whether a span would be recorded that is opened now. trim: takes what was given up
+ * off the chain.
  */
 
 /* A row of a table. The first row begins at 0. */
@@ -222,6 +223,8 @@ static bool play_whole_word(const char *word, const expected_row *rows)
         playing = NULL;
     } else if (strcmp(word, "loud") == 0 || strcmp(word, "quiet") == 0) {
         CHECK(cprof_recording_is_muted(chain.top) == (word[0] == 'q'));
+    } else if (strcmp(word, "trim") == 0) {
+        cprof_call_trim(thread, &chain);
     } else if (word[0] == '?') {
         cprof_recording_note(thread, strtoll(word + 1, NULL, 10));
     } else if (word[0] == '@') {
@@ -287,6 +290,9 @@ static void play_word(const char *word, const expected_row *rows)
         cprof_call_discard(*span);
         CHECK((*span)->detail == NULL);
         break;
+    case '&':
+        cprof_call_abandon(*span);
+        break;
     case '=':
         cprof_recording_end_noted(thread, strtoll(word + 2, NULL, 10), accum, cprof_chain_top(&chain));
         break;
@@ -331,6 +337,9 @@ static const struct {
     {"calls that are suspended, cancelled, given up, or nobody's",
      "a[ 10 a; 100 b10 a. b10 a]~ c[ 3 c; 100 c_ b( b\" b# end",
      {{"a", 0, 130, -1, STEPS, 110, CPROF_OUTCOME_CANCELLED}, {"b", 110, 10, -1}, {"b", 120, 10, 0}, {"c", 130, 3, -1, STEPS}}},
+    {"one given up in its place is in no row, and around nothing",
+     "a( b( 5 b& c10 trim 1 a) end",
+     {{"a", 0, 16, -1}, {"c", 5, 10, 0}}},
     {"suspended calls are cut by a pause, and the end; what the second ran after the pause counts as run before",
      "a[ 10 a, 100 b[ 10 b; 100 c[ 10 c; 100 a. 7 a; 50 pause 1000 a_ b. 3 b] resume end c_",
      {{"a", 0, 387, -1, CUT | STEPS, 370}, {"b", 110, 277, -1, CUT | STEPS, 264}, {"c", 220, 1170, -1, OPEN | STEPS, 1160}}},
