@@ -621,6 +621,10 @@ class Pipe(cp.PipelineProfiling):
     def step(self) -> str:
         return "step"
 
+    @staticmethod
+    def static(value: int) -> int:
+        return value
+
 
 def test_a_pipeline_counts_its_own_methods() -> None:
     pipe, other = Pipe(), Pipe()
@@ -631,6 +635,15 @@ def test_a_pipeline_counts_its_own_methods() -> None:
     assert pipe.forward(unbound) == other.forward(pipe.forward) == "pipe"
     assert counts(pipe.profiler) == {"inside": 1, "whole": 2}
     assert counts(other.profiler) == {}
+
+
+def test_a_function_of_a_pipeline_that_does_not_bind_is_counted_there(p: cp.Profiler) -> None:
+    pipe = Pipe()
+    pipe.set_profiling(True)
+    cp.instrument(pipe, "static", name="static")
+    with p:
+        assert pipe.static(1) == 1
+    assert (counts(pipe.profiler), counts(p)) == ({"static": 1}, {})
 
 
 def test_a_pipeline_among_the_arguments_is_not_the_first_argument(p: cp.Profiler) -> None:

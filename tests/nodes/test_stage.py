@@ -353,6 +353,7 @@ def test_a_decorated_function_runs_in_the_stage(p: cp.Profiler) -> None:
     assert trainer.method(1, b=4) == 5
     assert (trainer.method.__doc__, trainer.method.__name__) == ("Add.", "method")
     assert str(inspect.signature(trainer.method)) == "(a: 'int', *, b: 'int' = 2) -> 'int'"
+    assert inspect.isfunction(Trainer.method)
     trainer.static()
     assert trainer.of_class() is Trainer
     assert trainer.value == 5
