@@ -40,13 +40,37 @@ def sample_of(values: list[float]) -> Sample:
     return Sample(len(values), statistics.fmean(values), statistics.variance(values))
 
 
-# Quantiles of Student's distribution as tables print them.
+# Quantiles of Student's distribution: as tables print them, and as found with 40 digits.
 TABLE = [(1, 0.975, 12.706), (2, 0.975, 4.303), (4, 0.95, 2.132), (10, 0.995, 3.169), (30, 0.975, 2.042)]
+PRECISE = [
+    (1, 0.6, 0.3249196962329062),
+    (1, 1 - 2**-20, 333772.1072140558),
+    (1.5, 0.975, 6.016663104427928),
+    (3.7, 0.5078125, 0.02093791576006012),
+    (3.7, 0.999, 7.795183875029164),
+    (10, 0.975, 2.228138851986274),
+    (10, 1 - 2**-40, 40.92058256173976),
+    (200.5, 0.6, 0.2536835374441346),
+    (200.5, 1 - 2**-20, 4.907369125381847),
+    (1999, 0.975, 1.961151420170562),
+    (1999, 1 - 2**-40, 7.092603266955255),
+    (2000.5, 0.6, 0.2533807983961834),
+    (2000.5, 0.975, 1.961150529286729),
+    (2000.5, 1 - 2**-20, 4.777136181223712),
+    (2000.5, 1 - 2**-40, 7.09256941589856),
+    (1e6, 1 - 2**-50, 7.95616601764021),
+]
 
 
 @pytest.mark.parametrize(("freedom", "probability", "quantile"), TABLE)
 def test_quantiles_of_tables(freedom: float, probability: float, quantile: float) -> None:
     assert student_quantile(probability, freedom) == pytest.approx(quantile, abs=5e-4)
+
+
+@pytest.mark.parametrize(("freedom", "probability", "quantile"), PRECISE)
+def test_quantiles_are_as_precise_as_is_said(freedom: float, probability: float, quantile: float) -> None:
+    assert student_quantile(probability, freedom) == pytest.approx(quantile, rel=1e-9)
+    assert student_quantile(0.5, freedom) == pytest.approx(0, abs=1e-12)
 
 
 def test_equal_and_other_variances_are_both_allowed_for() -> None:
