@@ -863,6 +863,13 @@ def test_an_overflow_is_told(written: Path) -> None:
     assert read.reasons[-1].startswith("there are more keys than a Profiler keeps")
 
 
+def test_an_error_of_any_number_is_told(written: Path) -> None:
+    stale = 2  # the flag of commits after which none could be written
+    written.write_bytes(with_commits(bytearray(written.read_bytes()), flags=stale, error=2**40))
+    (reason,) = [reason for reason in live.read(written).reasons if "newer statistics" in reason]
+    assert reason.startswith("newer statistics could not be written to the file: ")
+
+
 def test_a_file_of_another_machine_is_of_unknown_state(written: Path) -> None:
     data = bytearray(written.read_bytes())
     data[: live_file.HEAD_SIZE] = replace(live_file.own_head(), boot=bytes(range(16))).to_bytes()
