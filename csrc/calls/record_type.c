@@ -47,8 +47,8 @@ static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name
 static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"name", "args", "warm_up", NULL};
-    PyObject *name, *ignored = Py_None;
-    int warms_up = false;
+    PyObject *name, *ignored = Py_None, *warm_up = Py_False;
+    bool warms_up = false;
     if (PyTuple_GET_SIZE(args) > 2) {
         PyErr_Format(
             PyExc_TypeError,
@@ -57,7 +57,8 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
             PyTuple_GET_SIZE(args));
         return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$p:record", keywords, &name, &ignored, &warms_up)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:record", keywords, &name, &ignored, &warm_up) ||
+        !ext_convert_flag(warm_up, "warm_up", &warms_up)) {
         return NULL;
     }
     if (ignored != Py_None && !PyUnicode_Check(ignored)) {

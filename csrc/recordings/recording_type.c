@@ -118,7 +118,7 @@ static bool find_column(const ext_recording *self, PyObject *name, cprof_column_
             return true;
         }
     }
-    PyErr_Format(PyExc_ValueError, "name must be that of a column, got %A", name);
+    ext_convert_refuse_value("%s must be that of a column, got %U", "name", name);
     return false;
 }
 
@@ -205,12 +205,12 @@ static PyObject *recording_args(PyObject *object, PyObject *row)
         ext_convert_refuse_type("row", "the number of a row", row);
         return NULL;
     }
-    Py_ssize_t index = PyNumber_AsSsize_t(row, PyExc_IndexError);
+    Py_ssize_t index = PyNumber_AsSsize_t(row, NULL);
     if ((index == -1 && PyErr_Occurred()) || !ext_recording_can_read(self)) {
         return NULL;
     }
     if (index < 0 || (size_t)index >= table->count) {
-        PyErr_Format(PyExc_IndexError, "row must be 0 to %zd, got %zd", (Py_ssize_t)table->count - 1, index);
+        PyErr_Format(PyExc_IndexError, "row must be 0 to %zd, got %A", (Py_ssize_t)table->count - 1, row);
         return NULL;
     }
     if (table->args_length == NULL || table->args_length[index] == 0) {

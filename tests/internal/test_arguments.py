@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import cprofiling as cp
+from cprofiling import export, harness, layers, notebook, views
 from cprofiling._internal import arguments as checks
 
 
@@ -70,6 +72,7 @@ def test_paths() -> None:
         assert checks.path("x", given) == "a/b"
     assert os.fsencode(checks.path("x", b"\xff")) == b"\xff"
     assert refusal(ValueError, checks.path, "x", "") == "x must not be empty, got '' (str)"
+    assert refusal(ValueError, checks.path, "x", "\ud800").startswith("x must be a name that files can have, got ")
     assert refusal(ValueError, checks.path, "x", b"a\0b") == "x must not have a NUL, got b'a\\x00b' (bytes)"
     for wrong in (None, 0, True, bytearray(b"a"), ["a"]):
         assert refusal(TypeError, checks.path, "x", wrong).startswith(f"x must be a path, got {wrong!r} (")
@@ -93,3 +96,75 @@ def test_callables() -> None:
     assert checks.callable_or_none("x", None) is None
     assert checks.callable_or_none("x", print) is print
     assert refusal(TypeError, checks.callable_or_none, "x", 3) == "x must be callable or None, got 3 (int)"
+
+
+def recorded() -> cp.Recording:
+    with cp.profile() as prof, cp.record("block"):
+        pass
+    return prof.recording
+
+
+def batches_of(*batches: Any, **others: Any) -> list[Any]:
+    return list(cp.PipelineProfiling().iter_profiled_batches(*batches, stage="train", **others))
+
+
+def view_of(**others: Any) -> views.View:
+    return views.View(cp.Profiler().get_profiling_summary(), **others)
+
+
+REFUSED: dict[str, Any] = {
+    "args": lambda wrong: cp.record("block", wrong),
+    "warm_up": lambda wrong: cp.record("block", warm_up=wrong),
+    "default": lambda wrong: cp.stage("train", default=wrong),
+    "batches": batches_of,
+    "move": lambda wrong: batches_of([], move=wrong),
+    "step": cp.schedule(wait=0, warmup=0, active=1),
+    "step of describe": cp.schedule(wait=0, warmup=0, active=1).describe,
+    "recording": export.event_rows,
+    "recording as arrow": export.arrow_stream,
+    "recording as columns": export.frame_columns,
+    "name": lambda wrong: recorded().column(wrong),
+    "row": lambda wrong: recorded().args(wrong),
+    "indent": lambda wrong: recorded().to_json(indent=wrong),
+    "metric": lambda wrong: recorded().export_stacks("stacks", wrong),
+    "reasons": lambda wrong: notebook.summary_html([], reasons=wrong),
+    "cost_ns": lambda wrong: notebook.summary_html([], cost_ns=wrong),
+    "title": lambda wrong: view_of(title=wrong),
+    "source": lambda wrong: view_of(source=wrong),
+    "facts": lambda wrong: view_of(facts=wrong),
+    "against": lambda wrong: view_of().beside(wrong),
+    "format": lambda wrong: view_of().render(wrong),
+    "factory": harness.call_factory,
+    "signature_path": lambda wrong: harness.StageBenchHarness.from_signature_file(wrong, "stage"),
+    "inputs": lambda wrong: harness.StageBenchHarness(
+        "stage", layers.StageIOSignature("stage", {}), print
+    ).run_single_step(wrong),
+    "baseline": lambda wrong: layers.compare_timing_reports(wrong, {}),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_names_the_parameter(what: str) -> None:
+    """Anything of a wrong type, also one that is long, and the message stays short."""
+
+    class Wrong:
+        def __repr__(self) -> str:
+            return "w" * 10_000
+
+    message = refusal(TypeError if what not in ("metric", "format") else ValueError, REFUSED[what], Wrong())
+    assert message.startswith(f"{what.partition(' ')[0]} must be ")
+    assert "www" in message
+    assert len(message) < 500
+
+
+def test_a_refused_value_names_the_parameter() -> None:
+    """A path, a text or a number that is of the right type but not possible."""
+    assert refusal(ValueError, layers.compare_timing_reports, "", {}) == "baseline must not be empty, got '' (str)"
+    assert refusal(ValueError, layers.set_pipeline_name, "\ud800").startswith("name must be a value that CPROFILING_")
+    assert refusal(IndexError, recorded().args, 2**70) == f"row must be 0 to 0, got {2**70}"
+    assert refusal(ValueError, recorded().column, "x" * 10_000).startswith("name must be that of a column, got 'xxx")
+    assert len(refusal(ValueError, recorded().column, "x" * 10_000)) < 200
+    other = views.View(recorded())
+    assert refusal(ValueError, lambda: view_of(against=other)) == (
+        "against must be of the same kind, got a summary with a recording"
+    )

@@ -622,8 +622,16 @@ def test_a_trace_that_cannot_be_written_is_told(caplog: pytest.LogCaptureFixture
         (lambda: layers.dump_io_signatures(7), TypeError, "path must be a path, got 7"),  # type: ignore[arg-type]
         (lambda: layers.set_timing_metadata("x", math.nan), ValueError, "metadata 'x' must be a value that JSON"),
         (lambda: layers.set_profiler_output_dir(""), ValueError, "path must not be empty"),
-        (lambda: layers.enable_profiler_for_names("a\0"), ValueError, "CPROFILING_PROFILER_NAMES cannot be"),
-        (lambda: layers.set_pipeline_name("\ud800"), ValueError, "CPROFILING_PIPELINE_NAME cannot be"),
+        (
+            lambda: layers.enable_profiler_for_names("a\0"),
+            ValueError,
+            "names must be a value that CPROFILING_PROFILER_NAMES can have",
+        ),
+        (
+            lambda: layers.set_pipeline_name("\ud800"),
+            ValueError,
+            "name must be a value that CPROFILING_PIPELINE_NAME can have",
+        ),
     ],
 )
 def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:

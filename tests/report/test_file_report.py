@@ -137,7 +137,7 @@ def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert text.startswith(f"{trace}: ")
     assert text.index("Node ") < text.index("Averages, by")
     message = failure(capsys, files / "a.bin", "--against", trace)
-    assert message == "what is compared must be of one kind, got statistics with recording"
+    assert message == "against must be of the same kind, got a summary with a recording"
     assert failure(capsys, files / "a.bin", "--against", files / "b.bin", "-r", "csv").startswith(
         "two runs are compared as"
     )

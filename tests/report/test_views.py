@@ -703,7 +703,7 @@ def test_formats_that_do_not_fit(snapshot: Snapshot, recording: Recording, tmp_p
     for kind in ("csv", "parquet", "prom"):
         with pytest.raises(ValueError, match=f"compared as text, html, md, json, not as {kind}"):
             View(snapshot, against=snapshot).write(tmp_path / "x", kind)
-    with pytest.raises(ValueError, match="of one kind, got statistics with recording"):
+    with pytest.raises(ValueError, match="against must be of the same kind, got a summary with a recording"):
         View(snapshot, against=recording)
     with pytest.raises(ValueError, match=r"format must be one of 'text', .*, got 'xml'"):
         snapshot.save(tmp_path / "x", "xml")

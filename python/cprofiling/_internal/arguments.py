@@ -55,11 +55,15 @@ def number_between(parameter: str, value: Any, least: float, most: float) -> flo
 def path(parameter: str, value: Any) -> str:
     """Return a path, given as str, bytes or PathLike, as a str.
 
-    TypeError for other types, ValueError for an empty path, and one with a NUL.
+    TypeError for other types, ValueError for a path that is empty, has a NUL, or cannot be encoded.
     """
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"{parameter} must be a path, got {shown_value(value)}")
     text = os.fsdecode(value)
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{parameter} must be a name that files can have, got {shown_value(value)}: {error}") from None
     if not text or "\0" in text:
         raise ValueError(f"{parameter} must {'not have a NUL' if text else 'not be empty'}, got {shown_value(value)}")
     return text

@@ -199,7 +199,7 @@ class KeyAverages(list[KeyAverage]):
         rows: Sequence[KeyAverage] = self
         if sort_by is not None:
             if sort_by not in SORT_KEYS:
-                raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {sort_by!r}")
+                raise ValueError(f"sort_by must be one of {', '.join(SORT_KEYS)}, got {shown_value(sort_by)}")
             name = re.sub("|".join(_DEVICE_WORDS), "device", sort_by)
             on_host = name.replace("device", "cpu") if "time" in name else "cpu_time_total"
             rows = sorted(self, key=attrgetter(name, on_host, "cpu_time_total"), reverse=True)

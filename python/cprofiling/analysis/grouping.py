@@ -15,7 +15,7 @@ from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
 from cprofiling._internal.messages import warn
 from cprofiling._internal.row_kinds import DEVICE, INSTANT, NODE
-from cprofiling._internal.text import shown_text
+from cprofiling._internal.text import shown_text, shown_value
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
 from cprofiling.recording.columns import (
     ANNOTATIONS,
@@ -202,7 +202,7 @@ def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOS
     """Write folded stacks (see ``Recording.export_stacks``)."""
     name = arguments.path("path", path)
     if metric not in _METRICS:
-        raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")
+        raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {shown_value(metric)}")
     tree, strings = host_tree(recording), recording.strings
     if metric == _HOST_METRIC:
         times = self_times(recording, tree)

@@ -77,7 +77,7 @@ def _allocations(recording: Recording, wanted: str | None) -> list[Allocation]:
     devices = sorted(by_device, key=lambda device: (device == _CPU, device))
     chosen = devices[0] if wanted is None else f"{wanted}:0" if f"{wanted}:0" in by_device else wanted
     if chosen not in by_device:
-        raise ValueError(f"device must be one with allocations, here {', '.join(devices)}, got {wanted!r}")
+        raise ValueError(f"device must be one with allocations, here {', '.join(devices)}, got {shown_value(wanted)}")
     return by_device[chosen]
 
 

@@ -123,7 +123,7 @@ def _runs(parameter: str, given: Any) -> list[Run]:
         if hasattr(each, "keys"):
             report = checked_timing_report(each, parameter)
         elif isinstance(each, (str, bytes)) or hasattr(each, "__fspath__"):
-            report = load_timing_report(each)
+            report = load_timing_report(arguments.path(parameter, each))
         else:
             raise TypeError(f"{parameter} must be a path or a report as a dict, got {shown_value(each)}")
         runs.append(run_of_report(report))

@@ -306,7 +306,7 @@ def enable_profiler_for_names(names: str) -> None:
     """
     if not isinstance(names, str):
         raise TypeError(f"names must be a str, got {shown_value(names)}")
-    _set_environment(environment.NAMES, names)
+    _set_environment("names", environment.NAMES, names)
     choose(names)
 
 
@@ -321,7 +321,7 @@ def set_pipeline_name(name: str) -> None:
 
     Raises TypeError and ValueError for an invalid name.
     """
-    _set_environment(environment.PIPELINE, checked_name(name))
+    _set_environment("name", environment.PIPELINE, checked_name(name))
 
 
 def set_profiler_output_dir(path: StrPath) -> None:
@@ -329,7 +329,7 @@ def set_profiler_output_dir(path: StrPath) -> None:
 
     Raises TypeError and ValueError for an invalid path.
     """
-    _set_environment(environment.OUTPUT_DIR, arguments.path("path", path))
+    _set_environment("path", environment.OUTPUT_DIR, arguments.path("path", path))
 
 
 def get_profiler_output_dir() -> Path:
@@ -341,12 +341,14 @@ def get_profiler_output_dir() -> Path:
     return output_folder.folder()
 
 
-def _set_environment(variable: str, value: str) -> None:
+def _set_environment(parameter: str, variable: str, value: str) -> None:
     """Set a variable for this process and its children."""
     try:
         os.environ[variable] = value
     except ValueError as error:  # a NUL, or surrogates that are no bytes
-        raise ValueError(f"{variable} cannot be {shown_value(value)}: {error}") from None
+        raise ValueError(
+            f"{parameter} must be a value that {variable} can have, got {shown_value(value)}: {error}"
+        ) from None
 
 
 # ---- The report

@@ -35,7 +35,7 @@ class Viewable:
     def to_json(self, *, indent: int | None = None) -> str:
         """Return all data as JSON in ASCII (``schemas/report.schema.json``).
 
-        indent: spaces for each level; None: all in one line.
+        indent: spaces for each level, 0 to 100; None: all in one line.
         """
         return _view(self).document.to_json(indent=indent)
 

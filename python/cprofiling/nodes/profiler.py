@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 from weakref import ref
 
 from cprofiling import _core
+from cprofiling._internal.arguments import callable_or_none
 from cprofiling._internal.messages import mention, warn
-from cprofiling._internal.text import checked_text
+from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.devices import events, in_use
 from cprofiling.nodes import probe_callbacks
 from cprofiling.nodes.buckets import Bucket
@@ -273,6 +274,9 @@ class PipelineProfiling(_NodeMaker):
         """
         own, profiler = _batches_of(self), self.profiler
         checked_text("stage", stage)
+        callable_or_none("move", move)
+        if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+            raise TypeError(f"batches must be an iterable, got {shown_value(batches)}")
         source, is_first = iter(batches), True
         while True:
             fetch_ns = time.perf_counter_ns()

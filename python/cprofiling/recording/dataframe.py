@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.arguments import member
 from cprofiling._internal.optional import imported
 from cprofiling._internal.row_kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
 from cprofiling.recording.columns import UNKNOWN, Recording, column, thread_number
@@ -92,6 +93,7 @@ def to_polars(recording: Recording) -> pl.DataFrame:
 
 def arrow_stream(recording: Recording) -> object:
     """Return the DataFrame as an Arrow PyCapsule, without any library."""
+    member("recording", recording, Recording)
     tree = host_tree(recording, merging=False)
     ids = SpanIds(recording, tree, device_owners(recording, tree))
     executed, operators = _indices(recording, tree)
@@ -126,6 +128,7 @@ class Numbers:
 
 def event_rows(recording: Recording) -> list[int]:
     """Return the numbers of all rows but counter readings."""
+    member("recording", recording, Recording)
     return [row for row, kind in enumerate(column(recording, "kind")) if kind != COUNTER]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import SupportsIndex
 
-from cprofiling._internal.arguments import index_between
+from cprofiling._internal.arguments import index, index_between
 
 _SHOWN_LINES = 40
 _SHOWN_CYCLES = 2  # of one that goes on
@@ -67,8 +67,8 @@ class schedule:  # noqa: N801 named as others name theirs
         self.cycle = self.wait + self.warmup + self.active
 
     def __call__(self, step: int) -> ProfilerAction:
-        """Return the action for this step, counted from 0."""
-        number, place = self._find(step)
+        """Return the action for this step, counted from 0. TypeError unless an integer."""
+        number, place = self._find(index("step", step))
         if number < 0:
             return ProfilerAction.NONE
         if place == self.cycle - 1:
@@ -77,7 +77,7 @@ class schedule:  # noqa: N801 named as others name theirs
 
     def describe(self, step: int) -> str:
         """Return a description of this step."""
-        number, place = self._find(step)
+        number, place = self._find(index("step", step))
         if number < 0:
             return "skipped" if step < self.skip_first else _OVER
         phase, first, count = self._phase(place)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cprofiling._internal.arguments import index_between
+
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Section
     from cprofiling.nodes.buckets import Bucket
@@ -186,9 +188,10 @@ class Document:
 
         Only two surrogates that make a pair come back as the character that JSON takes them for.
 
-        indent: spaces for each level; None: all in one line.
+        indent: spaces for each level, 0 to 100; None: all in one line.
         """
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        spaces = None if indent is None else index_between("indent", indent, 0, 100)
+        return json.dumps(self.to_dict(), indent=spaces, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

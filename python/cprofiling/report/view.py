@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments
-from cprofiling._internal.text import shown_value
+from cprofiling._internal.text import checked_text, shown_value
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.recording.result import Reports
@@ -61,7 +61,7 @@ class View:
             facts: What else is known of the run.
 
         Raises:
-            TypeError: ``of`` or ``against`` is nothing of that.
+            TypeError: ``of`` or ``against`` is nothing of that, or another argument not of its type.
             ValueError: They are of different kinds.
         """
         self.of: Any = of
@@ -70,14 +70,19 @@ class View:
             _kind_of("against", against)
             against = View(against)
         self.against = against
-        self._about = (title, source, facts or {})
+        for parameter, text in (("title", title), ("source", source)):
+            if text is not None:
+                checked_text(parameter, text)
+        self._about = (title, source, arguments.member("facts", facts or {}, Mapping))  # type: ignore[type-abstract]
         if self.against is not None and self.against.kind != self.kind:
-            raise ValueError(f"what is compared must be of one kind, got {self.kind} with {self.against.kind}")
+            raise ValueError(
+                f"against must be of the same kind, got {_KINDS[self.kind]} with {_KINDS[self.against.kind]}"
+            )
 
-    def beside(self, other: object) -> View:
+    def beside(self, against: object) -> View:
         """Return it with another run to compare with. Raises as the class."""
         title, source, facts = self._about
-        return View(self.of, against=other, title=title, source=source, facts=facts)
+        return View(self.of, against=against, title=title, source=source, facts=facts)
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -99,39 +104,39 @@ class View:
         document: Document = make(title=title, source=source)
         return replace(document, facts={**facts, **document.facts}) if facts else document
 
-    def render(self, kind: str) -> str:
+    def render(self, format: str) -> str:  # noqa: A002 the plain word for it
         """Return it in a format that is text.
 
         Raises ValueError for a format that needs a file, does not fit, or is unknown.
         """
-        found = format_list.find(kind)
+        found = format_list.find(format)
         if found.needs_file:
             arguments.choice(
-                "format", kind, [name for name in format_list.FORMATS if not format_list.find(name).needs_file]
+                "format", format, [name for name in format_list.FORMATS if not format_list.find(name).needs_file]
             )
-        self._check(kind, found)
+        self._check(format, found)
         return found.render(self)
 
-    def write(self, path: StrOrBytesPath, kind: str | None = None) -> None:
+    def write(self, path: StrOrBytesPath, format: str | None = None) -> None:  # noqa: A002
         """Write it to a file, which appears when it is complete.
 
-        path: used exactly; a file there is replaced. kind: the format; None: as the name ends.
+        path: used exactly; a file there is replaced. format: one of ``FORMATS``; None: as the name ends.
 
         OSError where it cannot be written; ValueError as ``render``; ImportError where a package is missing.
         """
         name = arguments.path("path", path)
         if os.path.isdir(name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        kind = format_list.format_of(name, self.formats) if kind is None else kind
-        found = format_list.find(kind)
-        self._check(kind, found)
+        wanted = format_list.format_of(name, self.formats) if format is None else format
+        found = format_list.find(wanted)
+        self._check(wanted, found)
         found.write(self, name)
 
-    def _check(self, kind: str, found: Format) -> None:
+    def _check(self, name: str, found: Format) -> None:
         if not found.fits(self.of):
-            raise ValueError(f"{kind} is a format of {found.only}, not of {_KINDS[self.kind]}")
+            raise ValueError(f"{name} is a format of {found.only}, not of {_KINDS[self.kind]}")
         if self.against is not None and not found.compares:
-            raise ValueError(f"two runs are compared as {', '.join(self.formats)}, not as {kind}")
+            raise ValueError(f"two runs are compared as {', '.join(self.formats)}, not as {name}")
 
     @cached_property
     def comparison(self) -> TimingComparison:

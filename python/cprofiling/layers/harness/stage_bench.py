@@ -136,7 +136,7 @@ class StageBenchHarness:
         Raises as the class, FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a
         stage that it does not have; the message lists those that it has.
         """
-        signatures = load_signatures(signature_path)
+        signatures = load_signatures(arguments.path("signature_path", signature_path))
         if checked_text("stage_name", stage_name) not in signatures:
             known = ", ".join(map(repr, signatures)) or "none"
             raise ValueError(
@@ -176,6 +176,8 @@ class StageBenchHarness:
         Raises RuntimeError without a stage; exceptions of the stage pass.
         """
         step = self._how_to_run()
+        if inputs is not None:
+            arguments.member("inputs", inputs, Mapping)  # type: ignore[type-abstract]
         given = self._made_inputs().for_a_run() if inputs is None else inputs
         with context.unreported(), step.restored():
             return _run(step, given)
@@ -309,35 +311,35 @@ def _record(step: Step, inputs: MockInputs, runs: int, path: Path) -> tuple[Reco
         options[option] = False
 
 
-def call_factory(spec: str) -> Any:
+def call_factory(factory: str) -> Any:
     """Return the stage or callable that a factory makes.
 
-    spec: ``module:function``; the function may belong to an object of the module, as in ``module:Class.method``.
+    factory: ``module:function``; the function may belong to an object of the module, as in ``module:Class.method``.
 
     Raises TypeError unless given a str; ValueError for another form, an unknown module or function, and a function
     that returns None. Exceptions of module and function pass.
     """
-    stage = factory_of(spec)()
+    stage = factory_of(factory)()
     if stage is None:
-        raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
+        raise ValueError(f"factory must return a stage, {shown_value(factory)} returned None")
     return stage
 
 
-def factory_of(spec: str) -> Callable[..., Any]:
+def factory_of(factory: str) -> Callable[..., Any]:
     """Return the function at ``module:function``, as ``call_factory``."""
-    module_name, _, name = checked_text("factory", spec).partition(":")
+    module_name, _, name = checked_text("factory", factory).partition(":")
     if not module_name or module_name.startswith(".") or not name:
-        raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
+        raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(factory)}")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"factory must be in a module that can be imported, got {shown_value(spec)}") from None
+        raise ValueError(f"factory must be in a module that can be imported, got {shown_value(factory)}") from None
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ValueError(f"factory must name a function in its module, got {shown_value(spec)}")
+        raise ValueError(f"factory must name a function in its module, got {shown_value(factory)}")
     function: Callable[..., Any] = found
     return function
 

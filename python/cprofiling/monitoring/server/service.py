@@ -128,19 +128,19 @@ class Sessions:
         Raises TypeError or ValueError for a wrong or taken name, another target, or too many sessions.
         """
         if not isinstance(name, str):
-            raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
+            raise TypeError(f"session_id must be a str, got {shown_value(name)}")
         try:
             size = len(name.encode("utf-8"))
         except UnicodeEncodeError:
-            raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
+            raise ValueError(f"session_id must have no surrogates, got {shown_value(name)}") from None
         if not 1 <= size <= _LONGEST_ID:
-            raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
+            raise ValueError(f"session_id must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
         has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
         has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
         if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
             raise TypeError(
-                f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
-                f"profiling_enabled, got {shown_value(target)}"
+                f"target of session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} "
+                f"and profiling_enabled, got {shown_value(target)}"
             )
         session = Session(name, target)
         with self._lock:

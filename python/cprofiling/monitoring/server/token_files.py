@@ -27,9 +27,11 @@ def call_metadata(address: str, token: str | None = None) -> tuple[tuple[str, st
         address: ``host:port`` or ``unix:PATH``.
         token: Of a server; None: the one in the token file of a server of this user on this machine, if any.
 
-    Raises TypeError or ValueError for what is no address.
+    Raises TypeError or ValueError for what is no address, TypeError for what is no token.
     """
     wanted = checked_address(address)
+    if not isinstance(token, (str, type(None))):
+        raise TypeError(f"token must be a str or None, got {type(token).__name__}")
     if token is None and socket_path(wanted) is None:
         host, asked = split_address(wanted)
         for _, alive, served, its in _read_all():

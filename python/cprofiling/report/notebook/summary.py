@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.arguments import checked_count
+from cprofiling._internal.arguments import checked_count, member, number_between
 from cprofiling._internal.tables import Bar, Missing, Shown, html_notes, html_table
 from cprofiling._internal.text import format_time, shown_text
 from cprofiling.nodes.input_shapes import COLUMNS, shown_rows, shown_signature
@@ -71,9 +71,11 @@ def summary_html(
     if skip_first_n:
         notes.append(f"First calls of each node left out (skip_first_n): {skip_first_n}")
     if cost_ns is not None:
+        number_between("cost_ns", cost_ns, 0, 1e12)
         notes.append(f"Cost of profiling, not subtracted from the times: {format_time(cost_ns * 1e-6)} a call")
     if internal_errors:
         notes.append(f"Internal errors of the profiler: {internal_errors}")
+    member("reasons", reasons, Sequence)  # type: ignore[type-abstract]
     notes += [shown_text("reasons", reason) for reason in reasons]
     if not rows:
         return "\n".join(html_notes([NO_DATA, *notes]))
