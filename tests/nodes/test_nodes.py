@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, by_name, counts, outcomes, profiler_on, spin
+from calls import SLEPT_MS, TICK, by_name, counts, outcomes, profiler_on, spin
 
 pytestmark = pytest.mark.native
 
@@ -457,6 +457,40 @@ def test_decorated_twice_a_call_counts_once_under_the_outer_name(p: cp.Profiler,
     assert counts(p) == {f"layer {layers - 1}": 5}
     assert nodes[0](1) == 2
     assert counts(p) == {f"layer {layers - 1}": 5, "layer 0": 1}
+
+
+def test_an_object_whose_call_is_a_node_counts_once(p: cp.Profiler) -> None:
+    class Callable:
+        @p.profile_node("inner")
+        def __call__(self, text: str) -> int:
+            return int(text)
+
+    for node in (p.profile_node("outer")(Callable()), p.profile_node("outer")(passed_on(Callable()))):
+        assert node("3") == 3
+    assert Callable()("4") == 4
+    assert counts(p) == {"outer": 2, "inner": 1}
+
+
+def test_nodes_of_one_name_inside_each_other_count_each(p: cp.Profiler) -> None:
+    """The total has the inner call twice, the self time has all once; so does a method with that of its base class."""
+
+    class Base:
+        @p.profile_node("forward")
+        def forward(self) -> None:
+            time.sleep(TICK)
+
+    class Derived(Base):
+        @p.profile_node("forward")
+        def forward(self) -> None:
+            super().forward()
+
+    Derived().forward()
+    with p.profile_node("forward"):
+        Base().forward()
+    row = by_name(p)["forward"]
+    assert row.count == 4
+    assert row.self_total_ms is not None
+    assert 2 * SLEPT_MS <= row.self_total_ms <= row.total_ms - 2 * SLEPT_MS
 
 
 def test_decorated_for_two_profilers_a_call_counts_in_each(p: cp.Profiler) -> None:

@@ -93,7 +93,8 @@ def profile_node(
 
     Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption
     to the end, awaiting included; context managers one for a whole ``with``, body included. A call that raises counts
-    as an error, and the exception passes through untouched.
+    as an error, and the exception passes through untouched. A callable decorated twice counts once for a Profiler,
+    under the outer name.
 
     Raises TypeError for a class, an object that is not callable, and a wrong name, stage or profiler; ValueError
     for a name or stage that is too long or contains NUL.
@@ -310,7 +311,9 @@ def find_wrapped(function: Any) -> _core.Function | None:
         elif isinstance(function, functools.partial):
             function = function.func
         else:
-            function = getattr(function, "__wrapped__", None)
+            wrapped = getattr(function, "__wrapped__", None)
+            of_class = getattr(type(function), "__call__", None)  # noqa: B004 the method itself is asked for
+            function = of_class if wrapped is None and isinstance(of_class, _core.Function) else wrapped
         if function is None:
             break
     return None
