@@ -148,13 +148,19 @@ def test_answers_that_are_of_no_use_are_named() -> None:
 class Broken:
     """A store whose process is gone."""
 
+    error: type[BaseException] = RuntimeError
+
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("Connection reset\nException raised from somewhere in C++")
+        raise self.error("Connection reset\nException raised from somewhere in C++")
 
 
-def test_a_store_that_fails_loses_no_rank_and_raises_nothing() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_store_that_fails_loses_no_rank_and_raises_nothing(error: type[BaseException]) -> None:
+    """Nor does its thread end without a sign, by whatever."""
     own = take(counted(a=1.0))
-    mail = Mail(Broken(), [0, 1], 0, 0)
+    store = Broken()
+    store.error = error
+    mail = Mail(store, [0, 1], 0, 0)
     with pytest.warns(RuntimeWarning, match="the store of the process group failed: Connection reset$"):
         got = torch_distributed._received(mail, own, 0, [0, 1], time.monotonic())
     assert dict(got.missing) == {1: "the store of the process group failed: Connection reset"}

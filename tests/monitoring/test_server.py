@@ -268,6 +268,29 @@ def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, fo
     assert call_with(server, "GetProfilingSummary", session_id="foreign").node_stats
 
 
+class NamelessType(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        if threading.current_thread().name == "cprofiling-session":
+            raise MemoryError
+        return "NamelessError"
+
+
+class NamelessError(BrokenError, metaclass=NamelessType):
+    pass
+
+
+def test_a_failure_that_cannot_be_told_ends_the_call(server: Any, foreign: Foreign) -> None:
+    """Its thread answers all the same, and gives its place back."""
+    foreign.error = NamelessError()
+    for _ in range(20):  # more than may wait at once
+        assert refusal(lambda: call_with(server, "ResetProfiling", session_id="foreign", timeout=30)) == (
+            STATUS.INTERNAL, "the session's pipeline failed, and there was no memory to tell why",
+        )  # fmt: skip
+    foreign.error = None
+    call_with(server, "ResetProfiling", session_id="foreign")
+
+
 def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         no_thread = mock.Mock(side_effect=RuntimeError("can't start new thread"))
