@@ -147,8 +147,12 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
     Py_RETURN_NONE;
 }
 
-static PyObject *state_of(cprof_live_state heard)
+/* Does this while no other thread uses live files, and returns what close() returns. */
+static PyObject *state_after(PyObject *object, void (*work)(live_object *))
 {
+    live_object *self = (live_object *)object;
+    cprof_live_state heard;
+    ALONE_WITH_FILES(self->state, work(self); heard = self->heard);
     return Py_BuildValue("KKi", (unsigned long long)heard.commits, (unsigned long long)heard.bytes, heard.error);
 }
 
@@ -164,10 +168,7 @@ static void close_live(live_object *self)
 
 static PyObject *live_close(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    live_object *self = (live_object *)object;
-    cprof_live_state heard;
-    ALONE_WITH_FILES(self->state, close_live(self); heard = self->heard);
-    return state_of(heard);
+    return state_after(object, close_live);
 }
 
 static void commit(live_object *self)
@@ -179,10 +180,7 @@ static void commit(live_object *self)
 
 static PyObject *live_commit(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    live_object *self = (live_object *)object;
-    cprof_live_state heard;
-    ALONE_WITH_FILES(self->state, commit(self); heard = self->heard);
-    return state_of(heard);
+    return state_after(object, commit);
 }
 
 static void prepare_end(live_object *self)
@@ -194,10 +192,7 @@ static void prepare_end(live_object *self)
 
 static PyObject *live_prepare_end(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    live_object *self = (live_object *)object;
-    cprof_live_state heard;
-    ALONE_WITH_FILES(self->state, prepare_end(self); heard = self->heard);
-    return state_of(heard);
+    return state_after(object, prepare_end);
 }
 
 /* At the end of the interpreter the lock may be a thread's that is no more: then the file is left as it is. */

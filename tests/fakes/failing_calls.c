@@ -188,45 +188,30 @@ static bool fails(const char *name, bool can_be_short)
         return real_##name arguments;                              \
     }
 
-/* One that takes or gives `size` bytes, of which the half is enough. */
-#define PARTIAL(name, parameters, descriptor, arguments)  \
-    EXPORT ssize_t name parameters                        \
-    {                                                     \
-        REAL(name)                                        \
-        if (concerns(descriptor) && fails(#name, true)) { \
-            if (code != SHORT) {                          \
-                return -1;                                \
-            }                                             \
-            size = size > 1 ? size / 2 : size;            \
-        }                                                 \
-        return real_##name arguments;                     \
+/* One that takes or gives an `amount`, of bytes or pieces, of which the half is enough. */
+#define PARTIAL(name, parameters, amount, arguments)   \
+    EXPORT ssize_t name parameters                     \
+    {                                                  \
+        REAL(name)                                     \
+        if (concerns(file) && fails(#name, true)) {    \
+            if (code != SHORT) {                       \
+                return -1;                             \
+            }                                          \
+            amount = amount > 1 ? amount / 2 : amount; \
+        }                                              \
+        return real_##name arguments;                  \
     }
 
-PARTIAL(write, (int file, const void *bytes, size_t size), file, (file, bytes, size))
-PARTIAL(read, (int file, void *bytes, size_t size), file, (file, bytes, size))
-PARTIAL(pwrite, (int file, const void *bytes, size_t size, off_t at), file, (file, bytes, size, at))
-PARTIAL(pwrite64, (int file, const void *bytes, size_t size, off64_t at), file, (file, bytes, size, at))
-PARTIAL(pread, (int file, void *bytes, size_t size, off_t at), file, (file, bytes, size, at))
-PARTIAL(pread64, (int file, void *bytes, size_t size, off64_t at), file, (file, bytes, size, at))
-PARTIAL(send, (int file, const void *bytes, size_t size, int flags), file, (file, bytes, size, flags))
-PARTIAL(recv, (int file, void *bytes, size_t size, int flags), file, (file, bytes, size, flags))
-
-/* Of several pieces the first alone. */
-#define PIECES(name, parameters, descriptor, count, arguments) \
-    EXPORT ssize_t name parameters                             \
-    {                                                          \
-        REAL(name)                                             \
-        if (concerns(descriptor) && fails(#name, true)) {      \
-            if (code != SHORT) {                               \
-                return -1;                                     \
-            }                                                  \
-            count = count > 1 ? 1 : count;                     \
-        }                                                      \
-        return real_##name arguments;                          \
-    }
-
-PIECES(writev, (int file, const struct iovec *pieces, int count), file, count, (file, pieces, count))
-PIECES(readv, (int file, const struct iovec *pieces, int count), file, count, (file, pieces, count))
+PARTIAL(write, (int file, const void *bytes, size_t size), size, (file, bytes, size))
+PARTIAL(read, (int file, void *bytes, size_t size), size, (file, bytes, size))
+PARTIAL(pwrite, (int file, const void *bytes, size_t size, off_t at), size, (file, bytes, size, at))
+PARTIAL(pwrite64, (int file, const void *bytes, size_t size, off64_t at), size, (file, bytes, size, at))
+PARTIAL(pread, (int file, void *bytes, size_t size, off_t at), size, (file, bytes, size, at))
+PARTIAL(pread64, (int file, void *bytes, size_t size, off64_t at), size, (file, bytes, size, at))
+PARTIAL(send, (int file, const void *bytes, size_t size, int flags), size, (file, bytes, size, flags))
+PARTIAL(recv, (int file, void *bytes, size_t size, int flags), size, (file, bytes, size, flags))
+PARTIAL(writev, (int file, const struct iovec *pieces, int count), count, (file, pieces, count))
+PARTIAL(readv, (int file, const struct iovec *pieces, int count), count, (file, pieces, count))
 
 EXPORT ssize_t sendmsg(int file, const struct msghdr *message, int flags)
 {
