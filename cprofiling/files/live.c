@@ -57,6 +57,7 @@ struct cprof_live {
     pthread_mutex_t writing;        /* taken before `lock`; guards */
     cprof_live_file file;
     bool keeps_ended;   /* parts with registries that nobody uses any more stay as they are */
+    int heard;          /* the error of the preparation for the end, which its caller knows */
     bool has_news;      /* the file does not have the newest statistics */
     int64_t written_ns; /* when the last commit was, on the monotonic clock */
     uint8_t *bytes;     /* of the statistics to be written */
@@ -651,6 +652,7 @@ void cprof_live_prepare_end(cprof_live *live, cprof_live_state *state)
         (void)pthread_mutex_unlock(&live->writing);
     }
     cprof_live_commit(live, state);
+    live->heard = state->error;
 }
 
 /* Whether a file was among the open ones, of which it is none any more. */
@@ -694,7 +696,7 @@ int cprof_live_stop_all(void)
     for (cprof_live *live = open_files; live != NULL; live = open_files) {
         cprof_live_state state;
         cprof_live_stop(live, &state);
-        error = state.error != 0 ? state.error : error;
+        error = state.error != 0 && state.error != live->heard ? state.error : error;
     }
     return error;
 }

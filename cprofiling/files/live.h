@@ -80,7 +80,8 @@ void cprof_live_prepare_end(cprof_live *live, cprof_live_state *state);
 /* Ends the thread, and commits for the last time; once. *state receives how it ended. */
 void cprof_live_stop(cprof_live *live, cprof_live_state *state);
 
-/* Does so for all files that nobody has stopped, when no other thread will use any. Returns the error of one, or 0. */
+/* Does so for all files that nobody has stopped, when no other thread will use any. Returns the error of one, but not
+ * what cprof_live_prepare_end() has told; or 0. */
 int cprof_live_stop_all(void);
 
 /* Whether this is called for the first time in the process: so that the end is seen to once. */

@@ -111,17 +111,18 @@ def calls_of(row: NodeProfilingStats) -> int:
 
     Dropped calls do not count: they began before the statistics, and what ran inside is partly unknown.
     """
-    return row.count + row.skipped_count + failed_calls(row)
+    return row.count + getattr(row, "skipped_count", 0) + failed_calls(row)
 
 
 def failed_calls(row: NodeProfilingStats) -> int:
     """Return the number of calls that raised or were cancelled."""
-    return row.error_count + row.cancelled_count
+    return getattr(row, "error_count", 0) + getattr(row, "cancelled_count", 0)
 
 
 def own_ms(row: NodeProfilingStats) -> float:
     """Return a node's self time in ms, or its total if that is unknown."""
-    return row.total_ms if row.self_total_ms is None else row.self_total_ms
+    self_ms = getattr(row, "self_total_ms", None)
+    return row.total_ms if self_ms is None else self_ms
 
 
 def frame_ms_of(rows: Iterable[NodeProfilingStats], frames: int) -> float:
@@ -189,7 +190,7 @@ def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) ->
             continue
         frame_ms = frame_ms_of(members, frames)
         line += f"{format_time(frame_ms)} ({frames_per_second(frame_ms):.1f} FPS), frames: {frames} ({basis})"
-        unknown = [row.node_name for row in members if row.self_total_ms is None]
+        unknown = [row.node_name for row in members if getattr(row, "self_total_ms", None) is None]
         if unknown and len(members) > 1:
             line += f"; self time is not known of {listed(unknown)}"
         lines.append(line)
