@@ -418,8 +418,8 @@ def test_samples_that_the_histogram_lost() -> None:
     class Lossy(cp.Snapshot):
         __slots__ = ()
 
-        def _rows(self, stage: Any, /) -> Any:
-            rows, skip_first_n, median, *_ = super()._rows(stage)
+        def _rows(self, stage: Any, *part: int) -> Any:
+            rows, skip_first_n, median, *_ = super()._rows(stage, *part)
             return rows, skip_first_n, median, 2, 0, []
 
     reason = "2 samples are missing from the percentiles, for want of memory"
