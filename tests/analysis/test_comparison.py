@@ -82,6 +82,13 @@ def test_equal_and_other_variances_are_both_allowed_for() -> None:
     assert cautious_interval(few, Sample(200, 10.2, 0.01), 0.95) == welch_interval(few, Sample(200, 10.2, 0.01), 0.95)
 
 
+def test_an_interval_has_the_degrees_of_freedom_of_both_samples() -> None:
+    """Two equal terms with 3 and 15 degrees of freedom have 10 together: 1 / (1/4 / 3 + 1/4 / 15)."""
+    half = 2.228138851986274 * math.sqrt(2)
+    interval = welch_interval(Sample(4, 10.0, 4.0), Sample(16, 13.0, 16.0), 0.95)
+    assert interval == pytest.approx((3 - half, 3 + half), rel=1e-9)
+
+
 def test_intervals_hold_the_difference_as_often_as_they_say() -> None:
     numbers = random.Random(2)
     held = 0

@@ -230,6 +230,20 @@ def test_a_closed_descriptor_is_an_error() -> None:
     assert caught.value.filename == f"/dev/fd/{descriptor}"
 
 
+def test_all_is_on_the_disk_before_the_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synchronised: list[tuple[bool, int, bool]] = []
+
+    def note(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synchronised.append((stat.S_ISDIR(status.st_mode), status.st_size, (tmp_path / "a").exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(tmp_path / "a")
+    (file, folder) = synchronised
+    assert file == (False, len(b"new"), False)
+    assert (folder[0], folder[2]) == (True, True)
+
+
 def test_a_folder_that_cannot_be_synchronised_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_for_folders(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -334,6 +348,12 @@ def test_a_disk_that_compresses_is_no_hole(blocks: int, most: int, monkeypatch: 
     with open(os.devnull, "rb") as file, monkeypatch.context() as patch:
         patch.setattr(os, "fstat", lambda _descriptor: status)
         assert files.most_bytes(file) == most
+
+
+def test_a_pipe_may_give_a_gibibyte() -> None:
+    end, other = os.pipe()
+    with open(end, "rb") as file, open(other, "wb"):
+        assert files.most_bytes(file) == 1 << 30
 
 
 def test_what_proc_says_of_other_links_is_no_path() -> None:

@@ -84,6 +84,10 @@ def test_what_is_not_there_is_refused_with_what_there_is() -> None:
         summary.histogram("a", 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^node must be one that has been called \(none\), got 'a'"):
         cp.Profiler().get_profiling_summary().histogram("a")
+    many = profiler_with({("train", f"n{number}"): [1.0] for number in range(10, 22)}).get_profiling_summary()
+    named = ", ".join(f"'n{number}'" for number in range(10, 20))
+    with pytest.raises(ValueError, match=rf"^node must be one that has been called \({named} and 2 more\), got 'a'"):
+        many.histogram("a")
 
 
 def test_copies_have_none() -> None:
