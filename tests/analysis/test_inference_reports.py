@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from fractions import Fraction
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cprofiling._internal.quantiles import percentile
+from cprofiling._internal.quantiles import median, percentile
 from cprofiling._internal.tables import Figures, html_table, text_table
 from cprofiling.analysis import inference_reports
 from cprofiling.analysis.device_figures import CopyFigures, copy_breakdown
@@ -152,6 +153,11 @@ def test_a_percentile_is_interpolated_and_rounded_down(values: list[int], permil
     below = values[place.__floor__()]
     above = values[min(place.__floor__() + 1, len(values) - 1)]
     assert percentile(values, permille) == (below + (above - below) * (place - place.__floor__())).__floor__()
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=9))
+def test_a_median_is_in_the_middle(values: list[int]) -> None:
+    assert median(values) == statistics.median(values)
 
 
 def test_a_percentile_of_nothing_is_unknown() -> None:

@@ -302,6 +302,17 @@ def test_what_a_pipe_is_asked_for_may_come_later(tmp_path: Path) -> None:
     writer.join()
 
 
+def test_reading_a_pipe_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    before = names("/proc/self/fd")
+    writer = threading.Thread(target=path.write_bytes, args=(b"data",))
+    writer.start()
+    assert read_whole(path) == b"data"
+    writer.join()
+    assert names("/proc/self/fd") == before
+
+
 def test_a_descriptor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PATIENCE_S", 0.01)
     end, other = os.pipe()
