@@ -59,7 +59,7 @@ def parsed(data: bytes) -> Any:
         sign = mark[0]
         if sign == b'"':
             in_text = not in_text
-        elif in_text or len(sign) == 2:
+        elif in_text:
             continue
         elif sign in b"[{":
             depth += 1

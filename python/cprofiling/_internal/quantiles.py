@@ -130,11 +130,9 @@ def student_quantile(probability: float, freedom: float) -> float:
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """Return the probability above ``t`` >= 0 (DLMF 8.17, A. and S. 26.7.1)."""
+    """Return the probability above ``t`` > 0 (DLMF 8.17, A. and S. 26.7.1)."""
     square = t * t
     x, rest = freedom / (freedom + square), square / (freedom + square)
-    if x <= 0 or rest <= 0:
-        return 0.0 if x <= 0 else 0.5
     # Half the incomplete beta function of x = 1 - rest (DLMF 8.17.22).
     a, b = freedom / 2, 0.5
     scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
