@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.native, pytest.mark.forks]
 
 TESTS = Path(__file__).parents[1]
 Run = Callable[[str], None]
-needs_headers = pytest.mark.skipif(_core.nvtx_status()[1] is not None, reason="built without NVTX's headers")
+needs_headers = pytest.mark.skipif(_core.BUILT_WITH.endswith("without NVTX"), reason="built without NVTX's headers")
 
 PREAMBLE = f"""{WATCH_DOG}import asyncio, contextlib, ctypes, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
