@@ -209,14 +209,16 @@ def test_a_dropped_profiler_gives_its_memory_back() -> None:
             profiler.record("train", str(i), 1.0)
         assert len(profiler.get_profiling_summary()) == 2000
 
-    for _ in range(3):
-        use_one()
-    gc.collect()
-    before = resident_bytes()
-    for _ in range(20):
-        use_one()
-    gc.collect()
-    assert resident_bytes() - before < 20 * 2000 * 64
+    def growth() -> int:
+        gc.collect()
+        before = resident_bytes()
+        for _ in range(20):
+            use_one()
+        gc.collect()
+        return resident_bytes() - before
+
+    use_one()
+    assert min(growth() for _ in range(3)) < 20 * 2000 * 64, "a leak comes each time, other tests' threads do not"
 
 
 @pytest.mark.unsanitized
