@@ -324,6 +324,7 @@ def test_a_command_that_is_ended_changes_nothing_later(begun: Any, folder: Path,
         command.send_signal(how)
         _, err = command.communicate(timeout=NEVER)
     if how == signal.SIGINT:
+        assert command.returncode == 130
         assert err == "cprofiling: interrupted: nothing was changed, and nothing will be\n"
         assert not any(folder.iterdir())
     assert program.communicate("\n", timeout=NEVER)[0] == "False\n"

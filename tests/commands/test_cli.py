@@ -358,7 +358,7 @@ def test_interrupted_demo_takes_its_bar_away(
     terminal = Terminal()
     monkeypatch.setattr(demo, "run_stage", interrupt)
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert main.main(["demo"]) == 1
+    assert main.main(["demo"]) == 130
     assert terminal.getvalue().rpartition("\r")[2] == "cprofiling: interrupted\n"
     assert capsys.readouterr().out == ""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,29 @@ def test_what_the_program_prints_for_nobody_ends_it_as_under_python(count: int, 
     assert ends[0] == ends[1]
     assert ends[0][0] != 0
     assert names_in_file(tmp_path / "trace.json") == ["f"]
+
+
+@pytest.mark.parametrize(
+    "arguments", ["report input.json", "report input.json -o out.html", "compare trace.json input.json"]
+)
+def test_a_command_that_is_interrupted_leaves_nothing(arguments: str, tmp_path: Path) -> None:
+    """Here while it waits for the rest of its input."""
+    os.mkfifo(tmp_path / "input.json")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    before = sorted(tmp_path.iterdir())
+    with subprocess.Popen(
+        [SCRIPT, *arguments.split()], cwd=tmp_path, env=unwatched(PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as command:  # fmt: skip
+        begun = None
+        while begun is None:
+            assert command.poll() is None
+            with contextlib.suppress(OSError):  # until the command has opened it
+                begun = os.open(tmp_path / "input.json", os.O_WRONLY | os.O_NONBLOCK)
+            time.sleep(0.01)
+        os.write(begun, b'{"traceEvents": [')
+        command.send_signal(signal.SIGINT)
+        out, err = command.communicate(timeout=NEVER)
+        os.close(begun)
+    assert (command.returncode, out, err) == (130, "", "cprofiling: interrupted\n")
+    assert sorted(tmp_path.iterdir()) == before

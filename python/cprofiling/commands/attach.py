@@ -19,7 +19,7 @@ from typing import Any
 from cprofiling._internal.messages import say
 from cprofiling._internal.process import started_ticks
 from cprofiling._internal.text import shown_text
-from cprofiling.commands.parsing import CommandError, not_empty, number, whole_number
+from cprofiling.commands.parsing import EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, not_empty, number, whole_number
 from cprofiling.commands.run import add_nodes
 from cprofiling.commands.serve import add_access, add_sessions, checked_access
 from cprofiling.recording.output_names import has_lock
@@ -317,11 +317,11 @@ def _answer(pid: int, folder: str, user: int, request: dict[str, Any], timeout: 
                     answer.wait(_LAST_LOOK_S)
     if answer.told is not None:
         return answer.told
-    why = late or "interrupted"
+    why, status = (late, EXIT_FAILURE) if late else ("interrupted", EXIT_INTERRUPTED)
     if answer.has_begun:
-        raise CommandError(f"{why}: it may be measured by now, and cprofiling attach {pid} --off undoes that")
+        raise CommandError(f"{why}: it may be measured by now, and cprofiling attach {pid} --off undoes that", status)
     advice = "; --timeout waits longer" if late else ""
-    raise CommandError(f"{why}: nothing was changed, and nothing will be{advice}")
+    raise CommandError(f"{why}: nothing was changed, and nothing will be{advice}", status)
 
 
 class _Answer:

@@ -16,7 +16,7 @@ from typing import Any
 
 from cprofiling import __version__
 from cprofiling._startup import PROGRAMS
-from cprofiling.commands.parsing import EXIT_FAILURE, CommandError, Parser, fail, write
+from cprofiling.commands.parsing import EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, Parser, fail, write
 
 # A subcommand is the module of its name beside this one, which is imported only for it. The module has
 # ``prepare_parser(parser)`` and ``run(options)``, which returns the text to print, or None, and may set
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         return fail(str(error), error.status)
     except KeyboardInterrupt:
-        return fail("interrupted")
+        return fail("interrupted", EXIT_INTERRUPTED)
     status: int = options.status
     return status
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROWS = 20  # of a trace's tables, unless told
 
 EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130  # as shells say
 INT64_MAX = 2**63 - 1
 
 
