@@ -156,7 +156,7 @@ def test_a_command_that_is_interrupted_leaves_nothing(arguments: str, tmp_path: 
             time.sleep(0.01)
         os.write(begun, b'{"traceEvents": [')
         command.send_signal(signal.SIGINT)
+        os.close(begun)  # a read that begins just after the signal would wait
         out, err = command.communicate(timeout=NEVER)
-        os.close(begun)
     assert (command.returncode, out, err) == (130, "", "cprofiling: interrupted\n")
     assert sorted(tmp_path.iterdir()) == before
