@@ -10,7 +10,7 @@ import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -557,3 +557,10 @@ def test_frames_are_told_by_name_only_where_there_are_such() -> None:
         made(rows).what_if(frame="b")
     with pytest.raises(TypeError, match="frame must be a str, got 3"):
         made(rows).what_if(frame=3)  # type: ignore[arg-type]
+
+
+def test_rows_of_another_type_have_only_calls_that_are_samples() -> None:
+    times = dict.fromkeys(("mean_ms", "median_ms", "min_ms", "max_ms", "last_ms"), 2.0)
+    row: Any = SimpleNamespace(node_name="a", stage="train", count=4, total_ms=8.0, std_ms=0.0, **times)
+    told = str(cp.ProfilingSummary([row]).what_if({"a": 0.5}))
+    assert told.endswith("train: a frame takes 2 ms in its nodes, one after the other; frames: calls of a.")

@@ -581,6 +581,7 @@ TEST(counters_that_were_only_asked_for)
     cprof_resources_figures figures = extra_of(0);
     CHECK_EQUAL(figures.asked, counters);
     CHECK(figures.counted[0] == 0 && figures.host_memory.calls == 0 && figures.estimated == 0);
+    play("b(- b)");
     cprof_probe *dropped = new_probe(1);
     cprof_probe_finish(dropped, false, true); /* its call was never made */
     CHECK_EQUAL(extra_of(1).asked, 0);
@@ -635,6 +636,9 @@ TEST(without_statistics)
     cprof_call_abandon(span);
     check_notes("push3 pop ");
     cprof_call_trim(thread, &chain);
+    cprof_registry_configure(registry, FLAG(STATS), 0, false);
+    play("a(- a)");
+    CHECK_EQUAL(extra_of(0).asked, 0); /* for what was not counted */
 }
 
 /* ---- Scenarios */
@@ -674,6 +678,7 @@ static const struct {
      "d( a[ +1 b( c(- +10 {register d push0 register a push0 register b push0 } a, {pop pop } @d +1000 tick "
      "a. {push1 push1 } @b +100 c) b)? @a a] d)",
      FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), .ranges = 5, .nodes = {{1, 111}, {1, 110}, {0}, {1, 1111}}},
+    {"a call that is never suspended", "a[ +5 a]", FLAG(COUNTERS), .nodes = {{1, 5}}},
     {"a block closed inside a suspended call", "a[ b( +10 a, +1000 b)? a_", FLAG(COUNTERS) | FLAG(NVTX), .ranges = 2,
      .nodes = {{1, 10}, {1, 10}}},
     {"a suspended call of which nobody asks anything may hold blocks that are asked", "a[- a, a. b( +10 a, +1000 a. +100 b) a]",
@@ -690,6 +695,9 @@ static const struct {
     {"also one whose allocator is not told of at its end ends to gather peaks",
      "a(1:10,10 b(1:20,60 b! c(1:20,40 c# b(1:20,30 b)1:20,30 a)1:20,50", FLAG(MEMORY),
      .nodes = {{.memory = {1, 10, 20, 60}}, {.memory = {1, 20, 20, 30}}}},
+    {"memory that is told of long before the end, with others open on both sides",
+     "d(1:10,10 a(1:10,10 b(1:10,20 a=1:10,30 b)1:10,40 a) d)1:10,10", FLAG(MEMORY),
+     .nodes = {{.memory = {1, 10, 10, 30}}, {.memory = {1, 10, 10, 40}}, [3] = {.memory = {1, 10, 10, 40}}}},
     {"memory that is not known at the end, by a word of its own, of another device there, or not at the start",
      "a(1:100,100 a) a(0:100,100 a=- a) a(1:100,100 a)2:100,100 a( a)0:100,100", FLAG(MEMORY),
      .nodes = {{.asked = CPROF_RESOURCES_MEMORY}}},
@@ -698,6 +706,8 @@ static const struct {
     {"a counter of peaks that nobody resets tells only when it rises; a peak is kept, if not known",
      "a(1:100,900 b(1:150,900 b)1:160,900 a)1:120,901", FLAG(MEMORY), .keeps_peaks = true,
      .nodes = {{.memory = {1, 100, 120, 901}}, {.memory = {1, 150, 160, UNKNOWN}, .asked = CPROF_RESOURCES_MEMORY}}},
+    {"the same where nothing was in use yet", "a(1:0,0 a)1:5,9", FLAG(MEMORY), .keeps_peaks = true,
+     .nodes = {{.memory = {1, 0, 5, 9}}}},
     {"discarded", "a(0.1 a# {begin 0.1 register a push0 pop cancel0 }", CPROF_FLAG_PROBED, .ranges = 1,
      .nodes = {{.asked = NOTHING}}},
 };
@@ -718,6 +728,7 @@ TEST(scenarios)
             CHECK_EQUAL(extra.missed[CPROF_GPU_SUSPENDED], expected->suspended);
             const int64_t *memory = expected->memory;
             CHECK_EQUAL(extra.device_memory.calls, memory[0]);
+            CHECK((scenarios[i].flags & FLAG(MEMORY)) != 0 || extra.host_memory.calls == 0);
             if (memory[0] > 0) {
                 check_device_memory(node, memory[1], memory[2], memory[3]);
             }
@@ -1031,6 +1042,11 @@ TEST(ranges)
     close_node(inner);
     close_as(outer, CPROF_OUTCOME_ERROR);
     check_notes("register a push0 push1 pop pop ");
+    play("a[ a,");
+    check_notes("push2 pop ");
+    fake.is_heard = false; /* no more, when it goes on */
+    play("a. a]");
+    check_notes("");
 }
 
 static void *leave_open(void *span)
@@ -1113,6 +1129,22 @@ TEST(window)
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
 }
 
+/* A call that has ended its part of the window does not end the part of another one. */
+TEST(window_of_two_calls)
+{
+    set_up(0, 0, 0);
+    CHECK(cprof_capture_set(cprof_name_of("b"), 0, 2) == CPROF_OK);
+    cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
+    cprof_span *first = open_node(1);
+    cprof_span *second = open_node(1);
+    cprof_probe_stop(first->probe);
+    cprof_probe_end_capture(first->probe);
+    close_node(first);
+    check_notes("start ");
+    close_node(second);
+    check_notes("stop ");
+}
+
 TEST(window_around_a_discarded_call)
 {
     set_up(FLAG(STATS), 0, 3);
@@ -1144,6 +1176,14 @@ TEST(probes_are_used_again)
     CHECK(probe == spare && !probe->stopped && !probe->running && !probe->has_paused && probe->events == NULL);
     CHECK(probe->next == NULL && probe->next_open == NULL && probe->outer == NULL && !probe->memory.known);
     cprof_probe_finish(probe, false, true);
+    for (int round = 0; round < 3; round++) {
+        cprof_probe *several[] = {new_probe(0), new_probe(0), new_probe(0)};
+        made = round == 0 ? fake_alloc_made() : made;
+        for (size_t i = 0; i < COUNT_OF(several); i++) {
+            cprof_probe_finish(several[i], false, true);
+        }
+    }
+    CHECK_EQUAL(fake_alloc_made(), made);
 }
 
 /* ---- Forks */
@@ -1176,6 +1216,20 @@ TEST(fork)
     close_using(span, 1, 20, 30);
     check_notes("pop end0 0.0 ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
+}
+
+TEST(marks_of_the_parent_are_not_the_childs)
+{
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    close_node(open_marked(0, 1));
+    IN_CHILD
+    {
+        cprof_probe_settle();
+        check_notes("");
+        _exit(EXIT_SUCCESS); /* without looking for leaks: the parent's probe is forgotten */
+    }
+    cprof_probe_settle();
+    check_notes("own1 counts ");
 }
 
 /* ---- Threads */

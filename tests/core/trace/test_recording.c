@@ -337,6 +337,7 @@ static const struct {
     {"calls that are suspended, cancelled, given up, or nobody's",
      "a[ 10 a; 100 b10 a. b10 a]~ c[ 3 c; 100 c_ b( b\" b# end",
      {{"a", 0, 130, -1, STEPS, 110, CPROF_OUTCOME_CANCELLED}, {"b", 110, 10, -1}, {"b", 120, 10, 0}, {"c", 130, 3, -1, STEPS}}},
+    {"what is neither node nor label is around nothing", "o( b10 o) end", {{"b", 0, 10, -1}}},
     {"one given up in its place is in no row, and around nothing",
      "a( b( 5 b& c10 trim 1 a) end",
      {{"a", 0, 16, -1}, {"c", 5, 10, 0}}},
