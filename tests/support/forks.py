@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 HANGS_AFTER_S = 60
 # Options of Python for a program that forks beside threads which end for that: CPython 3.15 counts them before.
-BESIDE_THREADS = ["-W", "ignore:This process"] if sys.version_info >= (3, 15) else []
+BESIDE_THREADS = ["-W", "ignore:This process"] if sys.version_info >= (3, 12) else []
 
 Child = Callable[[], object]
 
