@@ -249,6 +249,8 @@ WHOLE(int, rename, (const char *from, const char *to), (from, to), concerns_path
 WHOLE(int, renameat, (int from_folder, const char *from, int folder, const char *to), (from_folder, from, folder, to),
       concerns_path(folder, to), -1)
 WHOLE(int, link, (const char *from, const char *to), (from, to), concerns_path(AT_FDCWD, to), -1)
+WHOLE(int, linkat, (int from_folder, const char *from, int folder, const char *to, int flags),
+      (from_folder, from, folder, to, flags), concerns_path(folder, to), -1)
 WHOLE(int, fstat, (int file, struct stat *found), (file, found), concerns(file), -1)
 WHOLE(int, fstat64, (int file, struct stat64 *found), (file, found), concerns(file), -1)
 

@@ -51,7 +51,7 @@ MEMORY = Path("/dev/shm")
 FOLDER = Path(tempfile.mkdtemp(prefix="failing-calls-", dir=MEMORY if MEMORY.is_dir() else None))
 OUT = FOLDER / "out"
 OLD = b"what was there"
-SETTLES_S = 5.0  # at most, for the connections of servers
+SETTLES_S = 5.0  # at most, for what servers' own threads have open
 NEVER = 1.0  # seconds of an answer that only a failure lets expire
 
 calls: Any = ctypes.CDLL(None)
@@ -106,7 +106,7 @@ class Operation(NamedTuple):
             raise AssertionError(f"{failed}: {error!r}") from outcome if isinstance(outcome, Exception) else None
         del outcome
         gc.collect()
-        deadline = time.monotonic() + (0 if self.under.startswith("/") else SETTLES_S)
+        deadline = time.monotonic() + SETTLES_S
         while open_files() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert open_files() <= before, f"{failed}: {open_files() - before} descriptors are left open"

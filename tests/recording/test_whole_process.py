@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -451,7 +452,10 @@ def test_threads_that_go_on_do_not_spoil_the_end(tmp_path: Path) -> None:
         time.sleep(0.05)
         sys.exit(6)
     """
-    assert run(code, tmp_path)[::2] == (6, "")
+    status, _, err = run(code, tmp_path)
+    assert status == 6
+    told = r"cprofiling: the recording has ended with the program, without the calls and blocks after that: \d+, in .*"
+    assert re.fullmatch(f"({told}\n)?", err), "it depends on the moment whether a thread calls once more"
     assert set(names_in_file(tmp_path / "trace.json")) == {"node"}
 
 
