@@ -122,9 +122,11 @@ class Program(NamedTuple):
 class Core:
     """Compiles and runs what a mutant of C changes."""
 
-    def __init__(self, room: str) -> None:
+    def __init__(self, room: str, watches_threads: bool) -> None:
         sys.path[:0] = [str(COPY / "tests/core"), str(COPY / "tests/support")]
         self.tests = importlib.import_module("test_core")
+        self.kind = "tsan" if watches_threads else "aarch64"  # whose arguments the programs get
+        self.flags = ["-O1", "-fsanitize=thread" if watches_threads else "-fPIC"]
         self.needs: dict[str, set[str]] = {}
         self.programs: list[Program] = []
         for unit in [*COPY.glob("cprofiling/**/*.c"), *COPY.glob("tests/core/**/*.c")]:
@@ -154,7 +156,8 @@ class Core:
 
     def object_of(self, path: str | Path, striped: bool, folder: Path = BUILT) -> Path:
         """Return where the object file of a source is."""
-        return folder / ("striped" if striped else "plain") / str(path).replace("/", "-").replace(".c", ".o")
+        kind = f"{self.kind}-striped" if striped else self.kind
+        return folder / kind / str(path).replace("/", "-").replace(".c", ".o")
 
     def archive(self, striped: bool) -> list[str]:
         """Put the core into an archive, of which a program takes what it needs."""
@@ -174,7 +177,7 @@ class Core:
         flags = [flag for flag in self.tests.COMMON if not flag.startswith("-W")]
         flags += ["-isystem", self.tests.NVTX] if self.tests.NVTX else []
         flags += ["-DCPROF_STRIPES=8"] if striped else []
-        command = ["gcc", "-w", "-O1", "-fPIC", "-fvisibility=hidden", *flags, "-MMD", "-c", path, "-o", str(target)]
+        command = ["gcc", "-w", *self.flags, "-fvisibility=hidden", *flags, "-MMD", "-c", path, "-o", str(target)]
         if subprocess.run(command, cwd=COPY, capture_output=True, check=False).returncode:
             return False
         self.needs[path] = self.needs.get(path, set()) | set(self.included(noted))
@@ -194,13 +197,14 @@ class Core:
     def link(self, program: Program, objects: list[str]) -> str:
         """Link a program, and return what the linker says."""
         wrapped = [f"-Wl,--wrap={name}" for name in self.tests.WRAPPED.findall(self.tests.text_of(program.name))]
-        command = ["gcc", "-pthread", *wrapped, *objects, "-o", str(BUILT / "program"), "-lm", "-ldl"]
+        command = ["gcc", *self.flags, "-pthread", *wrapped, *objects, "-o", str(BUILT / "program"), "-lm", "-ldl"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def run(self, program: Program, limit_s: float) -> bool:
         """Run the program that was linked last."""
-        argument = self.tests.ARGUMENTS.get((program.name, "aarch64"))
-        return passes([str(BUILT / "program"), *([argument] if argument else [])], limit_s)
+        argument = self.tests.ARGUMENTS.get((program.name, self.kind))
+        room = 1 << (47 if self.kind == "tsan" else 33)  # its shadow memory is of that size
+        return passes([str(BUILT / "program"), *([argument] if argument else [])], limit_s, room)
 
     def verdict(self, mutant: Mutant) -> str:
         """Say killed, survived, or why the mutant does not count."""
@@ -234,13 +238,13 @@ class Core:
         return "survived"
 
 
-def passes(command: list[str], limit_s: float) -> bool:
-    """Run a program in the copy, and end what it started."""
+def passes(command: list[str], limit_s: float, room: int) -> bool:
+    """Run a program in the copy within so many bytes, and end what it started."""
     environment = os.environ | {"PYTHONPATH": f"{COPY}/python:{COPY}/tests/support", "TMPDIR": str(BUILT)}
     cpu_s = int(limit_s / 3) + 1  # others may use the processor, too
     limits = {
         resource.RLIMIT_CORE: (0, 0),
-        resource.RLIMIT_DATA: (1 << 33, 1 << 33),
+        resource.RLIMIT_DATA: (room, room),
         resource.RLIMIT_CPU: (cpu_s, cpu_s),
     }
 
@@ -486,6 +490,7 @@ def main() -> None:
     parser.add_argument(
         "--whole", action="store_true", help="all of them, also those whose programs alone run the line"
     )
+    parser.add_argument("--threads", action="store_true", help="run the programs of C under ThreadSanitizer")
     parser.add_argument("--sample", type=int, default=400, help="the number of mutants to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=1440, help="when to stop (default: after %(default)s minutes)")
@@ -509,7 +514,7 @@ def main() -> None:
         wanted = listed(options.only)
         mutants = [mutant for mutant in mutants if str(mutant) in wanted]
     equivalent = listed(Path(__file__).with_name("mutants_equivalent.txt"))
-    worker = Modules(options.room, options.tests, options.whole) if in_python else Core(options.room)
+    worker = Modules(options.room, options.tests, options.whole) if in_python else Core(options.room, options.threads)
     counts = dict.fromkeys(["killed", "survived", "equivalent", "same code", "not C"], 0)
     end = time.monotonic() + 60 * options.minutes
     for mutant in mutants:

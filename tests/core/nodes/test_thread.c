@@ -370,6 +370,48 @@ TEST(crowds)
     CHECK(fake_alloc_made() - made <= TOGETHER * 4); /* a record and some batches of spans for each that lived at once */
 }
 
+static void count_span(void *count, cprof_span *span)
+{
+    (void)span;
+    ++*(size_t *)count;
+}
+
+static void *pass_spans_on(void *unused)
+{
+    cprof_thread *thread = cprof_thread_get();
+    open_and_close(10 * DEPTH);
+    for (int i = 0; i < 500 * SPANS_OF_A_BATCH; i++) {
+        if (thread->free_spans == NULL) {
+            size_t all = 0;
+            CHECK(cprof_span_refill(thread));
+            cprof_span_visit_all(count_span, &all);
+            CHECK(all >= SPANS_OF_A_BATCH);
+        }
+        cprof_span *span = thread->free_spans;
+        thread->free_spans = span->parent;
+        cprof_span_give_to_all(span);
+    }
+    return unused;
+}
+
+/* C4: each span is afterwards in one place, and in one only. */
+TEST(spans_that_change_hands)
+{
+    cprof_thread *thread = cprof_thread_get();
+    size_t all = 0;
+    size_t found = 0;
+    check_threads(TOGETHER, pass_spans_on, NULL, 0);
+    cprof_span_visit_all(count_span, &all);
+    do {
+        for (; thread->free_spans != NULL && found <= all; found++) {
+            thread->free_spans = thread->free_spans->parent;
+        }
+        fake_alloc_fail(1);
+    } while (cprof_span_refill(thread) && found <= all);
+    fake_alloc_fail(0);
+    CHECK_EQUAL(found, all);
+}
+
 static cprof_chain left_open;
 
 static void *die_in_calls(void *unused)
