@@ -189,12 +189,13 @@ static void say_missed(const cprof_table *table)
     }
 }
 
-/* At the very end: the interpreter is gone, but not the Recorder, as somebody's leaked object refers to the package. */
+/* At the very end: the interpreter is gone, and with it all that runs Python, but not the Recorder, as somebody's leaked object
+ * refers to the package. */
 static void tell_missed(void)
 {
     cprof_recording_session *session = atomic_exchange(&cprof_recording.late, NULL);
     cprof_table *table = session != NULL ? cprof_table_create() : NULL;
-    if (table != NULL && finish(session, table) == CPROF_OK) {
+    if (table != NULL && cprof_recording_finish(session, table, true) == CPROF_OK) {
         say_missed(table);
     }
     cprof_table_destroy(table);
