@@ -1049,19 +1049,28 @@ TEST(ranges)
     check_notes("");
 }
 
+static cprof_thread *ended;
+
 static void *leave_open(void *span)
 {
     cprof_chain here = {.top = NULL};
-    cprof_thread *ending = cprof_thread_get();
-    CHECK(ending != NULL);
-    *(cprof_span **)span = cprof_call_open(ending, &here, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    ended = cprof_thread_get();
+    CHECK(ended != NULL);
+    *(cprof_span **)span = cprof_call_open(ended, &here, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
     CHECK(*(cprof_span **)span != NULL);
-    cprof_probe_begin(new_probe(0), ending, *(cprof_span **)span);
-    CHECK(ending->running != NULL);
+    cprof_probe_begin(new_probe(0), ended, *(cprof_span **)span);
+    CHECK(ended->running != NULL);
     return NULL;
 }
 
-/* A block that was never left, of a thread that has ended: its range went with the thread. */
+static void *discard_in_its_place(void *span)
+{
+    CHECK(cprof_thread_get() == ended);
+    cprof_call_discard(span);
+    return NULL;
+}
+
+/* A block that was never left, of a thread that has ended: its range went with the thread, whose record another may have. */
 TEST(discarded_after_its_thread)
 {
     cprof_span *span = NULL;
@@ -1070,6 +1079,11 @@ TEST(discarded_after_its_thread)
     check_notes("register a push0 ");
     cprof_call_discard(span);
     check_notes("");
+    check_in_thread(leave_open, (void *)&span);
+    check_notes("push1 ");
+    check_in_thread(discard_in_its_place, span);
+    check_notes("");
+    wrapped_cprof_nvtx_pop();
     wrapped_cprof_nvtx_pop();
 }
 

@@ -226,6 +226,8 @@ TEST(other_generations_have_no_figures)
     CHECK(cprof_accum_copy(accum, &other, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
     other.generation += 2;
     CHECK(cprof_accum_copy(accum, &other, INT64_MAX, &figures, all_counts, &order, NULL) == CPROF_ABSENT);
+    uint64_t changes = 1;
+    CHECK(cprof_accum_changes(accum, other.generation, INT64_MAX, &changes) == CPROF_OK && changes == 0);
     CHECK(has_figures());
 }
 
@@ -259,6 +261,12 @@ TEST(markers_are_kept_for_p2_alone)
     }
     CHECK_EQUAL(fake_alloc_live(), live);
     CHECK(figures_now().median_ms == CPROF_FIGURES_NO_MEDIAN);
+    estimate(true);
+    succeed(1 * MS);
+    CHECK_EQUAL(fake_alloc_live(), live + 1);
+    estimate(false);
+    cprof_accum_record_ms(accum, 1);
+    CHECK_EQUAL(fake_alloc_live(), live);
 }
 
 TEST(p2_without_memory)

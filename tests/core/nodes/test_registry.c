@@ -452,12 +452,15 @@ TEST(visit_without_memory)
 {
     cprof_generation epoch;
     visit met = {.count = 0};
-    finish(registry, cprof_registry_accum(registry, key("train", "a")));
-    fake_alloc_fail(1);
-    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_NO_MEMORY);
-    CHECK(fake_alloc_has_failed());
-    CHECK_EQUAL(met.count, 0);
-    CHECK_EQUAL(visit_all(registry).count, 1);
+    for (unsigned nth = 1; nth <= 2; nth++) { /* the second one is for shapes */
+        finish(registry, cprof_registry_accum(registry, key("train", "a")));
+        fake_alloc_fail(nth);
+        CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_NO_MEMORY);
+        CHECK(fake_alloc_has_failed());
+        CHECK_EQUAL(met.count, 0);
+        CHECK_EQUAL(visit_all(registry).count, 1);
+        cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SHAPES, 0, false);
+    }
 }
 
 /* A reader that keeps what it has seen. */

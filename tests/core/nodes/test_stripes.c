@@ -204,6 +204,12 @@ TEST(without_memory)
     CHECK_EQUAL(figures_now().count, calls);
     CHECK(meet(10000) > 0);
     CHECK(atomic_load(&accum->stripes) != NULL);
+    cprof_thread_self = &records[1];
+    (void)succeed_once(accum); /* opens the stripe */
+    fake_alloc_fail(1);
+    (void)succeed_once(accum);
+    CHECK(fake_alloc_has_failed());
+    CHECK_EQUAL(figures_now().histogram_lost, 1);
 }
 
 static void *succeed_often(void *record)

@@ -194,7 +194,9 @@ static void *measure_stack(void *unused)
     CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
     CHECK(pthread_attr_getstack(&attributes, &low, &size) == 0);
     CHECK(pthread_attr_destroy(&attributes) == 0);
-    CHECK(thread->stack_floor + thread->stack_room <= (uintptr_t)low + size);
+    size_t usable = thread->stack_room + (thread->stack_floor - thread->stack_low);
+    CHECK(thread->stack_low >= (uintptr_t)low && thread->stack_low + usable == (uintptr_t)low + size);
+    CHECK_EQUAL(thread->stack_floor - thread->stack_low, usable / 2 < CPROF_THREAD_RESERVE ? usable / 2 : CPROF_THREAD_RESERVE);
     return (void *)descend(thread, (uintptr_t)low);
 }
 
@@ -400,16 +402,21 @@ TEST(spans_that_change_hands)
     cprof_thread *thread = cprof_thread_get();
     size_t all = 0;
     size_t found = 0;
+    size_t others = 0;
     check_threads(TOGETHER, pass_spans_on, NULL, 0);
     cprof_span_visit_all(count_span, &all);
     do {
+        size_t taken = 0;
         for (; thread->free_spans != NULL && found <= all; found++) {
             thread->free_spans = thread->free_spans->parent;
+            taken++;
         }
+        others += taken != SPANS_OF_A_BATCH;
         fake_alloc_fail(1);
     } while (cprof_span_refill(thread) && found <= all);
     fake_alloc_fail(0);
     CHECK_EQUAL(found, all);
+    CHECK(others <= 2); /* what this thread had, and what was left at last */
 }
 
 static cprof_chain left_open;
@@ -444,6 +451,7 @@ static pthread_key_t late_key;
 static void use_the_core_late(void *unused)
 {
     (void)unused;
+    CHECK(cprof_thread_self == NULL); /* it may be another thread's by now */
     open_and_close(1);
 }
 
