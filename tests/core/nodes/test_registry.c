@@ -458,7 +458,9 @@ TEST(visit_without_memory)
         CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_NO_MEMORY);
         CHECK(fake_alloc_has_failed());
         CHECK_EQUAL(met.count, 0);
+        uint64_t made = fake_alloc_made();
         CHECK_EQUAL(visit_all(registry).count, 1);
+        CHECK_EQUAL(fake_alloc_made() - made, nth);
         cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SHAPES, 0, false);
     }
 }
