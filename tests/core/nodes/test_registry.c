@@ -452,6 +452,7 @@ TEST(visit_without_memory)
 {
     cprof_generation epoch;
     visit met = {.count = 0};
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     for (unsigned nth = 1; nth <= 2; nth++) { /* the second one is for shapes */
         finish(registry, cprof_registry_accum(registry, key("train", "a")));
         fake_alloc_fail(nth);
