@@ -416,6 +416,12 @@ TEST(impossible_sums)
     CHECK(!cprof_moments_are_possible(&m, 2, 2.0, 4.0)); /* no two samples of that range deviate by more */
     m.squares_top = 1;
     CHECK(!cprof_moments_are_possible(&m, 2, 2.0, 4.0));
+    cprof_moments high = {.total_ns = 0}; /* the least of five samples is 1.05, not 1 */
+    cprof_moments_add_ns(&high, 1050000);
+    for (int i = 0; i < 4; i++) {
+        cprof_moments_add_ns(&high, 4000000);
+    }
+    CHECK(cprof_moments_are_possible(&high, 5, 1.05, 4.0) && !cprof_moments_are_possible(&high, 5, 1.0, 4.0));
     cprof_moments nothing = {.total_ns = 0};
     CHECK(cprof_moments_are_possible(&nothing, 0, 0.0, 0.0));
     CHECK(!cprof_moments_are_possible(&m, 0, 0.0, 0.0));
