@@ -236,13 +236,11 @@ TEST(stack_is_kept_free)
 #endif
 }
 
-/* A guard that is as large as the stack itself, or larger, lies beside it. */
+/* A guard that is larger than the stack itself lies beside it. */
 TEST(large_guard)
 {
-    for (size_t size = 512 * KIB; size <= 1024 * KIB; size *= 2) {
-        pthread_t thread = start_guarded(measure_stack, NULL, 512 * KIB, size);
-        CHECK((size_t)result_of(thread) >= LEAST_LEFT);
-    }
+    pthread_t thread = start_guarded(measure_stack, NULL, 512 * KIB, 1024 * KIB);
+    CHECK((size_t)result_of(thread) >= LEAST_LEFT);
 }
 
 TEST(main_stack)
