@@ -51,28 +51,21 @@ static cprof_thread *take_record(void)
 }
 
 /* A small stack keeps half of itself free instead of the full reserve, or no call could ever begin on it. */
-static void set_bounds(cprof_thread *thread, uintptr_t low, size_t size)
-{
-    size_t reserve = size / 2 < CPROF_THREAD_RESERVE ? size / 2 : CPROF_THREAD_RESERVE;
-    thread->stack_low = low;
-    thread->stack_floor = low + reserve;
-    thread->stack_room = size - reserve;
-}
-
 static void find_bounds(cprof_thread *thread)
 {
     pthread_attr_t attributes;
     void *low = NULL;
     size_t size = 0;
-    size_t guard = 0;
     thread->stack_low = thread->stack_floor = 0;
     thread->stack_room = SIZE_MAX;
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
         return;
     }
-    if (pthread_attr_getstack(&attributes, &low, &size) == 0 && pthread_attr_getguardsize(&attributes, &guard) == 0) {
-        guard = guard < size ? guard : 0; /* one that is larger lies beside the stack */
-        set_bounds(thread, (uintptr_t)low + guard, size - guard);
+    if (pthread_attr_getstack(&attributes, &low, &size) == 0) { /* without the guard, from glibc 2.27 on */
+        size_t reserve = size / 2 < CPROF_THREAD_RESERVE ? size / 2 : CPROF_THREAD_RESERVE;
+        thread->stack_low = (uintptr_t)low;
+        thread->stack_floor = thread->stack_low + reserve;
+        thread->stack_room = size - reserve;
     }
     (void)pthread_attr_destroy(&attributes);
 }
