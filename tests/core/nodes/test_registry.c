@@ -618,4 +618,25 @@ TEST(threads_make_the_same_keys)
     CHECK_EQUAL(met.samples, 8 * 3 * 300);
 }
 
+static void *come_and_go(void *unused)
+{
+    for (int i = 0; i < 2000; i++) {
+        cprof_registry *other = cprof_registry_create(1);
+        CHECK(other != NULL);
+        cprof_registry_record_owner(1, i % 2 == 0 ? CPROF_FLAG_TRACE : 0);
+        cprof_registry_before_fork();
+        cprof_registry_after_fork_in_parent();
+        cprof_registry_destroy(other);
+    }
+    return unused;
+}
+
+TEST(registries_of_many_threads)
+{
+    check_threads(8, come_and_go, NULL, 0);
+    cprof_registry_record_owner(0, CPROF_FLAG_TRACE);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_TRACE);
+    cprof_registry_record_owner(0, 0);
+}
+
 FAKE_ALLOC_MAIN(set_up, tear_down)
