@@ -366,6 +366,8 @@ def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
     assert {row.verdict for row in (*several.stages, several.total)} == {"slower"}
     few = compare_timing_reports(ours({"a": stage(100, 10, 0.1)}), ours({"a": stage(100, 12, 0.1)}, request_id="b"))
     assert (few.stages[0].verdict, few.notes) == ("unclear", (ONE_RUN,))
+    enough = compare_timing_reports(ours({"a": stage(9, 10, 1)}), ours({"a": stage(9, 12, 1)}), min_change_pct=30)
+    assert not any(note.startswith("Two runs") for note in enough.notes)  # what counts is no less than that
 
 
 def test_the_more_rows_the_wider_the_intervals() -> None:
@@ -464,6 +466,7 @@ def test_wrong_arguments() -> None:
     ):
         with pytest.raises(error, match="min_change_pct must be "):
             compare_timing_reports(report, report, min_change_pct=pct)  # type: ignore[arg-type]
+    assert compare_timing_reports(report, report, min_change_pct=1e6).min_change_pct == 1e6
     for level in (0, 1, math.inf):
         with pytest.raises(ValueError, match=r"confidence must be from 1e-06 to 0\.999999"):
             compare_timing_reports(report, report, confidence=level)

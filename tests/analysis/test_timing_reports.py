@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling._internal import json_input
-from cprofiling.analysis.timing_reports import checked_timing_report, load_timing_report
+from cprofiling.analysis.timing_reports import checked_timing_report, load_timing_report, timing_table
 from timing_reports import MERGED, OURS, PEERS
 
 SCHEMA = Path(cp.__file__).parent / "schemas" / "timing.schema.json"
@@ -168,6 +168,22 @@ def test_reports_that_are_no_files_are_checked_as_well() -> None:
         checked_timing_report({"stages": {1: {}}}, "new")
     metadata = {1: object()}  # somebody else's
     assert checked_timing_report({"stages": {}, "metadata": metadata}, "new")["metadata"] is metadata
+
+
+TABLE = """\
+Pipeline timing of req_1
+Wall clock: 1000.00 ms, stages: 64.00 ms
+Stage     Count  Total (ms)  Mean (ms)  Min (ms)  Max (ms)   Share  Peak (MB)
+-----------------------------------------------------------------------------
+vae           4       50.00      12.50     12.00     13.00  10.0 %         24
+dit           2       14.00       7.00      6.00      8.00  10.0 %
+  rank 0      2        3.50       1.75      1.50      2.00                512
+Memory checkpoints (MB): in use / reserved (peaks)
+  before_vae: 10 / 12 (20 / 24)"""
+
+
+def test_the_table_to_the_character() -> None:
+    assert timing_table(OURS) == TABLE
 
 
 # ---- The published schema

@@ -521,15 +521,19 @@ def test_what_nobody_asked_for_is_of_the_nodes_with_the_most_time() -> None:
     rows = []
     for number in range(frames):
         start = number * 10_000
-        rows.append(host("frame", start, start + 9000, kind=STEP))
+        rows.append(host("frame", start, start + 6000 + number, kind=STEP))
         rows.append(host(f"node {number}", start, start + (1 + number), kind=NODE))
     recording = made(rows)
-    assert len(recording.what_if()) == frames
+    table = recording.what_if()
+    assert len(table) == frames
+    assert by_node(table)["node 1"].p99_after_ms == pytest.approx(8.96901)  # as of 6 ms to 8.999 ms
     section = View(recording).tables.sections["what_if"]
+    assert section.rows == table.section().rows
     assert [row[0] for row in section.rows] == [f"node {frames - place}" for place in range(1, 201)]
     assert section.notes[1:] == ("2,800 more nodes with less own time left out.",)
     summary = summary_of([{f"node {number}": 1.0 + number for number in range(250)}])
     section = View(summary).tables.sections["what_if"]
+    assert section.rows == summary.what_if().section().rows
     assert [row[0] for row in section.rows] == [f"node {250 - place}" for place in range(1, 201)]
     assert section.notes[1:] == ("inference: 50 more nodes with less own time left out.",)
     assert len(summary.what_if()) == 250
