@@ -274,6 +274,7 @@ def test_the_device_has_its_name(cat: str, name: str) -> None:
     averages = key_averages(made([host("launch", 0, 10, cat=cat), device("gemm", 5, 10)]))
     assert averages.use_device == averages[1].device_type == averages[0].use_device == name
     assert f"Self {name.upper()} %" in averages.table()
+    assert key_averages(made([device("short", 5, 6)])).table().endswith("Self CUDA time total: 1.000us\n")
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -549,6 +550,15 @@ def test_sizes(size: int, shown: str) -> None:
     rows = [host("a", 0, 10, kind=NODE, memory_change=size), host("b", 10, 20, kind=NODE, memory_change=77)]
     line = key_averages(made(rows)).table().splitlines()[3]
     assert line.endswith(f"  {shown:>12}  {shown:>12}             1  ")
+
+
+def test_floating_point_operations() -> None:
+    expected = {
+        0: "--", 1: "1.000", 999: "999.000", 1000: "1.000 K", 999_999: "999.999 K", 10**6: "1.000 M",
+        10**9 - 1: "1000.000 M", 10**9: "1.000 G", 10**12: "1.000 T", 10**15: "1.000 P",
+    }  # fmt: skip
+    table = KeyAverages(KeyAverage("a", 1, flops=flops) for flops in expected).table()
+    assert [line[-14:].strip() for line in table.splitlines()[3:-2]] == list(expected.values())
 
 
 def test_memory_of_a_device_has_columns_where_some_grew() -> None:

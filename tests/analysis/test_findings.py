@@ -543,6 +543,7 @@ def test_more_calls_than_before() -> None:
 def test_no_more_names_are_told_than_one_reads() -> None:
     now = [host(f"op{at}", at * 5000, (at + 1) * 5000) for at in range(5)]
     assert [finding.title[:3] for finding in changes(more_calls, now, [])] == ["op0", "op1", "op2"]
+    assert len(changes(more_calls, calls(10, 100, name="mm"), [])) == 1  # 1 ms more
 
 
 def test_slower_than_before() -> None:
@@ -662,6 +663,7 @@ NO_FINDING: dict[Rule, list[list[Row]]] = {
         [host("aten::add", 0, 9000)],
         [*calls(3, 100, **SINGLE), host("aten::add", 1000, 9000, types='"double"', shapes='{"double": 1}')],
         [*calls(3, 100, **SINGLE), host("aten::add", 1000, 9000, types='[["double"], 7]')],
+        [*calls(3, 100, **SINGLE), host("aten::add", 1000, 9000, types="7")],
         [],
     ],
     gradients: [

@@ -87,6 +87,7 @@ def test_without_frames_gaps_are_those_of_threads() -> None:
         node("a", 0, 10), node("b", 15, 30), node("in b", 16, 20), node("a", 70, 80),
         node("a", 0, 40, thread="1/2"), node("b", 50, 60, thread="1/2"),
     ]  # fmt: skip
+    rows = [{**row, "start": row["start"] + 500, "end": row["end"] + 500} for row in rows]
     table = made(rows).gaps()
     assert gaps_of(made(rows)) == {("a", "b"): (2, 15), ("b", "a"): (1, 40)}
     by_pair = {(of.previous, of.next): of for of in table}

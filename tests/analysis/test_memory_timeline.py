@@ -69,13 +69,13 @@ def test_a_picture(recording: cp.Recording, tmp_path: Path) -> None:
 
 
 def test_devices_are_called_as_in_torch(tmp_path: Path) -> None:
-    kinds = [row for kind in range(21) for row in allocations((1, kind, 1, "[memory]"), device=(kind, 0))]
+    kinds = [row for kind in range(21) for row in allocations((5000, kind, 1, "[memory]"), device=(kind, 0))]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": kinds}))
     with pytest.raises(ValueError, match="here cuda:0, hip:0, hpu:0, mps:0, mtia:0, other:0, privateuseone:0, xpu:0, "):
         cp.load_trace(tmp_path / "trace.json").export_memory_timeline(tmp_path / "memory.json", device="none")
     for number, name in {1: "cuda", 6: "hip", 12: "xpu", 13: "mps", 15: "hpu", 19: "mtia", 20: "privateuseone"}.items():
         cp.load_trace(tmp_path / "trace.json").export_memory_timeline(tmp_path / "memory.json", device=name)
-        assert json.loads((tmp_path / "memory.json").read_text()) == [[1], sizes(number)]
+        assert json.loads((tmp_path / "memory.json").read_text()) == [[5000], sizes(number)]
 
 
 def test_wrong_arguments(recording: cp.Recording, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_steady_series_are_flat(series: Series) -> None:
             lambda source, count: [noise(source) * (100 if at == 0 else 1.5 if at < 20 else 1) for at in range(count)],
             20,
         ),
+        (lambda source, count: [noise(source) * (9 if 0 < at < 4 else 1) for at in range(count)], 4),
     ],
 )
 def test_warm_ups_are_found_where_they_end(series: Series, cold: int) -> None:
@@ -104,6 +105,12 @@ def test_slower_calls_later_on_are_a_slowdown() -> None:
         assert [level.end for level in found.levels] == [found.start, 200]
 
 
+def test_what_was_slow_for_a_while_is_a_slowdown() -> None:
+    source = random.Random(13)
+    found = steadiness([noise(source) * (2 if 60 <= at < 120 else 1) for at in range(180)])
+    assert found[:3] == (SLOWDOWN, 0, 120)
+
+
 def test_a_slowdown_has_cold_calls_as_well() -> None:
     source = random.Random(5)
     found = steadiness([noise(source) * (1.3 if at >= 120 else 9 if at < 3 else 1) for at in range(200)])
@@ -141,7 +148,7 @@ def test_calls_that_depend_on_each_other_are_not_taken_for_levels() -> None:
 
 def test_few_calls_are_too_few_to_tell() -> None:
     source = random.Random(9)
-    assert steadiness([5.0] + [1.0] * 8).state == TOO_FEW
+    assert [steadiness([200.0] + [1.0] * more).state for more in (8, 9)] == [TOO_FEW, WARM_UP]
     assert steadiness([noise(source) for _ in range(19)]).state == TOO_FEW
     doubtful = steadiness([3.0] + [noise(source, 0.3) for _ in range(29)])
     assert (doubtful.state, doubtful.cold) == (TOO_FEW, None)
@@ -158,6 +165,7 @@ def test_thin_evidence_is_not_certain() -> None:
     assert (found.state, found.cold) == (NOT_CERTAIN, None)
     assert found.p_value is not None
     assert 0.01 < found.p_value < 0.2
+    assert [steadiness([60.0, *tail[:more]]).state for more in (48, 49)] == [TOO_FEW, NOT_CERTAIN]
     assert steadiness([38.0, *tail]).state == FLAT
     assert steadiness([93.0] + [source.uniform(30, 38) for _ in range(69)]).state == WARM_UP
 
@@ -166,7 +174,8 @@ def test_equal_and_empty_times() -> None:
     assert steadiness([]).state == TOO_FEW
     assert steadiness([0.0] * 30)[:3] == (FLAT, 0, 0)
     assert steadiness([4.0] + [0.0] * 60)[:2] == (FLAT, 0)  # what takes no time has no scale: one call tells nothing
-    assert steadiness([7] * 30)[:3] == (FLAT, 0, 0)
+    assert steadiness([7] * 30) == (FLAT, 0, 0, ((0, 30, 7),), 1.0)
+    assert levels([7] * 30) == (1.0, ((0, 30, 7),))
 
 
 def test_the_unit_of_times_does_not_matter() -> None:
@@ -174,6 +183,27 @@ def test_the_unit_of_times_does_not_matter() -> None:
     series = first(20, 1.5)(source, 300)
     found, in_ns = steadiness(series), steadiness([round(time * 1e9) for time in series])
     assert (found.state, found.cold) == (in_ns.state, in_ns.cold) == (WARM_UP, 20)
+
+
+def test_a_p_value_by_hand() -> None:
+    """Two calls of 1.5 ms, of others the nine longest 1.1 times as long as the next one."""
+    others = [*[1.122, 1.0, 1.0, 1.0] * 8, 1.122, 1.0, 1.02, 1.0]
+    found = steadiness([1.5, 1.5, *[1.0] * 10, *others])
+    tail = (1 - 1.645 / math.sqrt(9)) / math.log(1.1)
+    surprise = 2 * (math.log(37 / 1) + tail * math.log(1.5 / 1.122))
+    assert (found.state, found.cold) == (WARM_UP, 2)
+    assert found.p_value == pytest.approx(2 * 3 * math.exp(-surprise) * (1 + surprise))
+
+
+def test_dependence_by_hand() -> None:
+    """Blocks of three with means of ranks of -3, 3 and 0, squares of differences of 36 and 9, a variance of 7.5."""
+    assert levels([0, 1, 2, 6, 7, 8, 3, 4, 5])[0] == pytest.approx(3 * 22.5 / 2 / 0.455 / 7.5)
+
+
+def test_four_calls_are_no_level() -> None:
+    several = [9, 2, 15, 5, 11, 7, 3, 13, 8, 4, 14, 6, 12, 10, 16, 1]
+    assert len(levels([*several, 90, 91, 92, 93])[1]) == 1
+    assert [level.end for level in levels([*several, 90, 91, 92, 93, 94])[1]] == [16, 21]
 
 
 def test_cuts_are_found_in_long_series_to_the_call() -> None:

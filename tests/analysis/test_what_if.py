@@ -334,6 +334,10 @@ def test_frames_by_stage_are_any_mapping() -> None:
     for stage in ("own", "inference", "inference", "inference"):
         profiler.record(stage, "a", 1.0)
     summary = profiler.get_profiling_summary()
+    for number in range(25):
+        profiler.record(f"s{number}", "a", 1.0)
+    with pytest.raises(ValueError, match=r"'s16', 's17'\), got 'other'"):  # twenty stages
+        profiler.get_profiling_summary().what_if(total_frames={"other": 1})
     # Of stages that have not run yet, and of one without a sample, too.
     given = MappingProxyType({cp.ExecutionStage.INFERENCE: 3, "own": 5, "train": 7})
     assert summary.what_if(total_frames=given).frames == {"inference": 3}
