@@ -177,7 +177,7 @@ Stage     Count  Total (ms)  Mean (ms)  Min (ms)  Max (ms)   Share  Peak (MB)
 -----------------------------------------------------------------------------
 vae           4       50.00      12.50     12.00     13.00  10.0 %         24
 dit           2       14.00       7.00      6.00      8.00  10.0 %
-  rank 0      2        3.50       1.75      1.50      2.00                512
+  rank 0      2        3.50       1.75      1.50      2.00               2560
 Memory checkpoints (MB): in use / reserved (peaks)
   before_vae: 10 / 12 (20 / 24)"""
 

@@ -57,7 +57,7 @@ RANK = {"rank": 0, "count": 2, "duration_ms": 3.5, "mean_ms": 1.75, "min_ms": 1.
 OURS = ours(
     {
         "vae": stage(4, 12.5, 0.5, error_count=1, memory=MEMORY),
-        "dit": stage(2, 7.0, 1.0, parallel_info={"num_ranks": 1, "ranks": [{**RANK, "peak_memory_gb": 0.5}]}),
+        "dit": stage(2, 7.0, 1.0, parallel_info={"num_ranks": 1, "ranks": [{**RANK, "peak_memory_gb": 2.5}]}),
     },
     metadata={"model": "tiny", "steps": [1, None]},
     memory={"peak_allocated_mb": 20.0, "peak_reserved_mb": 24.5, "snapshots": {"before_vae": MEMORY}},
