@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import errno
@@ -385,6 +386,7 @@ class Terminal:
         )
         os.close(slave)
         self.read = ""
+        self.decode = codecs.getincrementaldecoder("utf-8")().decode  # a character may come in two parts
 
     def wait_for(self, *texts: str) -> None:
         """Read until each text has come since the last wait."""
@@ -393,26 +395,22 @@ class Terminal:
         while not all(text in self.read for text in texts):
             assert time.monotonic() < until, self.read
             if select.select([self.master], [], [], 1.0)[0]:
-                self.read += os.read(self.master, 65536).decode()
+                self.read += self.decode(os.read(self.master, 65536))
 
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
 
     def end(self) -> str:
         """Wait for the end; what is left on the screen then."""
-        rest = b""
-        while True:
-            try:
-                more = os.read(self.master, 65536)
-            except OSError:  # nobody has it any more
-                break
-            rest += more
+        with contextlib.suppress(OSError):  # nobody has it any more
+            while True:
+                self.read += self.decode(os.read(self.master, 65536))
         assert self.child.wait(60) == 0
         assert self.child.stderr is not None
         assert self.child.stderr.read() == b""
         self.child.stderr.close()
         os.close(self.master)
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", (self.read + rest.decode()).rpartition("\x1b[?1049l")[2])
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.read.rpartition("\x1b[?1049l")[2])
 
 
 def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: Path) -> None:
