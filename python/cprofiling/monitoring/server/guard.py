@@ -22,7 +22,6 @@ AUTO = "auto"  # too short to be a token: one is made
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # its clients can rarely be given a token
 MOST_CALLS = 128  # at once, of all clients; as many again without a required token
 MOST_CALLS_EACH = 64  # of one connection; not of a unix socket, which does not tell its clients apart
-MOST_SILENT_EACH = 32  # of these, calls without a request so far
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
 REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
 PATIENCE_S = 30.0  # with one that does not read a stream
@@ -104,7 +103,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     async def _first_request(self, context: Any) -> Any:
         """Wait for a request, which clients send at once."""
         peer = context.peer()
-        if self._silent[peer] >= _most_of(peer, MOST_SILENT_EACH):
+        if self._silent[peer] >= _most_of(peer):
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls without a request")
         self._silent[peer] += 1
         try:
@@ -119,7 +118,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         Raises Refusal without one.
         """
         peer = context.peer()
-        if calls.total() >= MOST_CALLS or calls[peer] >= _most_of(peer, MOST_CALLS_EACH):
+        if calls.total() >= MOST_CALLS or calls[peer] >= _most_of(peer):
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls already")
         if is_stream and self.streams >= MOST_STREAMS:
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
@@ -135,9 +134,9 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         call.add_done_callback(leave)
 
 
-def _most_of(peer: str, each: int) -> int:
+def _most_of(peer: str) -> int:
     """Return the limit of one peer. All clients of a unix socket are one."""
-    return MOST_CALLS if peer.startswith("unix:") else each
+    return MOST_CALLS if peer.startswith("unix:") else MOST_CALLS_EACH
 
 
 def _take_off(counter: Counter[str], key: str) -> None:
