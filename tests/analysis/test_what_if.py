@@ -203,9 +203,11 @@ def test_the_critical_path_is_that_of_a_schedule_played_through() -> None:
 
 
 def test_what_the_graph_and_the_statistics_do_not_share_is_told() -> None:
-    summary = summary_of([{"a": 1.0, "b": 4.0, "aside": 2.0}] * 2, [("a", "b"), ("b", "never")])
+    times = {"a": 1.0, "b": 4.0, "c": 1.0, "aside": 1.0}
+    summary = summary_of([times] * 2, [("a", "b"), ("b", "never"), ("c", "never")])
     table = summary.what_if()
     assert table.frame_ms == {"inference": pytest.approx(5)}
+    assert by_node(table)["c"].slack_ms == pytest.approx(4)
     assert "aside" not in by_node(table)
     text = "\n".join(table.notes)
     assert "in the graph, but without a sample: never; they count as 0 ms" in text

@@ -24,7 +24,7 @@ def counts(pipeline: Loader, stage: str | None = None) -> dict[str, int]:
 
 
 def passed(pipeline: Loader, number: int, **options: Any) -> list[Any]:
-    return list(pipeline.iter_profiled_batches([{"x": each} for each in range(number)], stage="val", **options))
+    return list(pipeline.iter_profiled_batches(({"x": each} for each in range(number)), stage="val", **options))
 
 
 def test_batches_are_timed_but_for_the_first_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +130,5 @@ def test_what_batches_say_where_there_are_none() -> None:
     assert str(pipeline.get_data_profiling_summary()) == "No profiling data collected."
     with pytest.raises(TypeError, match="stage must be"):
         next(pipeline.iter_profiled_batches([], stage=3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="batches must be an iterable, got 3"):
+        next(pipeline.iter_profiled_batches(3, stage="val"))  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def test_what_a_killed_process_lost_is_said(
 
 
 def test_a_record_travels_with_the_snapshot() -> None:
-    for taken in (ranked(3, {"a": [1.0]}, 8), RankedSnapshot(snapshot_of({"a": [1.0]}))):
+    for taken in (ranked(3, {"a": [1.0]}, 8), RankedSnapshot(snapshot_of({"a": [1.0]}), host="h" * 255)):
         assert RankedSnapshot.from_bytes(taken.to_bytes()) == taken
     assert ranked(3, {}).label == "3"
     assert ranked(None, {}).label == "host:7"

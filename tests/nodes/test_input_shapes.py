@@ -574,10 +574,11 @@ def of_rows(*rows: Row) -> ShapeSummary:
         ([row("a", 9800, 0, 100), row("b", 200, 100, 100)], "b"),
         ([row("a", 980, 6, 10), row("b", 20, 4, 10)], None),  # less than half of the tail
         ([row("a", 600, 6, 10), row("b", 400, 4, 10)], None),  # as all others
-        ([row("a", 400, 1, 10), row("b", 600, 9, 10)], None),  # it is the usual one
+        ([row("a", 4000, 10, 100), row("b", 6000, 90, 100)], None),  # it is the usual one
         ([row("a", 996, 4, 10), row("b", 4, 6, 10)], None),  # too few of them
         ([row("a", 179, 0, 10), row("b", 20, 10, 10)], None),  # too few in all
         ([row("a", 700, 4, 10), row("b", 300, 6, 10)], None),  # may be by chance
+        ([row("a", 710, 40, 100), row("b", 290, 60, 100)], "b"),
         ([row("a", 1000, 10, 10)], None),
         ([row("a", 990, 0, 10), row(OVERFLOW, 10, 10, 10)], OVERFLOW),
         ([row("a", 0, 0, 0), row("b", 0, 0, 0)], None),
@@ -658,6 +659,7 @@ def test_small_shares() -> None:
     text = str(of_rows(row("a", 99_999, 10, 10), row("b", 1, 0, 10), row("c", 500, 0, 10)))
     assert "<0.1 %" in text
     assert "0.5 %" in text
+    assert text.count("100 %") == 2  # of the calls, and of the tail
 
 
 def test_the_section_of_a_document() -> None:

@@ -18,6 +18,7 @@ import sysconfig
 import time
 import types
 import weakref
+from array import array
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -490,6 +491,7 @@ class Slotted:
         ),
         (5, "bit_length", TypeError, "bit_length"),
         ([], "append", TypeError, "append"),
+        (array("i"), "append", TypeError, "obj must allow 'append' to be replaced"),  # a class of the heap
         (types.SimpleNamespace(cls=Model), "cls", TypeError, "cls"),
     ],
 )

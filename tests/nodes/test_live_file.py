@@ -842,6 +842,9 @@ def with_commits(data: bytearray, **changes: int) -> bytes:
 
 def test_a_place_that_points_elsewhere_is_refused(written: Path) -> None:
     whole = written.read_bytes()
+    latest = max(_commit(bytearray(whole), 4096), _commit(bytearray(whole), 4608))
+    written.write_bytes(whole[: latest[2] + latest[3]])
+    assert live.read(written).commits == latest[0]
     data = bytearray(whole)
     for offset, length in ((0, 8), (8192, 2**40), (2**63, 2**63), (2**62, 8)):
         written.write_bytes(with_commits(data, offset=offset, length=length))

@@ -82,7 +82,9 @@ def test_the_caption_is_the_title_of_the_text_table() -> None:
 def test_objects_with_the_first_ten_fields_are_rows() -> None:
     ten = ("node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
     other = SimpleNamespace(**{name: getattr(node("other", count=4), name) for name in ten})
-    fragment = parsed(summary_html([other]))  # type: ignore[list-item]
+    html = summary_html([other])  # type: ignore[list-item]
+    assert "frames: 4 (calls of other)" in html
+    fragment = parsed(html)
     assert fragment.column("Node") == ["other"]
     assert fragment.column("Total") == ["4.00 ms"]
     assert fragment.column("Self") == fragment.column("p50") == [DASH]

@@ -88,9 +88,10 @@ def test_what_is_a_nodes_own_is_told_apart() -> None:
 def test_of_200_nodes_the_longest_are_drawn() -> None:
     profiler = profiler_with({("train", f"node {number}"): [float(200 - number)] for number in range(200)})
     summary = profiler.get_profiling_summary()
-    axes: Any = summary.plot()
-    assert labels(axes) == [f"node {number}" for number in range(30)] + ["170 more"]
-    assert texts(axes)[-1] == "14.54 s of their own together"
+    axes: Any
+    for axes in (summary.plot(), profiler.snapshot().plot()):
+        assert labels(axes) == [f"node {number}" for number in range(30)] + ["170 more"]
+        assert texts(axes)[-1] == "14.54 s of their own together"
     assert len(labels(summary.plot(top=200))) == 200
     drawn(axes)
 
