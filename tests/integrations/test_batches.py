@@ -81,6 +81,8 @@ def test_batches_have_the_medians_of_nodes() -> None:
     pipeline.set_profiling(True)  # the other direction discards nothing
     assert counts(pipeline) == {"data_load": 2, "batch_loop": 2}
     assert pipeline.get_data_profiling_summary().median == "histogram"
+    pipeline.set_profiling(True, median="p2")
+    assert counts(pipeline) == {}
 
 
 def test_a_loop_that_is_left_makes_no_sample() -> None:

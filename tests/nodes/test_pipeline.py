@@ -607,11 +607,16 @@ def test_a_forward_that_is_assigned_later(owner: str, default: cp.Profiler) -> N
     assert counts(default) == {}
 
 
-def test_a_forward_that_is_replaced_while_profiling_is_on_is_said() -> None:
-    pipe = on(Pipe())
-    pipe.forward = helper
+@pytest.mark.parametrize("owner", ["class", "instance"])
+def test_a_forward_that_is_replaced_while_profiling_is_on_is_said(owner: str) -> None:
+    class Replaced(Pipe):
+        pass
+
+    pipe = on(Replaced())
+    target: Any = Replaced if owner == "class" else pipe
+    target.forward = lambda *_: helper()
     pipe.forward()
-    with pytest.warns(RuntimeWarning, match="forward or __call__ of Pipe was replaced: what ran inside counted"):
+    with pytest.warns(RuntimeWarning, match="forward or __call__ of .*Replaced was replaced: what ran inside counted"):
         assert piped(pipe) == {}
     pipe.forward()
     assert piped(pipe) == {"helper": 1}
