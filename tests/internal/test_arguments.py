@@ -49,6 +49,7 @@ def test_integers_with_limits() -> None:
     assert refusal(ValueError, checks.index_between, "x", -(10**5000), 1) == (
         "x must be >= 1, got an integer of 16610 bits"
     )
+    assert refusal(ValueError, checks.index_between, "x", 1 << 128, 1, 3).endswith("got an integer of 129 bits")
     assert refusal(TypeError, checks.index_between, "x", False, 0) == "x must be an integer, got False (bool)"
 
 

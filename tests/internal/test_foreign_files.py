@@ -388,6 +388,8 @@ def test_a_pipe_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_shown("/dev/fd/" + str(_endless(b" ")))
     with pytest.raises(cp.FormatError, match="more than 1048576 bytes"):
         files.read_whole("/dev/zero")
+    monkeypatch.setattr(files, "_MOST_OF_PIPE", 2 << 20)
+    assert len(files.read_whole(f"/dev/fd/{_endless(b' ')}")) == 2 << 20
 
 
 def _endless(data: bytes) -> int:

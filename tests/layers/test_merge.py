@@ -210,6 +210,7 @@ def test_names_of_files_tell_ranks(name: str, rank: int | None) -> None:
     [
         (None, None, None, (None, None), (0, 1)),
         ("none", None, None, (None, None), (0, 1)),
+        ("1" * 19, None, None, (None, None), (0, 1)),
         ("2", None, None, (2, None), (2, 1)),
         ("2", "4", None, (2, 4), (2, 4)),
         ("2", "4", False, (2, 4), (2, 4)),
