@@ -47,6 +47,8 @@ def test_a_format_of_another_package_is_found(
         view.render(name)
     assert not registered  # built-in names need no look at what is installed
     assert view.render("names") == "load\n"
+    with pytest.raises(NotImplementedError):
+        Format().render(view)
     assert registered == ["cprofiling.formats"]
     view.write(tmp_path / "a.names")
     assert (tmp_path / "a.names").read_text(encoding="utf-8") == "load\n"
