@@ -183,7 +183,9 @@ def statistics(times: list[float], skip: int = 0) -> cp.ProfilingSummary:
 
 
 def test_frames_are_those_that_are_told() -> None:
-    [of] = recorded_counts({"read": 100, "detect": 200, "save": 10}).frames_per_second(100, seconds=4)
+    table = recorded_counts({"read": 100, "detect": 200, "save": 10}).frames_per_second(100, seconds=4)
+    [of] = table
+    assert " 25.0/s" in table.text()
     assert (of.stage, of.frames, of.basis) == ("inference", 100, "given")
     assert (of.nodes_ms, of.serial_fps, of.fps, of.wall_ms) == pytest.approx((6.2, 1000 / 6.2, 25, 4000))
 
