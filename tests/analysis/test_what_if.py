@@ -257,7 +257,8 @@ def test_a_graph_stays_with_its_profiler(p: cp.Profiler) -> None:
     p.set_profiling(True, reset=True, skip_first_n=1)
     summary = p.get_profiling_summary()
     assert summary.edges == summary.copy().edges == edges
-    for again in (copy.deepcopy(summary), pickle.loads(pickle.dumps(summary))):
+    made = cp.ProfilingSummary(summary, edges=edges)
+    for again in (copy.deepcopy(summary), pickle.loads(pickle.dumps(summary)), made):
         assert again.edges == edges
     assert cp.Profiler().graph == copy.copy(p).graph == p.snapshot().stats().edges == ()
     p.set_graph(None)
