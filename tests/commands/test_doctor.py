@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -561,6 +562,9 @@ def test_each_option_is_measured_with_what_it_asks_for(monkeypatch: pytest.Monke
         {"gpu_time": True}, {"memory": True}, {"counters": ("cpu_time",)}, {"counters": ("page_faults",)},
     ]  # fmt: skip
     assert costs["memory"] > _core.cost_ns(None)
+    ticks = itertools.count()
+    monkeypatch.setattr(own_cost, "perf_counter_ns", lambda: next(ticks))
+    assert set(own_cost.own_costs_ns().values()) == {0.0}  # more than a bare call takes
 
 
 def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest.MonkeyPatch) -> None:
