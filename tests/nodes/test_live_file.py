@@ -548,6 +548,25 @@ if __name__ == "__main__":
         assert (live.read(file).state, counts(file)) == ("ended", {"default": {"work": 1}})
 
 
+def test_a_worker_that_loads_the_package_ends_its_file_itself(tmp_path: Path) -> None:
+    program = """
+import multiprocessing
+
+def work():
+    import cprofiling as cp
+    with cp.profile_node("work"):
+        pass
+
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+worker.join()
+"""
+    path = tmp_path / "live.cprof"
+    environment = {**ENVIRONMENT, "CPROFILING_LIVE": str(path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    assert (live.read(path).state, counts(path)) == ("ended", {"default": {"work": 1}})
+
+
 # ---- The environment
 
 
