@@ -141,6 +141,17 @@ def test_what_another_user_has_put_there_gets_nothing(attack: str, folder: Path,
     assert not list(folder.glob(".cprofiling-*"))
 
 
+def test_a_device_of_the_system_and_a_pipe_that_is_closed_to_its_owner(folder: Path) -> None:
+    def write() -> None:
+        with atomic_writer("/dev/null") as file:
+            file.write(b"x")
+        os.mkfifo(folder / "pipe", 0o400)
+        with pytest.raises(PermissionError), atomic_writer(folder / "pipe"):
+            pass
+
+    run_as(VICTIM, write)
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("moment", ["before the start", "meanwhile"])
 def test_a_trace_is_written_beside(attack: str, moment: str, folder: Path, own: Own, recording: cp.Recording) -> None:
