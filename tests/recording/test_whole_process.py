@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -574,11 +575,15 @@ def test_faults_of_our_own_do_no_harm(
 def test_a_worker_of_celery_ends_its_recording_itself(
     automatic: whole_process.Automatic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    connected: list[Callable[..., object]] = []
-    shutdown = SimpleNamespace(connect=lambda receiver, **_: connected.append(receiver))
+    connected: list[Callable[[], Any]] = []
+
+    def connect(receiver: Callable[..., object], *, weak: bool, **_: object) -> None:
+        connected.append(ref(receiver) if weak else lambda: receiver)  # as Celery does
+
+    shutdown = SimpleNamespace(connect=connect)
     monkeypatch.setitem(sys.modules, "celery.signals", SimpleNamespace(worker_process_shutdown=shutdown))
     process_exit.call_before_worker_ends(automatic.end)
     with cprofiling.record("task"):
         pass
-    connected[0](sender="worker", pid=1, exitcode=0)
+    connected[0]()(sender="worker", pid=1, exitcode=0)
     assert names_in_file(tmp_path / "t.json") == ["task"]
