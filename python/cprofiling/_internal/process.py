@@ -42,7 +42,7 @@ def rank() -> int:
 def world_size() -> int:
     """Return how many ranks there are, at least 1, as for the rank."""
     distributed = _distributed()
-    return max(1, _number("WORLD_SIZE") or 1) if distributed is None else int(distributed.get_world_size())
+    return (_number("WORLD_SIZE") or 1) if distributed is None else int(distributed.get_world_size())
 
 
 def _number(variable: str) -> int | None:
