@@ -939,7 +939,7 @@ def test_a_program_with_nodes_of_its_own_has_no_others(main: tuple[str, ...], tm
 
 
 def test_a_pattern_that_matches_nothing_leaves_an_old_trace_alone(tmp_path: Path) -> None:
-    write(tmp_path, {"app.py": "def f(): pass\nf()\nraise SystemExit(4)\n", "trace.json": "old"})
+    write(tmp_path, {"app.py": "def f(): pass\ndef h(): pass\nf()\nraise SystemExit(4)\n", "trace.json": "old"})
     done = run("-n", "__main__:g", "app.py", folder=tmp_path)
     complaint = "-n '__main__:g' matched nothing: no function 'g' in __main__"
     assert done == (4, "", f"cprofiling: no trace is written: {complaint}\n")
@@ -950,6 +950,8 @@ def test_a_pattern_that_matches_nothing_leaves_an_old_trace_alone(tmp_path: Path
     assert (tmp_path / "trace.json").read_text() == "old"
     done = run("-n", "__main__:g", "-n", "__main__:f", "app.py", folder=tmp_path)
     assert done.err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\ncprofiling: {complaint}\n"
+    done = run("-n", "__main__:h", "app.py", folder=tmp_path)  # which is there, and is not called
+    assert done.err == f"cprofiling: 0 events are in '{tmp_path}/trace.json'\n"
 
 
 def test_a_point_in_the_place_of_the_colon(tmp_path: Path) -> None:
