@@ -112,6 +112,13 @@ TEST(snapshot_is_what_the_registry_was)
     }
 }
 
+TEST(longest_sample)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, INT64_MAX);
+    CHECK_EQUAL(see(round_trip(take(registry, 1)), "a").figures.moments.total_ns, INT64_MAX);
+}
+
 TEST(snapshot_does_not_change)
 {
     cprof_registry *registry = registry_made(0);
