@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,16 +43,21 @@ int clock_gettime(clockid_t id, struct timespec *now)
     return result;
 }
 
-#define REFUSED(fd) (is_full(fd) && (errno = ENOSPC))
+static bool is_refused(int fd)
+{
+    bool refused = is_full(fd);
+    errno = refused ? ENOSPC : errno;
+    return refused;
+}
 
 ssize_t write(int fd, const void *data, size_t size)
 {
-    return REFUSED(fd) ? -1 : write_on(fd, data, size);
+    return is_refused(fd) ? -1 : write_on(fd, data, size);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
 {
-    return REFUSED(fd) ? -1 : write_at(fd, data, size, at);
+    return is_refused(fd) ? -1 : write_at(fd, data, size, at);
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) __attribute__((alias("pwrite")));

@@ -92,7 +92,7 @@ static bool is_below(const char *path)
 /* Not one end of a pair that a program keeps for itself. */
 static bool is_socket_with_name(int file)
 {
-    struct sockaddr_storage name;
+    struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
     socklen_t own = sizeof name;
     socklen_t other = sizeof name;
     bool is_socket = getsockname(file, (struct sockaddr *)&name, &own) == 0;

@@ -478,7 +478,7 @@ TEST(without_memory)
     static const int64_t numbers[] = {0, 1, 2};
     const cprof_arrow_extras extras = {spans, numbers, numbers};
     add_for_refusals();
-    cprof_arrow_stream stream;
+    cprof_arrow_stream stream = {.release = NULL};
     uint64_t nth = 0;
     for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
         cprof_status status = cprof_arrow_table_open(table, &extras, &stream);
@@ -486,7 +486,8 @@ TEST(without_memory)
         CHECK(status == CPROF_OK || fake_alloc_live() == live);
     }
     CHECK_EQUAL(nth, 6 + 1);
-    struct ArrowSchema schema;
+    CHECK(stream.get_schema != NULL && stream.get_next != NULL && stream.get_last_error != NULL);
+    struct ArrowSchema schema = {.release = NULL};
     nth = 0;
     for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
         bool is_made = stream.get_schema(&stream, &schema) == 0;
@@ -494,8 +495,9 @@ TEST(without_memory)
         CHECK(is_made || (fake_alloc_live() == live && strcmp(stream.get_last_error(&stream), "out of memory") == 0));
     }
     CHECK_EQUAL(nth, 1 + COLUMNS + 1);
+    CHECK(schema.release != NULL);
     schema.release(&schema);
-    struct ArrowArray batch;
+    struct ArrowArray batch = {.release = NULL};
     nth = 0;
     for (uint64_t live = fake_alloc_live(); fake_alloc_fail_next(&nth);) {
         bool is_made = stream.get_next(&stream, &batch) == 0;
@@ -503,6 +505,7 @@ TEST(without_memory)
         CHECK(is_made || (fake_alloc_live() == live && strcmp(stream.get_last_error(&stream), "out of memory") == 0));
     }
     CHECK_EQUAL(nth, 1 + COLUMNS + 1);
+    CHECK(batch.release != NULL);
     check_batch(&batch, 3);
     batch.release(&batch);
     check_end(&stream);

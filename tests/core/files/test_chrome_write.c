@@ -218,9 +218,8 @@ TEST(facts)
 TEST(sources)
 {
     static const char *const facts[] = {
-        "{\"a\": [{\"sources\": 1}], \"sources\": {\"n\": \"g.py:1\", \"\": \"e.py:2\", \"m\": 5, \"\\u00e9\\\"\": "
-        "\"\\\"\u00e9.py:3\","
-        " \"n\":\"f.py:1\"}}",
+        ("{\"a\": [{\"sources\": 1}], \"sources\": {\"n\": \"g.py:1\", \"\": \"e.py:2\", \"m\": 5, "
+         "\"\\u00e9\\\"\": \"\\\"\u00e9.py:3\", \"n\":\"f.py:1\"}}"),
         "{\"sources\":{\"n\":\"f.py:1\",\"\":\"e.py:2\",\"\xc3\xa9\\\"\":\"\\\"\u00e9.py:3\",\"m\":",
         "{\"sources\":[\"n\"]}",
         "[\"sources\"]",
