@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 
 HANGS_AFTER_S = 60
-# Options of Python for a program that forks beside threads which end for that: CPython 3.15 counts them before.
+# Options of Python for a program that forks beside threads which end for that: CPython warns from 3.12 on.
 BESIDE_THREADS = ["-W", "ignore:This process"] if sys.version_info >= (3, 12) else []
 
 Child = Callable[[], object]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 AUTO = "auto"  # too short to be a token: one is made
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # its clients can rarely be given a token
 MOST_CALLS = 128  # at once, of all clients; as many again without a required token
-MOST_CALLS_EACH = 64  # of one connection; not of a unix socket, which does not tell its clients apart
+# Of one connection, and as many without a request so far; not of a unix socket, which does not tell clients apart.
+MOST_CALLS_EACH = 64
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
 REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
 PATIENCE_S = 30.0  # with one that does not read a stream
