@@ -156,6 +156,14 @@ def test_the_median_is_chosen_and_told(server: Any, profiler: cp.Profiler) -> No
     assert (answer.median, answer.node_stats[0].median_ms) == ("histogram", row.p50_ms)
 
 
+def test_another_servers_strange_figures_can_be_shown() -> None:
+    answer = pb.GetProfilingSummaryResponse(skip_first_n=-1, internal_errors=-1, median="\x1b[2J")
+    answer.node_stats.add(node_name="node", count=-1, mean_ms=float("nan"))
+    summary = messages.summary_from(answer)
+    assert summary.skip_first_n == 0
+    assert str(summary).startswith("Profiling Summary (median=\\x1b[2J)\n")
+
+
 def test_the_summary_has_the_figures(server: Any, profiler: cp.Profiler) -> None:
     profiler.set_profiling(True, skip_first_n=1)
     for value in (9.0, 1.0, 2.5, 7.25):

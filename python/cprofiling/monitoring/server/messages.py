@@ -132,7 +132,7 @@ def summary_from(response: Any) -> ProfilingSummary:
     )
     return ProfilingSummary(
         stats,
-        skip_first_n=response.skip_first_n,
+        skip_first_n=max(response.skip_first_n, 0),  # as another's server might tell less than none
         median=response.median or "histogram",
         reasons=response.reasons,
         internal_errors=response.internal_errors,
