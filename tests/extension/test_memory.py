@@ -232,8 +232,8 @@ def test_resets_do_not_use_memory_up(profiler: cp.Profiler, resets: int) -> None
         gc.collect()
         return resident_bytes()
 
-    before = cycle(3)
-    assert cycle(resets) - before < 256 * 1024
+    growths = [-cycle(3) + cycle(resets) for _ in range(3)]
+    assert min(growths) < 256 * 1024, "a leak comes each time, other tests' threads do not"
     profiler.record("train", "0", 1.0)
     (stats,) = profiler.get_profiling_summary()
     assert (stats.count, stats.p50_ms) == (1, 1.0)
