@@ -934,6 +934,8 @@ def test_tables_are_printed_across_with_their_heads_on_each_page(show: Show, sta
     assert page.evaluate(display, "#nodes thead .sort") == "contents"
     apart = "name => getComputedStyle(document.querySelector(name)).breakAfter"
     assert [page.evaluate(apart, name) for name in ("h2", ".tools", "#nodes tbody tr")] == ["avoid"] * 3
+    before = "getComputedStyle(document.querySelector('#nodes tbody')).breakBefore"
+    assert page.evaluate(before) == "avoid", "no head without a row"
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert heads_of(page) == narrow
