@@ -50,7 +50,6 @@ static cprof_thread *take_record(void)
     return thread;
 }
 
-/* A small stack keeps half of itself free instead of the full reserve, or no call could ever begin on it. */
 static void find_bounds(cprof_thread *thread)
 {
     pthread_attr_t attributes;
@@ -62,6 +61,7 @@ static void find_bounds(cprof_thread *thread)
         return;
     }
     if (pthread_attr_getstack(&attributes, &low, &size) == 0) { /* without the guard, from glibc 2.27 on */
+        /* A small stack keeps half of itself free, or no call could ever begin on it. */
         size_t reserve = size / 2 < CPROF_THREAD_RESERVE ? size / 2 : CPROF_THREAD_RESERVE;
         thread->stack_low = (uintptr_t)low;
         thread->stack_floor = thread->stack_low + reserve;
