@@ -118,9 +118,9 @@ void cprof_snapshot_drop(cprof_snapshot_kept *kept);
 cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t count, cprof_snapshot **merged,
                                   cprof_snapshot_clash *clash);
 
-/* Bounds the keys of a snapshot that nobody else has: where there are more than `most` and `most_stages`, those beyond the
- * first `most` become one for each stage, or one for all stages where these are too many. *folded grows by how many that are.
- * CPROF_OUT_OF_RANGE and CPROF_NO_MEMORY, as merging; then there are more than that. */
+/* Bounds the keys of a merged snapshot that nobody else has: where there are more than `most` and `most_stages`, those beyond
+ * the first `most` become one for each stage, or one for all stages where these are too many. *folded grows by how many that
+ * are. CPROF_OUT_OF_RANGE and CPROF_NO_MEMORY, as merging; then there are more than that. */
 cprof_status cprof_snapshot_bound(cprof_snapshot *snapshot, size_t most, size_t most_stages, uint64_t *folded);
 
 /* The note at offset *at of snapshot->notes, borrowed; *at goes to the next, or to note_bytes behind the last. */

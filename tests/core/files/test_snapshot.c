@@ -291,6 +291,16 @@ TEST(merging_is_exact_in_any_order)
     }
 }
 
+/* What a call costs is a difference of two measurements, and may be below 0. */
+TEST(the_largest_cost_stays)
+{
+    cprof_snapshot *parts[2];
+    for (int i = 0; i < 2; i++) {
+        parts[i] = collected(registry_new(0), (cprof_snapshot_remarks){.cost_ns = i - 3.0});
+    }
+    CHECK(merge_in_all_orders(parts, 2)->cost_ns == -2.0);
+}
+
 /* 0.1 + 1e12 + 5e-324 in other orders: a compensated sum would round, and differ from order to order. */
 TEST(fractional_sums_do_not_round)
 {
@@ -657,6 +667,48 @@ TEST(reasons_of_fractional_sums)
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
     memset(bytes.data + FIRST_KEY + TOTAL, 0, 320);
     expect_reason(&bytes, FIRST_KEY + AT_ERRORS, 1, 8, "an impossible fractional sum");
+}
+
+/* Of 2^62 samples a sum is below 2^62 * 2^40 ms, and that of squares below 2^62 * 2^80 ms²; both have 1,088 bits behind the
+ * point. What fits is refused for the next reason. */
+TEST(fractional_sums_of_many_samples)
+{
+    enum { TOTAL = AT_NAMES + 6, SQUARES = TOTAL + 160 };
+    static const change changes[] = {
+        {TOTAL + 18 * 8, UINT64_C(1) << 38, 8, "an impossible fractional sum"},
+        {TOTAL + 18 * 8, (UINT64_C(1) << 38) - 1, 8, "a histogram of another number of samples"},
+        {SQUARES + 19 * 8, 1 << 14, 8, "an impossible fractional sum"},
+        {SQUARES + 19 * 8, (1 << 14) - 1, 8, "a histogram of another number of samples"},
+    };
+    cprof_registry *registry = registry_new(0);
+    record(registry, "a", 2.0);
+    byte_string bytes = encode(take(registry, 1));
+    put(bytes.data + FIRST_KEY + AT_COUNT, UINT64_C(1) << 62, 8);
+    put(bytes.data + FIRST_KEY + AT_MEDIAN, MINUS_ONE, 8); /* none */
+    put(bytes.data + FIRST_KEY + AT_EXACT, 0, 8);
+    expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
+}
+
+/* A histogram may begin and end one bucket beside the samples, not two. */
+TEST(histograms_beside_the_samples)
+{
+    static const char *const reason = "a histogram of other samples";
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 5 * MS);
+    byte_string bytes = encode(take(registry, 1));
+    for (int i = 0; i < 2; i++) {
+        size_t at = FIRST_KEY + AT_NAMES + 6 + 2 * (size_t)i;
+        unsigned bucket = cprof_histogram_index_ns((i == 0 ? 3 : 5) * MS);
+        expect_reason(&bytes, at, bucket - 2, 2, reason);
+        expect_reason(&bytes, at, bucket + 2, 2, reason);
+        for (unsigned beside = bucket - 1; beside <= bucket + 1; beside++) {
+            cprof_snapshot *snapshot;
+            put(bytes.data + at, beside, 2);
+            seal(bytes.data, bytes.size);
+            CHECK(decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK);
+        }
+    }
 }
 
 TEST(reasons_of_a_merged_snapshot)
