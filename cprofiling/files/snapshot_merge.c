@@ -331,7 +331,7 @@ static void add_fixed(uint64_t *sum, const uint64_t *term)
     }
 }
 
-/* Adds a double of less than 2^190, exactly; a negative one only to a larger sum. */
+/* Adds a double of less than 2^192, exactly; a negative one only to a larger sum. */
 static void add_double(uint64_t *sum, double value)
 {
     int exponent;
@@ -342,7 +342,7 @@ static void add_double(uint64_t *sum, double value)
         position = 0;
     }
     cprof_u128 bits = (cprof_u128)mantissa << (position % 64);
-    uint64_t term[WORDS] = {0};
+    uint64_t term[WORDS + 1] = {0}; /* the last stays 0 */
     term[position / 64] = (uint64_t)bits;
     term[position / 64 + 1] = (uint64_t)(bits >> 64);
     if (value < 0.0) {

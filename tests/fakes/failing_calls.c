@@ -2,14 +2,16 @@
  *
  * To be loaded before the C library (LD_PRELOAD). In the environment, or by failing_calls_order():
  *
- *     FAILING_CALLS_UNDER    the folder: its files, and what has them open; "sockets": those; "connections": those but for
- * accept FAILING_CALLS_NTH      which call fails, counted from 1; 0: none FAILING_CALLS_CODE     the errno; 0: it does the half
- * of what it was asked for FAILING_CALLS_LASTING  1: all later calls of that kind fail, too FAILING_CALLS_LOG      a file,
- * which gets a line for each call: its name, and 1 where it failed, else 0
+ * - FAILING_CALLS_UNDER: the folder, for its files and what has them open; "sockets": those; "connections": but for accept
+ * - FAILING_CALLS_NTH: which call fails, counted from 1; 0: none
+ * - FAILING_CALLS_CODE: the errno; 0: it does the half of what it was asked for
+ * - FAILING_CALLS_LASTING: 1: all later calls of that kind fail, too
+ * - FAILING_CALLS_LOG: a file, which gets a line for each call: its name, and 1 where it failed, else 0
  *
  * A call that cannot fail in this way is counted, and does what it always does. close() closes and then fails, as Linux does.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -235,6 +238,12 @@ static bool concerns_listener(int file)
 WHOLE(int, accept, (int file, struct sockaddr *from, socklen_t *size), (file, from, size), concerns_listener(file), -1)
 WHOLE(int, accept4, (int file, struct sockaddr *from, socklen_t *size, int flags), (file, from, size, flags),
       concerns_listener(file), -1)
+WHOLE(int, socket, (int domain, int type, int protocol), (domain, type, protocol),
+      strcmp(under, "sockets") == 0 && domain != AF_NETLINK, -1)
+WHOLE(int, bind, (int file, const struct sockaddr *name, socklen_t size), (file, name, size), concerns(file), -1)
+WHOLE(int, listen, (int file, int most), (file, most), concerns(file), -1)
+WHOLE(int, setsockopt, (int file, int level, int name, const void *value, socklen_t size), (file, level, name, value, size),
+      concerns(file), -1)
 WHOLE(int, fsync, (int file), (file), concerns(file), -1)
 WHOLE(int, fdatasync, (int file), (file), concerns(file), -1)
 WHOLE(int, ftruncate, (int file, off_t size), (file, size), concerns(file), -1)
@@ -253,6 +262,24 @@ WHOLE(int, linkat, (int from_folder, const char *from, int folder, const char *t
       (from_folder, from, folder, to, flags), concerns_path(folder, to), -1)
 WHOLE(int, fstat, (int file, struct stat *found), (file, found), concerns(file), -1)
 WHOLE(int, fstat64, (int file, struct stat64 *found), (file, found), concerns(file), -1)
+WHOLE(int, stat, (const char *path, struct stat *found), (path, found), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, stat64, (const char *path, struct stat64 *found), (path, found), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, lstat, (const char *path, struct stat *found), (path, found), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, lstat64, (const char *path, struct stat64 *found), (path, found), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, fstatat, (int folder, const char *path, struct stat *found, int flags), (folder, path, found, flags),
+      concerns_path(folder, path), -1)
+WHOLE(int, fstatat64, (int folder, const char *path, struct stat64 *found, int flags), (folder, path, found, flags),
+      concerns_path(folder, path), -1)
+WHOLE(int, mkdir, (const char *path, mode_t mode), (path, mode), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, mkdirat, (int folder, const char *path, mode_t mode), (folder, path, mode), concerns_path(folder, path), -1)
+WHOLE(int, unlink, (const char *path), (path), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, unlinkat, (int folder, const char *path, int flags), (folder, path, flags), concerns_path(folder, path), -1)
+WHOLE(int, rmdir, (const char *path), (path), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, chmod, (const char *path, mode_t mode), (path, mode), concerns_path(AT_FDCWD, path), -1)
+WHOLE(int, fchmod, (int file, mode_t mode), (file, mode), concerns(file), -1)
+WHOLE(int, flock, (int file, int operation), (file, operation), concerns(file), -1)
+WHOLE(DIR *, opendir, (const char *path), (path), concerns_path(AT_FDCWD, path), NULL)
+WHOLE(DIR *, fdopendir, (int folder), (folder), concerns(folder), NULL)
 
 EXPORT int close(int file)
 {

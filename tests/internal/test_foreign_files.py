@@ -18,7 +18,7 @@ import pytest
 
 import cprofiling as cp
 from command import COMMAND
-from cprofiling import _core, live
+from cprofiling import _core, layers, live
 from cprofiling._internal import files
 from cprofiling._internal.files import atomic_writer
 from cprofiling.analysis.timing_reports import load_timing_report
@@ -207,6 +207,9 @@ class Results:
         self.one = str(Path(self.own.name, "one.cprof"))
         Path(self.one).write_bytes(self.snapshot.to_bytes())
         Path(self.one).chmod(0o644)
+        self.trace = str(Path(self.own.name, "trace.json"))
+        self.recording.export_chrome_trace(self.trace)
+        Path(self.trace).chmod(0o644)
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +235,15 @@ WRITERS: dict[str, tuple[str, Callable[[Results, Path], object]]] = {
     "trace of a process": (".json", recorded_in_a_process),
     "baseline": (".json", lambda _, path: baseline.save(str(path), {})),
     "stage report": (".json", lambda _, path: output_folder.write_json(path, {})),
+    "file of a run": (".json.gz", lambda _, path: output_folder.reserved(path.parent, path.name[:-8], ".json.gz")),
+    "timing report": (".json", lambda _, path: layers.dump_timing_report(path)),
+    "signatures": (".json", lambda _, path: layers.dump_io_signatures(path)),
     "live file": (".cprof", lambda results, path: results.profiler.set_profiling(True, live=path)),
     "merge": (".cprof", lambda results, path: main.main(["merge", results.one, results.one, "-o", str(path)])),
+    "merge of traces": (
+        ".json",
+        lambda results, path: main.main(["merge", results.trace, results.trace, "-o", str(path)]),
+    ),
     "report": (".html", lambda results, path: main.main(["report", results.one, "-o", str(path)])),
 }
 

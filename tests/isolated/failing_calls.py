@@ -100,6 +100,7 @@ class Operation(NamedTuple):
             outcome = error
         made = calls.failing_calls_end()
         failed = calls.failing_calls_name().decode() if calls.failing_calls_failures() else ""
+        remove_what_stays(failed)
         try:
             self.check(outcome)
         except Exception as error:
@@ -136,11 +137,19 @@ class Program(NamedTuple):
         said = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
         failed = next((name for name, has_failed in said if has_failed == "1"), "")
         assert (done.returncode, done.stdout) == self.expected, f"{failed}: {done}"
+        remove_what_stays(failed)
         try:
             self.check(done.stderr.decode())
         except Exception as error:
             raise AssertionError(f"{failed}: {error!r}: {done.stderr.decode()}") from None
         return Tried(failed, len(said))
+
+
+def remove_what_stays(failed: str) -> None:
+    """Remove temporary files, folders and sockets that could not be removed."""
+    if failed in ("unlink", "rmdir"):
+        for path in {*OUT.rglob(".cprofiling-*"), *OUT.rglob("*.tmp"), *OUT.rglob("*.token"), *OUT.glob("socket")}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def open_files() -> int:
@@ -474,6 +483,8 @@ def serves() -> Operation:
     from cprofiling.server import serve
 
     address = f"unix:{OUT}/socket"
+    with contextlib.suppress(OSError):  # gRPC keeps some descriptors after the first start that fails
+        serve({"p": PROFILER}, f"unix:{OUT}/none/socket")
 
     def operate() -> str:
         with serve({"p": PROFILER}, address):
@@ -485,6 +496,51 @@ def serves() -> Operation:
         assert content_of("nothing") is None
 
     return Operation(operate, check, fresh_folder("socket", None))
+
+
+def serves_at_a_port() -> Operation:
+    """Start a server on a port, and stop it."""
+    from cprofiling.server import serve
+
+    def operate() -> str:
+        with serve({"p": PROFILER}, "localhost:0", token=None):
+            assert BESIDE(1) == 2
+        return "served"
+
+    def check(outcome: Any) -> None:
+        assert outcome == "served" or (isinstance(outcome, OSError) and "localhost" in str(outcome)), repr(outcome)
+
+    codes = (*SOCKET_CODES, errno.EMFILE)
+    return Operation(operate, check, codes=codes, under="sockets")
+
+
+def serves_with_a_token() -> Operation:
+    """Start a server whose token is in a file, ask it, and stop it."""
+    import grpc
+
+    from cprofiling.server import call_metadata, profiling_pb2_grpc, serve
+    from cprofiling.server import profiling_pb2 as pb
+
+    os.environ.update(XDG_RUNTIME_DIR=str(OUT), XDG_CACHE_HOME=str(OUT / "cache"))
+
+    def operate() -> int | None:
+        with serve({"p": PROFILER}) as server, grpc.insecure_channel(server.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            wanted = pb.GetProfilingSummaryRequest(session_id="p")
+            try:
+                found = stub.GetProfilingSummary(wanted, timeout=NEVER, metadata=call_metadata(server.address))
+            except grpc.RpcError as error:
+                assert error.code() is grpc.StatusCode.UNAUTHENTICATED, repr(error)  # noqa: PT017 raised if not
+                return None
+            return len(found.node_stats)
+
+    right = operate()
+
+    def check(outcome: Any) -> None:
+        assert outcome in (None, right) or (isinstance(outcome, OSError) and "token" in str(outcome)), repr(outcome)
+        assert not [*OUT.rglob("*.token"), *OUT.rglob("*.tmp")]
+
+    return Operation(operate, check, fresh_folder("token", None))
 
 
 def names_of(recording: cp.Recording) -> list[str]:
@@ -546,6 +602,8 @@ def operations() -> dict[str, Callable[[], Operation | Program]]:
             program, ending, "CPROFILING_LIVE", "live.cprof", counts_in, None, status
         )
     made["serve"] = serves
+    made["serve at a port"] = serves_at_a_port
+    made["serve with a token"] = serves_with_a_token
     made["scrape"] = scrapes
     made["control"] = functools.partial(controls, "127.0.0.1:0")
     made["control by a socket"] = lambda: controls(f"unix:{FOLDER}/socket")

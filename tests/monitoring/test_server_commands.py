@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import NEVER, profiler_on
 from command import COMMAND
 from cprofiling.commands import main
 from cprofiling.commands import serve as serve_command
@@ -683,6 +683,22 @@ def test_a_socket_that_nobody_serves_any_more_is_replaced() -> None:
         assert path.read_text() == "a file"
         with pytest.raises(OSError, match="No such file"):
             serve({"p": cp.Profiler()}, f"unix:{folder}/none/socket")
+
+
+def test_a_server_that_cannot_start_leaves_nothing_open() -> None:
+    def try_to_start(path: Path) -> int:
+        for _ in range(5):
+            with pytest.raises(OSError, match="Address already in use"):
+                serve({"p": cp.Profiler()}, f"unix:{path}")
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        path.touch()
+        before = try_to_start(path)
+        deadline = time.monotonic() + NEVER  # gRPC closes in threads of its own
+        while try_to_start(path) > before:
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("path", ["", "a\0", "x" * 100])

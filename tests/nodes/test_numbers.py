@@ -180,7 +180,8 @@ def test_numbers_of_all_kinds_are_taken_unchanged(value: Any, expected: float) -
     stats = stats_of([value])
     assert stats.min_ms == stats.max_ms == stats.last_ms == stats.median_ms == stats.first_ms == expected
     assert math.copysign(1.0, stats.last_ms) == 1.0
-    assert stats.total_ms == expected
+    assert stats.total_ms == stats.mean_ms == expected
+    assert stats.std_ms == 0.0
 
 
 def test_numpy_scalars_are_numbers() -> None:

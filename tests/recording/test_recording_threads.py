@@ -179,6 +179,15 @@ def test_threads_that_have_one_number_in_turn_have_rows_of_their_own() -> None:
     assert [found[f"thread {i}"] for i in range(rounds)] == [tid + i * 2**22 for i in range(rounds)]
 
 
+def test_threads_in_turn_go_on_in_one_room() -> None:
+    with profile(capacity=10) as prof:
+        for _ in range(20):
+            run_threads(lambda: [inner() for _ in range(3)])
+    assert len(prof.events()) + prof.dropped == 60
+    assert len(prof.events()) >= 10
+    assert prof.dropped > 0
+
+
 # ---- Nothing is left behind
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -197,6 +198,21 @@ def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tmp_path.rmdir()
     assert reason("new") == "No such file or directory"
     assert output_names.checked_path("/dev/null") == "/dev/null"
+
+
+def test_a_trace_is_named_once_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    made, name, free = tmp_path / "made", tmp_path / "name", tmp_path / "free"
+    made.write_text("new")
+    name.write_text("old")
+    monkeypatch.setattr(os, "lstat", fail)  # then all files look the same
+    assert not output_names.named(str(made), str(name))
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "unlink", fail)
+    assert output_names.named(str(made), str(free))
+    assert [path.read_text() for path in (made, name, free)] == ["new", "old", "new"]
 
 
 def test_a_folder_that_is_not_writable() -> None:

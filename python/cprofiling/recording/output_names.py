@@ -189,7 +189,8 @@ def named(made: str, name: str) -> bool:
     try:
         os.link(made, name)
     except FileExistsError:
-        if _identity(made) != _identity(name):  # they are one if a network lost the answer, and the system asked again
+        own = _identity(made)
+        if own is None or own != _identity(name):  # one file: a network lost the answer, and the system asked again
             return False
     except OSError:  # a file system without hard links
         try:
@@ -203,7 +204,8 @@ def named(made: str, name: str) -> bool:
                 os.unlink(name)
             raise
         return True
-    os.unlink(made)
+    with suppress(OSError):  # it has the name, and may keep the other
+        os.unlink(made)
     return True
 
 

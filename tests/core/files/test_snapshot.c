@@ -689,6 +689,17 @@ TEST(fractional_sums_of_many_samples)
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
 }
 
+/* No sum gets so large, and none writes behind its words. */
+TEST(largest_fractional_sums)
+{
+    static const uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    const cprof_figures figures = {.count = 1, .moments = {.total_ms = {.high = 0x1p191}, .squares_ms2 = {.high = 0x1p181}}};
+    cprof_snapshot_key *key = cprof_snapshot_key_of_figures(NULL, (cprof_names){{"a", 1}, {"b", 1}}, &figures, counts, 1);
+    CHECK(key != NULL && key->sums->total[19] == UINT64_C(1) << 63 && key->sums->squares[19] == UINT64_C(1) << 53);
+    CHECK(key->figures.moments.total_ms.high == 0x1p191 && key->figures.moments.squares_ms2.high == 0x1p181);
+    cprof_snapshot_key_destroy(key);
+}
+
 /* A histogram may begin and end one bucket beside the samples, not two. */
 TEST(histograms_beside_the_samples)
 {

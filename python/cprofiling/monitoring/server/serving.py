@@ -240,10 +240,16 @@ class Server:
         await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         path = socket_path(self.address)
-        if path is None:
-            self._bind_port(server)
-        else:
-            self._bind_socket(server, path)
+        try:
+            if path is None:
+                self._bind_port(server)
+            else:
+                self._bind_socket(server, path)
+        except BaseException:
+            with suppress(Exception):
+                await server.start()  # or it would keep what it has bound
+                await server.stop(None)
+            raise
         try:
             await server.start()
             if self._token_to_write is not None:

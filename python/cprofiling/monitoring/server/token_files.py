@@ -11,6 +11,7 @@ import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from cprofiling import _core
 from cprofiling._internal import environment, files
@@ -79,19 +80,22 @@ def _folders() -> list[str]:
     return [os.path.join(each, "cprofiling") for each in (*found, cache) if os.path.isabs(each)]
 
 
-def _opened_privately(name: str, folder: int | None = None) -> int:
+def _opened_privately(name: str, _flags: int = 0, *, folder: int | None = None) -> int:
     """Open a folder, or a file in one, that only this user can change or read.
 
     Raises OSError for anything else, also a link.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_DIRECTORY if folder is None else 0)
     opened = os.open(name, flags, dir_fd=folder)
-    status = os.fstat(opened)
-    is_alone = folder is None or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
-    if is_alone and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-        return opened
-    os.close(opened)
-    raise PermissionError(f"{name!a} is not this user's only")
+    try:
+        status = os.fstat(opened)
+        is_alone = folder is None or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+        if not is_alone or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise PermissionError(f"{name!a} is not this user's only")
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _read_all() -> Iterator[tuple[str, bool | None, str, str]]:
@@ -106,7 +110,7 @@ def _read_all() -> Iterator[tuple[str, bool | None, str, str]]:
                 names = [name for name in os.listdir(opened) if name.endswith(".token")]
                 for name in names:
                     with suppress(OSError, ValueError, _core.FormatError):
-                        with open(_opened_privately(name, opened), "rb") as file:
+                        with open(name, "rb", opener=partial(_opened_privately, folder=opened)) as file:
                             token, address, head = file.read(_MOST_BYTES).split(b"\n", 2)
                         alive = head_from_bytes(head).is_alive()
                         yield os.path.join(folder, name), alive, address.decode("ascii"), token.decode("ascii")
