@@ -134,6 +134,16 @@ TEST(suspended_where_the_clock_is_behind)
     CHECK_EQUAL(cprof_resumable_suspended(&call, 120), 65);
     call.resumed = 115;
     CHECK_EQUAL(cprof_resumable_suspended(&call, 120), 60);
+    CHECK_EQUAL(cprof_resumable_suspended(&(cprof_resumable){.span = &span, .active = 5, .resumed = 100}, 56), 1);
+}
+
+/* Ticks may be of any height: only their differences count. */
+TEST(suspended_late)
+{
+    const cprof_ticks high = (cprof_ticks)1 << 63;
+    cprof_span span = {.start = high - 10};
+    const cprof_resumable call = {.span = &span, .active = 5, .resumed = high + 10};
+    CHECK_EQUAL(cprof_resumable_suspended(&call, high + 30), 15);
 }
 
 TEST(calls_need_no_memory)

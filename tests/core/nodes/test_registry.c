@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -548,6 +549,26 @@ TEST(a_stopped_thread_holds_no_reader_up)
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
     CHECK_EQUAL(met.count, 3);
     CHECK_EQUAL(epoch.unread, 0);
+}
+
+static void *release_soon(void *lock)
+{
+    static const struct timespec moment = {.tv_nsec = 20000000};
+    (void)nanosleep(&moment, NULL);
+    cprof_lock_release(lock);
+    return NULL;
+}
+
+TEST(readers_wait_for_a_moment)
+{
+    cprof_generation epoch;
+    visit met = {.count = 0};
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    cprof_lock_acquire(&registry->epoch.lock);
+    pthread_t other = check_thread(release_soon, &registry->epoch.lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    check_join(other);
+    CHECK_EQUAL(met.count, 1);
 }
 
 /* What could not be read counts as not seen. */

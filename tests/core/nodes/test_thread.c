@@ -194,19 +194,23 @@ static void *measure_stack(void *unused)
     return (void *)descend(thread, (uintptr_t)low);
 }
 
-static void *leave_in_a_recording(void *unused)
+static void *take_part(void *unused)
 {
+    static cprof_probe probe;
     (void)unused;
     cprof_thread *thread = cprof_thread_get();
     thread->trace.serial = 1;
+    thread->binding = &probe;
+    atomic_store(&thread->running, &probe);
     return thread;
 }
 
-/* A record that is used again is in no recording, whatever the one before took part in. */
-TEST(records_leave_recordings)
+/* A record that is used again is in no recording, whatever the thread before took part in, and nobody's. */
+TEST(records_begin_anew)
 {
-    const cprof_thread *record = run(leave_in_a_recording, NULL, 0);
+    cprof_thread *record = run(take_part, NULL, 0);
     CHECK_EQUAL(record->trace.serial, 0);
+    CHECK(record->binding == NULL && atomic_load(&record->running) == NULL);
 }
 
 /* B1: at least 64 KiB are left; of a stack that is too small for that, about a half. */
