@@ -588,6 +588,8 @@ TEST(reasons_of_a_key)
         {AT_COUNT, 6, 8, "an impossible median"},
         {AT_COUNT, 1, 8, "an impossible median"},
         {AT_ERRORS, UINT64_MAX, 8, "a count of 2^63 or more"},
+        {AT_SELF_UNKNOWN, 2, 8, "an impossible sum"},
+        {AT_SELF_UNKNOWN + 8, 2, 8, "an impossible sum"},
         {AT_SELF_UNKNOWN, 3, 8, "more samples in part than in all"},
         {AT_SELF_UNKNOWN + 8, 3, 8, "more samples in part than in all"},
         {AT_LOST, 3, 8, "more samples in part than in all"},
@@ -1101,7 +1103,7 @@ static void expect_bound(const cprof_snapshot *from, size_t most, size_t most_st
     for (size_t i = 0; i < bound->key_count; i++) {
         const cprof_snapshot_key *key = bound->in_order[i];
         samples += key->figures.count;
-        bool is_first = key->names.node.length == 1;
+        bool is_first = !cprof_name_is(key->names.node, CPROF_REGISTRY_OVERFLOW);
         CHECK_EQUAL(is_first, i < most || folded == 0);
     }
     CHECK_EQUAL(samples, 10);

@@ -177,6 +177,7 @@ TEST(reasons)
         {40, 1 * MS + MS / 2, 8, "an impossible time"},    /* least: another sum */
         {4 + HEAD + 12, 2, 8, "more calls of signatures"}, /* errors */
         {texts, 'x', 1, "signatures that do not ascend"},
+        {texts, 'c' | 'd' << 8, 2, "signatures that do not ascend"}, /* the same twice */
         {texts, 0, 1, "a signature that is too long or no UTF-8"},
         {texts, 0xff, 1, "a signature that is too long or no UTF-8"},
         {texts + 4, UINT16_MAX, 2, "an impossible bucket"},
