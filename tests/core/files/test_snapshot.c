@@ -691,14 +691,25 @@ TEST(fractional_sums_of_many_samples)
     expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
 }
 
-/* No sum gets so large, and none writes behind its words. */
-TEST(largest_fractional_sums)
+static cprof_snapshot_key *key_of_sums(cprof_pair total_ms, cprof_pair squares_ms2)
 {
     static const uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    const cprof_figures figures = {.count = 1, .moments = {.total_ms = {.high = 0x1p191}, .squares_ms2 = {.high = 0x1p181}}};
+    const cprof_figures figures = {.count = 1, .moments = {.total_ms = total_ms, .squares_ms2 = squares_ms2}};
     cprof_snapshot_key *key = cprof_snapshot_key_of_figures(NULL, (cprof_names){{"a", 1}, {"b", 1}}, &figures, counts, 1);
-    CHECK(key != NULL && key->sums->total[19] == UINT64_C(1) << 63 && key->sums->squares[19] == UINT64_C(1) << 53);
+    CHECK(key != NULL);
+    return key;
+}
+
+/* Bit 0 of word 17 is 1 ms. No sum gets as large as these, and none writes behind its words. */
+TEST(words_of_fractional_sums)
+{
+    cprof_snapshot_key *key = key_of_sums((cprof_pair){0x1p191, 0.0}, (cprof_pair){0x1p181, 0.0});
+    CHECK(key->sums->total[19] == UINT64_C(1) << 63 && key->sums->squares[19] == UINT64_C(1) << 53);
     CHECK(key->figures.moments.total_ms.high == 0x1p191 && key->figures.moments.squares_ms2.high == 0x1p181);
+    cprof_snapshot_key_destroy(key);
+    key = key_of_sums((cprof_pair){1.0, -0x1p-60}, (cprof_pair){3.0, -0x1p-64});
+    cprof_snapshot_sums expected = {.total = {[16] = -(UINT64_C(1) << 4)}, .squares = {[16] = UINT64_MAX, [17] = 2}};
+    CHECK(memcmp(key->sums, &expected, sizeof expected) == 0);
     cprof_snapshot_key_destroy(key);
 }
 

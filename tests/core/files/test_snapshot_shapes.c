@@ -199,6 +199,25 @@ TEST(reasons)
     }
 }
 
+/* What no bucket had room for is missing in the histogram alone. */
+TEST(lost_samples)
+{
+    cprof_registry *registry = shaped_registry();
+    finish(registry, "a", "ab", CPROF_OUTCOME_SUCCESS, 1 * MS);
+    finish(registry, "a", "ab", CPROF_OUTCOME_SUCCESS, 1 * MS);
+    byte_string bytes = encode(take(registry, 5));
+    size_t begin = FIRST_KEY + KEY_BYTES + 6 /* names */ + 10; /* a bucket */
+    size_t lost = begin + 32, counted = begin + 4 + HEAD + 4;
+    expect_reason(&bytes, lost, 1, 8, "a histogram of another number");
+    expect_reason(&bytes, counted, 1, 8, "a histogram of another number");
+    put(bytes.data + lost, 1, 8);
+    put(bytes.data + counted, 1, 8);
+    seal(bytes.data, bytes.size);
+    cprof_snapshot *snapshot;
+    CHECK(decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK);
+    (void)round_trip(snapshot);
+}
+
 TEST(without_memory)
 {
     cprof_registry *registries[] = {small_registry(), small_registry()};
