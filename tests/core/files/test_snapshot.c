@@ -755,6 +755,13 @@ TEST(reasons_of_a_merged_snapshot)
     expect_reason(&bytes, 40, 0, 8, "sources that do not ascend");
 }
 
+TEST(an_empty_note)
+{
+    static const cprof_name notes[] = {{"a", 1}, {"", 0}};
+    cprof_snapshot *snapshot = collected(registry_new(0), (cprof_snapshot_remarks){.notes = notes, .note_count = 2});
+    CHECK(round_trip(snapshot)->note_count == 2);
+}
+
 TEST(reasons_of_notes)
 {
     static const cprof_name notes[] = {{"b", 1}, {"a", 1}, {"b", 1}};
