@@ -377,6 +377,16 @@ def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pyte
     assert caplog.messages[1:] == ["[Profiler] Further records of this worker are lost: No space left on device"]
 
 
+def test_a_worker_that_cannot_be_read_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    registry = Registry()
+    registry.records._folder = tmp_path
+    path = tmp_path / "worker.jsonl"
+    path.mkdir()
+    assert registry.report()["stages"] == {}
+    wanted = f"[Profiler] Records of a worker are missing: cannot read '{path}': Is a directory"
+    assert set(caplog.messages) == {wanted}
+
+
 def test_a_worker_that_nobody_reads_is_a_worker_all_the_same(tmp_path: Path) -> None:
     program = (
         "import os\nfrom cprofiling.layers import context as layers\nlayers._folder_of_main = None\n"

@@ -410,6 +410,21 @@ def test_a_full_disk_is_an_error_at_the_start(tmp_path: Path) -> None:
     assert not profiler.profiling_enabled
 
 
+def test_an_error_is_told_though_nothing_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(code: int) -> Any:
+        def call(*arguments: Any) -> None:
+            raise OSError(code, os.strerror(code))
+
+        return call
+
+    before = len([*Path("/proc/self/fd").iterdir()])
+    monkeypatch.setattr(os, "posix_fallocate", fail(errno.ENOSPC))
+    monkeypatch.setattr(os, "unlink", fail(errno.EIO))
+    with pytest.raises(OSError, match="No space left on device"):
+        cp.Profiler().set_profiling(True, live=tmp_path / "live.cprof")
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 def test_what_cannot_be_written_later_is_told(tmp_path: Path) -> None:
     """The statistics grow beyond what was reserved, and the disk is full then."""
     path = tmp_path / "live"

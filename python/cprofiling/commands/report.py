@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import stat
+from contextlib import suppress
 
 from cprofiling._core import FormatError
 from cprofiling._internal import file_kinds, files
@@ -201,7 +202,8 @@ def _new_page(path: str, view: View) -> str:
     try:
         view.write(page, "html")
     except BaseException:
-        os.rmdir(folder)
+        with suppress(OSError):
+            os.rmdir(folder)
         raise
     return page
 

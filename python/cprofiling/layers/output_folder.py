@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cprofiling._internal import environment, process
-from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling._internal.files import atomic_writer, close, make_folders
 from cprofiling._internal.text import file_name_of
 
 _TREE = ("work_dirs", "profiler_output")
@@ -113,7 +113,7 @@ def reserved(where: Path, stem: str, ending: str) -> tuple[Path, str]:
     while True:
         path = where / f"{numbered}{ending}"
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             numbered = f"{stem}-{next(numbers)}"
         else:

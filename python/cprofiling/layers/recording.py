@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cprofiling._internal import arguments, environment, log
@@ -74,7 +75,8 @@ class StageRecording:
         try:
             chrome_writer.export_to_path(recording, trace, compress=True)
         except BaseException:
-            os.unlink(trace)
+            with suppress(OSError):
+                os.unlink(trace)
             raise
         log.say(f"[Profiler] Chrome trace saved to: {trace}")
         path = trace.with_name(f"{stem}.breakdown.json")

@@ -103,7 +103,10 @@ class WorkerProcess(Uses):
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 whole, newline, _ = file.read().rpartition(b"\n")
-        except OSError:
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            complain(f"[Profiler] Records of a worker are missing: cannot read {str(self._path)!a}: {error.strerror}")
             return
         self._read += len(whole) + len(newline)
         for line in whole.splitlines():

@@ -308,7 +308,8 @@ def _place(path: str) -> Iterator[bool]:
         yield keep
     except BaseException:
         if goes:
-            os.unlink(path)
+            with suppress(OSError):
+                os.unlink(path)
         raise
     finally:
         files.close(descriptor)
@@ -335,7 +336,8 @@ def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
         else:
             os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
         if made is None:
             files.close(descriptor)
         raise

@@ -164,7 +164,7 @@ def _locked(path: str) -> Iterator[bool]:
     try:
         yield has_lock(descriptor)
     finally:
-        os.close(descriptor)
+        files.close(descriptor)
 
 
 def has_lock(descriptor: int) -> bool:
@@ -194,7 +194,7 @@ def named(made: str, name: str) -> bool:
             return False
     except OSError:  # a file system without hard links
         try:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+            files.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
         except FileExistsError:
             return False
         try:

@@ -59,7 +59,7 @@ def write(address: str, token: str) -> str:
     for folder in folders:
         with suppress(OSError):
             files.make_folders(folder)
-            os.close(_opened_privately(folder))
+            files.close(_opened_privately(folder))
             path = os.path.join(folder, f"{os.urandom(8).hex()}.token")
             with files.atomic_writer(path) as file:
                 file.write(f"{token}\n{address}\n".encode("ascii") + own_head().to_bytes())
@@ -93,7 +93,7 @@ def _opened_privately(name: str, _flags: int = 0, *, folder: int | None = None) 
         if not is_alone or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise PermissionError(f"{name!a} is not this user's only")
     except BaseException:
-        os.close(opened)
+        files.close(opened)
         raise
     return opened
 
@@ -115,4 +115,4 @@ def _read_all() -> Iterator[tuple[str, bool | None, str, str]]:
                         alive = head_from_bytes(head).is_alive()
                         yield os.path.join(folder, name), alive, address.decode("ascii"), token.decode("ascii")
             finally:
-                os.close(opened)
+                files.close(opened)
