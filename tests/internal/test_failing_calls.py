@@ -16,7 +16,7 @@ from fakes import build
 
 TESTS = Path(__file__).parents[1]
 # The share of cases that takes a second.
-CASES = {"save": 0.02, "replace": 0.02, "read": 0.03, "live": 0.02, "serve": 0.3}
+CASES = {"save": 0.02, "replace": 0.02, "read": 0.03, "stages": 0.05, "live": 0.02, "serve": 0.3}
 SLOW = ["recorded", "kept", "scrape", "control"]
 WHOLE = 1.0
 NEEDED = {"save": "jinja2", "replace": "jinja2", "serve": "grpc", "control": "grpc", "scrape": "prometheus_client"}

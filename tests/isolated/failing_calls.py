@@ -18,6 +18,8 @@ import functools
 import gc
 import gzip
 import io
+import json
+import logging
 import os
 import random
 import re
@@ -39,6 +41,7 @@ from cprofiling.analysis.timing_reports import load_timing_report
 from cprofiling.commands import main as command
 from cprofiling.commands import report
 from cprofiling.layers.harness.signature_file import load_signatures
+from cprofiling.layers.workers import WorkerRecords, WorkerWriter
 from cprofiling.monitoring import live_writer
 from cprofiling.nodes import live_file
 from cprofiling.nodes.rank_snapshot import RankedSnapshot
@@ -364,6 +367,45 @@ def live_later() -> Operation:
     return Operation(operate, functools.partial(check_live, None), fresh_folder("live.cprof", None))
 
 
+# --- stages: what they return is theirs, and what is not written or read is told ---
+
+
+def stages() -> Operation:
+    """Run a stage that is recorded into two files, and read what a worker writes beside."""
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("cprofiling").addHandler(handler)
+    layers.set_profiler_output_dir(OUT / "run")
+    layers.enable_profiler_for_names("recorded")
+
+    def operate() -> dict[str, int]:
+        told.clear()
+        layers.reset_timing_registry()
+        with layers.ProfilingContext("recorded"):
+            assert BESIDE(1) == 2
+        records = WorkerRecords()
+        records._folder = OUT / "workers"
+        writer = WorkerWriter(str(OUT / "workers"))
+        for _ in range(CALLS):
+            writer.write(name="worker", ms=1.0, memory=None)
+        with contextlib.suppress(OSError):
+            os.close(writer._descriptor)
+        return {name: row.count for each in records.processes() for name, row in each.rows().items()}
+
+    def check(outcome: Any) -> None:
+        assert isinstance(outcome, dict), repr(outcome)
+        left = sorted(path.name for path in (OUT / "run").glob("*"))
+        whole = ["recorded_rank0.breakdown.json", "recorded_rank0.trace.json.gz"]
+        assert set(left) <= set(whole), f"files are left: {left}"
+        assert (left == whole and outcome == {"worker": CALLS}) or told, "it is not complete, without a word"
+        for name in left:
+            content = (OUT / "run" / name).read_bytes()
+            assert json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+
+    return Operation(operate, check, fresh_folder("run", None))
+
+
 # --- programs: status and output are theirs ---
 
 CALLS_NODES = f"""
@@ -589,6 +631,7 @@ def operations() -> dict[str, Callable[[], Operation | Program]]:
         made[f"replace: {name}"] = functools.partial(saves, file, save, OLD)
     for name, case in READS.items():
         made[f"read: {name}"] = functools.partial(reads, *case)
+    made["stages"] = stages
     made["live"] = functools.partial(live, None)
     made["live, again"] = lambda: live(ended_live_file())
     made["live, later"] = live_later

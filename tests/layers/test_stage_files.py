@@ -383,8 +383,14 @@ def test_a_worker_that_cannot_be_read_is_told_of(tmp_path: Path, caplog: pytest.
     path = tmp_path / "worker.jsonl"
     path.mkdir()
     assert registry.report()["stages"] == {}
-    wanted = f"[Profiler] Records of a worker are missing: cannot read '{path}': Is a directory"
-    assert set(caplog.messages) == {wanted}
+    assert set(caplog.messages) == {f"[Profiler] Records of workers are missing: cannot read '{path}': Is a directory"}
+    caplog.clear()
+    file = tmp_path / "file"
+    file.touch()
+    registry = Registry()
+    registry.records._folder = file
+    assert registry.report()["stages"] == {}
+    assert set(caplog.messages) == {f"[Profiler] Records of workers are missing: cannot read '{file}': Not a directory"}
 
 
 def test_a_worker_that_nobody_reads_is_a_worker_all_the_same(tmp_path: Path) -> None:

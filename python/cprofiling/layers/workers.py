@@ -106,7 +106,7 @@ class WorkerProcess(Uses):
         except FileNotFoundError:
             return
         except OSError as error:
-            complain(f"[Profiler] Records of a worker are missing: cannot read {str(self._path)!a}: {error.strerror}")
+            _complain_of_reading(self._path, error)
             return
         self._read += len(whole) + len(newline)
         for line in whole.splitlines():
@@ -158,12 +158,24 @@ class WorkerRecords:
                 self._begins[path.name] = path.stat().st_size
 
     def _paths(self) -> list[Path]:
-        return [] if self._folder is None else sorted(self._folder.glob(f"*{_ENDING}"))
+        if self._folder is None:
+            return []
+        try:
+            return sorted(path for path in self._folder.iterdir() if path.name.endswith(_ENDING))
+        except FileNotFoundError:  # no worker has written
+            return []
+        except OSError as error:
+            _complain_of_reading(self._folder, error)
+            return []
 
     def remove(self) -> None:
         """Remove the folder."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _complain_of_reading(path: Path, error: OSError) -> None:
+    complain(f"[Profiler] Records of workers are missing: cannot read {str(path)!a}: {error.strerror}")
 
 
 def folder_of_main() -> str | None:
