@@ -5,7 +5,7 @@
  * - FAILING_CALLS_UNDER: the folder, for its files and what has them open; "sockets": those; "connections": but for accept
  * - FAILING_CALLS_NTH: which call fails, counted from 1; 0: none
  * - FAILING_CALLS_CODE: the errno; 0: it does the half of what it was asked for
- * - FAILING_CALLS_LASTING: 1: all later calls of that kind fail, too
+ * - FAILING_CALLS_LASTING: 1: all later calls of that kind fail, too; 2: all later calls of any kind
  * - FAILING_CALLS_LOG: a file, which gets a line for each call: its name, and 1 where it failed, else 0
  *
  * A call that cannot fail in this way is counted, and does what it always does. close() closes and then fails, as Linux does.
@@ -41,7 +41,7 @@ static _Atomic int64_t fails_at;
 static _Atomic int64_t calls;
 static _Atomic int64_t failures;
 static int code;
-static bool is_lasting;
+static int lasts; /* as FAILING_CALLS_LASTING; else 0 */
 static const char *log_path;
 
 EXPORT void failing_calls_order(const char *folder, int64_t nth, int error, int lasting)
@@ -51,7 +51,7 @@ EXPORT void failing_calls_order(const char *folder, int64_t nth, int error, int 
     atomic_store(&failures, 0);
     atomic_store(&fails_at, nth);
     code = error;
-    is_lasting = lasting != 0;
+    lasts = lasting;
     failed_name[0] = 0;
     (void)snprintf(under, sizeof under, "%s", folder);
 }
@@ -82,7 +82,8 @@ __attribute__((constructor)) static void start(void)
     const char *lasting = getenv("FAILING_CALLS_LASTING");
     log_path = getenv("FAILING_CALLS_LOG");
     if (folder != NULL && nth != NULL && error != NULL) {
-        failing_calls_order(folder, strtol(nth, NULL, 10), (int)strtol(error, NULL, 10), lasting != NULL && *lasting == '1');
+        failing_calls_order(folder, strtol(nth, NULL, 10), (int)strtol(error, NULL, 10),
+                            lasting != NULL ? (int)strtol(lasting, NULL, 10) : 0);
     }
 }
 
@@ -157,8 +158,8 @@ static bool fails(const char *name, bool can_be_short)
 {
     int64_t number = atomic_fetch_add(&calls, 1) + 1;
     int64_t wanted = atomic_load(&fails_at);
-    bool is_same = failed_name[0] == 0 || strcmp(failed_name, name) == 0;
-    bool does = wanted > 0 && (number == wanted || (is_lasting && number > wanted && is_same));
+    bool is_later = number > wanted && (lasts == 2 || (lasts == 1 && strcmp(failed_name, name) == 0));
+    bool does = wanted > 0 && (number == wanted || is_later);
     does = does && (code != SHORT || can_be_short);
     if (log_path != NULL) {
         note(name, does);

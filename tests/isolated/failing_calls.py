@@ -48,6 +48,7 @@ from cprofiling.nodes.rank_snapshot import RankedSnapshot
 from cprofiling.testing.gates import baseline
 
 SHORT = 0
+ONCE, THE_SAME, ALL = 0, 1, 2  # calls that fail after the first
 CODES = (SHORT, errno.EINTR, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EACCES)
 SOCKET_CODES = (SHORT, errno.EINTR, errno.EIO, errno.ENOBUFS, errno.ECONNRESET)
 MEMORY = Path("/dev/shm")
@@ -68,11 +69,11 @@ class Fault(NamedTuple):
 
     nth: int
     code: int
-    is_lasting: bool
+    lasting: int  # ONCE, THE_SAME or ALL
 
     def __str__(self) -> str:
         how = os.strerror(self.code) if self.code else "short"
-        return f"call {self.nth}: {how}{' from there on' * self.is_lasting}"
+        return f"call {self.nth}: {how}{['', ' from there on', ', and all calls from there on'][self.lasting]}"
 
 
 class Tried(NamedTuple):
@@ -96,14 +97,15 @@ class Operation(NamedTuple):
         self.prepare()
         gc.collect()
         before = open_files()
-        calls.failing_calls_order(self.under.encode(), fault.nth, fault.code, fault.is_lasting)
+        calls.failing_calls_order(self.under.encode(), fault.nth, fault.code, fault.lasting)
         try:
             outcome = self.operate()
         except Exception as error:
             outcome = error
         made = calls.failing_calls_end()
         failed = calls.failing_calls_name().decode() if calls.failing_calls_failures() else ""
-        remove_what_stays(failed)
+        if failed in ("unlink", "rmdir") or fault.lasting == ALL:
+            remove_what_stays()
         try:
             self.check(outcome)
         except Exception as error:
@@ -132,7 +134,7 @@ class Program(NamedTuple):
         self.prepare()
         log = FOLDER / "log"
         log.unlink(missing_ok=True)
-        given = {"UNDER": str(OUT), "NTH": fault.nth, "CODE": fault.code, "LASTING": int(fault.is_lasting), "LOG": log}
+        given = {"UNDER": str(OUT), "NTH": fault.nth, "CODE": fault.code, "LASTING": fault.lasting, "LOG": log}
         environment = {
             **os.environ, **self.environment, **{f"FAILING_CALLS_{name}": str(value) for name, value in given.items()}
         }  # fmt: skip
@@ -140,7 +142,8 @@ class Program(NamedTuple):
         said = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
         failed = next((name for name, has_failed in said if has_failed == "1"), "")
         assert (done.returncode, done.stdout) == self.expected, f"{failed}: {done}"
-        remove_what_stays(failed)
+        if failed in ("unlink", "rmdir") or fault.lasting == ALL:
+            remove_what_stays()
         try:
             self.check(done.stderr.decode())
         except Exception as error:
@@ -148,11 +151,11 @@ class Program(NamedTuple):
         return Tried(failed, len(said))
 
 
-def remove_what_stays(failed: str) -> None:
-    """Remove temporary files, folders and sockets that could not be removed."""
-    if failed in ("unlink", "rmdir"):
-        for path in {*OUT.rglob(".cprofiling-*"), *OUT.rglob("*.tmp"), *OUT.rglob("*.token"), *OUT.glob("socket")}:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def remove_what_stays() -> None:
+    """Remove temporary files, folders, sockets and empty files that could not be removed."""
+    empty = [path for path in OUT.rglob("*") if path.is_file() and not path.stat().st_size]
+    for path in {*OUT.rglob(".cprofiling-*"), *OUT.rglob("*.tmp"), *OUT.rglob("*.token"), *OUT.glob("socket"), *empty}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def open_files() -> int:
@@ -161,14 +164,14 @@ def open_files() -> int:
 
 def sweep(operation: Operation | Program, share: float, rng: random.Random, tried: Counter[str]) -> Iterator[str]:
     """Try all cases, or some; yield what is wrong."""
-    operation.attempt(Fault(0, errno.EIO, is_lasting=False))  # caches fill
+    operation.attempt(Fault(0, errno.EIO, ONCE))  # caches fill
     gc.freeze()  # collections look at what is new
-    most = operation.attempt(Fault(0, errno.EIO, is_lasting=False)).calls
+    most = operation.attempt(Fault(0, errno.EIO, ONCE)).calls
     for code in operation.codes:
-        for is_lasting in (False, True)[: 1 if code in (SHORT, errno.EINTR) else 2]:  # these are tried again
+        for lasting in (ONCE, THE_SAME, ALL)[: 1 if code in (SHORT, errno.EINTR) else 3]:  # these are tried again
             for nth in range(1, most + 1):
                 if rng.random() < share:
-                    fault = Fault(nth, code, is_lasting)
+                    fault = Fault(nth, code, lasting)
                     try:
                         tried[operation.attempt(fault).failed] += 1
                     except AssertionError as error:
@@ -187,7 +190,7 @@ def profiled() -> cp.Profiler:
 
 
 def recorded() -> cp.Recording:
-    with cp.profile(operators=False) as prof:
+    with cp.profile(operators=False, with_stack=True) as prof:
         for number in range(400):
             with cp.record(f"label {number}"):
                 pass
