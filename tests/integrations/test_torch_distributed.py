@@ -192,6 +192,18 @@ def test_a_store_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     store.released.set()
 
 
+def test_where_there_is_no_thread_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    own = take(counted(a=1.0))
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.warns(RuntimeWarning, match="there is no thread to be had: can't start new thread$"):
+        got = torch_distributed._received(Mail(Hanging(), [0, 1], 0, 0), own, 0, [0, 1], time.monotonic())
+    assert dict(got.missing) == {1: "there is no thread to be had: can't start new thread"}
+    assert total(got) == 1.0
+
+
 def test_one_process_alone(group: None) -> None:
     profiler = counted(a=1.0)
     got = gather(profiler)

@@ -99,7 +99,10 @@ def _failure(talk: Callable[[], None], deadline: float) -> str | None:
             failures.append(f"the store of the process group failed: {first}")
 
     thread = threading.Thread(target=run, name="cprofiling.gather", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        return f"there is no thread to be had: {error}"
     thread.join(max(deadline - time.monotonic(), 0.0) + _GRACE_S)
     if thread.is_alive():
         return "the store of the process group does not answer"
