@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, profiler_on
+from calls import NEVER, profiler_on, run_python
 from command import COMMAND
 from cprofiling.commands import main
 from cprofiling.commands import serve as serve_command
@@ -699,6 +699,44 @@ def test_a_server_that_cannot_start_leaves_nothing_open() -> None:
         deadline = time.monotonic() + NEVER  # gRPC closes in threads of its own
         while try_to_start(path) > before:
             assert time.monotonic() < deadline
+
+
+FULL = """
+import os, resource
+import cprofiling as cp
+from cprofiling.server import serve
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+refused = 0
+while True:
+    try:
+        with serve({"p": cp.Profiler()}, token=None):
+            break
+    except OSError:
+        refused += 1
+        os.close(held.pop())
+print(refused > 0)
+"""
+
+
+def test_a_server_without_descriptors_is_refused() -> None:
+    done = run_python(FULL)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_server_without_a_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(OSError, match=r"cannot serve on 127\.0\.0\.1:0: can't start new thread"):
+        serve({"p": cp.Profiler()})
 
 
 @pytest.mark.parametrize("path", ["", "a\0", "x" * 100])

@@ -196,7 +196,10 @@ class Server:
 
     def _start(self) -> None:
         """Start the thread and wait until it serves, or raise its errors."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"cannot serve on {self.address}: {error}") from None
         try:
             self._is_ready.wait()
         except BaseException:  # an interrupt
@@ -210,25 +213,27 @@ class Server:
 
     def _run(self) -> None:
         """Serve in this thread to the end, whatever event loop policy is set."""
-        loop = asyncio.SelectorEventLoop()
-        asyncio.set_event_loop(loop)
+        loop: asyncio.AbstractEventLoop | None = None
         try:
+            loop = asyncio.SelectorEventLoop()
+            asyncio.set_event_loop(loop)
             loop.run_until_complete(self._serve())
         except BaseException as error:  # noqa: BLE001 the program goes on, and serve() raises it
             self.failure = error
             with self._lock:
-                has_served, self._loop = self._loop is not None, None
-            if has_served:
+                served, self._loop = self._loop, None
+            if served is not None:
                 _running.remove(self._pid)
                 atexit.unregister(self.stop)
                 with suppress(BaseException):
-                    loop.run_until_complete(self._give_up())
+                    served.run_until_complete(self._give_up())
                 mention(f"the server at {self.address} has ended, call serve() to have another: {error!r}")
         finally:
             self._loop = None
             self._is_ready.set()
             asyncio.set_event_loop(None)
-            loop.close()
+            if loop is not None:
+                loop.close()
 
     async def _serve(self) -> None:
         self._server = server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
