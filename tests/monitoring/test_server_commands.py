@@ -718,7 +718,8 @@ while True:
     try:
         with serve({"p": cp.Profiler()}, token=None):
             break
-    except OSError:
+    except OSError as error:
+        assert str(error) == "[Errno 24] cannot serve on 127.0.0.1:0: Too many open files"
         refused += 1
         os.close(held.pop())
 print(refused > 0)

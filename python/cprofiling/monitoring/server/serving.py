@@ -12,7 +12,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
 _running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
 _TOKEN_BYTES = 32
+_LEAST_DESCRIPTORS = 32
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
@@ -197,7 +198,13 @@ class Server:
     def _start(self) -> None:
         """Start the thread and wait until it serves, or raise its errors."""
         try:
+            with ExitStack() as tried:  # without descriptors, gRPC ends the process, or waits for ever
+                for _ in range(_LEAST_DESCRIPTORS // 2):
+                    for end in os.pipe():
+                        tried.callback(os.close, end)
             self._thread.start()
+        except OSError as error:
+            raise OSError(error.errno, f"cannot serve on {self.address}: {error.strerror}") from None
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"cannot serve on {self.address}: {error}") from None
         try:
