@@ -306,12 +306,14 @@ def test_beside_peers(session: nox.Session, marks: str, *runner: str, **environm
     # Where frameworks are missing, their files would be named as skipped.
     options = ["--ignore=tests/frameworks", "--durations=100", "-m", marks]
     command = [PYTHON, *runner, "-m", "pytest", "tests", *options]
-    with summary.open("w", encoding="utf-8") as output:
-        session.run(*command, *session.posargs, env=environment, stdout=output)
+    try:
+        with summary.open("w", encoding="utf-8") as output:
+            session.run(*command, *session.posargs, env=environment, stdout=output)
+    finally:
+        print(summary.read_text(encoding="utf-8"), end="")
     skipped = re.findall(r"^SKIPPED.*", summary.read_text(encoding="utf-8"), re.MULTILINE)
     if wrong := [line for line in skipped if not MAY_BE_SKIPPED.search(line)]:
         session.error("skipped although the extra [peers] is installed:", *wrong)
-    print(summary.read_text(encoding="utf-8").splitlines()[-1])
 
 
 def check_exclusions(session: nox.Session, tree: Path) -> None:
