@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from cprofiling._internal import files
-from cprofiling._internal.files import atomic_writer, make_folders, open_to_read, read_whole
+from cprofiling._internal.files import atomic_writer, make_folders, open_regular, open_to_read, read_whole
 
 
 def write(path: str | bytes | Path, data: bytes = b"new") -> None:
@@ -284,6 +285,29 @@ def test_reading_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         open_to_read(tmp_path)
     assert caught.value.filename == str(tmp_path)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_what_cannot_be_looked_at_is_closed_at_once(
+    nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """CPython 3.14 prints a traceback where a file is left to its finalizer, and cannot be closed by it either."""
+    (tmp_path / "file").touch()
+    status, asked = os.fstat, []
+
+    def fail(descriptor: int) -> os.stat_result:
+        asked.append(descriptor)
+        if len(asked) == nth:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return status(descriptor)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "fstat", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            open_regular(tmp_path / "file")
+    gc.collect()
+    assert len(asked) == nth
+    assert not recwarn.list
 
 
 def test_what_a_pipe_is_asked_for_may_come_later(tmp_path: Path) -> None:

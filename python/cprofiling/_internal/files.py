@@ -270,7 +270,8 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
                     close(held)
         return io.BufferedReader(raw)
     except BaseException:
-        raw.close()
+        with suppress(OSError):
+            raw.close()
         raise
 
 
@@ -281,9 +282,13 @@ def _open_at_once(path: str, _flags: int) -> int:
 def open_regular(path: StrOrBytesPath) -> BinaryIO:
     """Open a regular file for reading. Raises FormatError for anything else."""
     file = open_to_read(path)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise _core.FormatError("it is no regular file")
+    try:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _core.FormatError("it is no regular file")
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
     return file
 
 
