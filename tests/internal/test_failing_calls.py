@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from calls import unwatched
+from calls import SWEPT, unwatched
 from fakes import build
 
 TESTS = Path(__file__).parents[1]
 # The share of cases that takes a second.
 CASES = {"save": 0.02, "replace": 0.02, "read": 0.03, "stages": 0.05, "live": 0.02, "serve": 0.3}
 SLOW = ["recorded", "kept", "scrape", "control"]
-# All takes a quarter of an hour: each night on two Pythons, on others some of it.
-SHARE = 1.0 if sys.version_info[:2] in ((3, 11), (3, 15)) else 0.2
 NEEDED = {"save": "jinja2", "replace": "jinja2", "serve": "grpc", "control": "grpc", "scrape": "prometheus_client"}
 
 
@@ -58,4 +56,4 @@ def test_some_calls_fail(preloaded: str, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*CASES, *SLOW])
 def test_each_call_may_fail(preloaded: str, kind: str) -> None:
-    check(preloaded, SHARE, kind)
+    check(preloaded, SWEPT, kind)

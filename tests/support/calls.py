@@ -23,6 +23,8 @@ SLEPT_MS = 0.95e3 * TICK  # the least that such a sleep takes, with room for two
 HAS_NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # threads run Python at the same time
 IS_EMULATED = "QEMU_LD_PREFIX" in os.environ  # another processor's programs, slower by an order of magnitude
 NEVER = 60.0  # seconds of a wait that only a failure lets expire
+# The share of a sweep that takes minutes: each night all of it on two Pythons, other parts of it on each other one.
+SWEPT = 1.0 if sys.version_info[:2] in ((3, 11), (3, 15)) else 0.2
 
 Target = Callable[[], object]
 
