@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections import UserDict
@@ -547,7 +548,9 @@ class Server:
             try:
                 if is_so():
                     return
-            except OSError:
+            except OSError as error:
+                if isinstance(error, urllib.error.HTTPError):  # 503 while it starts
+                    error.close()
                 assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.1)
