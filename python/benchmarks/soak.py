@@ -359,6 +359,7 @@ class Service:
             self.running = False
             for caller in callers:
                 caller.join()
+            print(json.dumps({"over": True}), flush=True)  # before the servers stop
 
     def turn(self, trouble: Callable[[], None]) -> None:
         """Be in trouble, and tell what came of it."""
@@ -438,12 +439,17 @@ class Watch:
             self.told.update(told)
             self.wrong += [f"{told['in']}: {lost}" for lost in told.get("lost", ())]
 
+    def is_over(self) -> bool:
+        """Return whether the service's time is over, so that its servers may be gone."""
+        self.listen()
+        return "over" in self.told
+
     def run(self, what: str, *arguments: str) -> None:
-        """Run a command of ours; it must succeed and say something."""
+        """Run a command of ours; it must succeed and say something, unless the service ended before it was done."""
         command = [sys.executable, "-m", "cprofiling", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
         self.done[what] += 1
-        if ended.returncode or not ended.stdout or "Traceback" in ended.stderr:
+        if (ended.returncode or not ended.stdout or "Traceback" in ended.stderr) and not self.is_over():
             self.wrong.append(f"{what}: status {ended.returncode}, {ended.stdout!r}, {ended.stderr!r}")
 
     def act(self, number: int) -> None:
@@ -483,7 +489,7 @@ class Watch:
                 self.states.append(state_of(self.service.pid))
                 self.act(number)
             except (OSError, subprocess.TimeoutExpired, KeyError) as error:
-                if self.service.poll() is None:
+                if self.service.poll() is None and not self.is_over():
                     self.wrong.append(f"watching: {error!r}")
             if time.monotonic() - begun >= 60 * (minutes + 1):
                 minutes = int((time.monotonic() - begun) // 60)
