@@ -449,7 +449,8 @@ class Watch:
         command = [sys.executable, "-m", "cprofiling", *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
         self.done[what] += 1
-        if (ended.returncode or not ended.stdout or "Traceback" in ended.stderr) and not self.is_over():
+        failed = ended.returncode or not ended.stdout
+        if "Traceback" in ended.stderr or (failed and not self.is_over()):
             self.wrong.append(f"{what}: status {ended.returncode}, {ended.stdout!r}, {ended.stderr!r}")
 
     def act(self, number: int) -> None:
